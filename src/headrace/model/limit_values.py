@@ -12,7 +12,7 @@ _OUTSIDE = re.compile(rb"[^A-Za-z0-9_.:/@+-]")
 
 
 def value_name(packed: bytes) -> str:
-    """What a value is called in keys and lists, of its MessagePack; limited_values.lua says the same.
+    """What a value is called in keys and lists, of its MessagePack; argument_values.lua says the same.
 
     Texts and integers are called what they are, with ``%`` and two digits for each byte outside of
     ``A-Za-z0-9_.:/@+-``; long ones, and values of other types, by their SHA-1.

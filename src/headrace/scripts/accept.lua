@@ -3,7 +3,7 @@
 -- {full, {limit, its backlog, jobs that wait in the lane}}, where none was, or
 -- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each with the job that its request id had made.
 -- include request_ids
--- include lanes
+-- include lane_entry
 -- include backlog
 -- clock   now
 -- key     scheduled  zset    scheduled
@@ -37,7 +37,7 @@ local function accept(ordered, take_names, by_rule, before)
         local lane_name = limiting().lane_of(queue, rule, rows[n + 1], fields)
         if names then redis.call('HSET', job .. rows[n], 'unique', names[(n + 1) / 2]) end
         redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'state', state, 'lane', lane_name, unpack(fields))
-        limiting().lanes().add(lane_name, rows[n], score)
+        limiting().enter_lane(lane_name, rows[n], score)
       end
     elseif names then
       for n = 1, last, 2 do
@@ -51,7 +51,7 @@ local function accept(ordered, take_names, by_rule, before)
       end
     end
     if key and ordered and not waits then line = ordered().take(key, line) end
-    if key and rule then line = limiting().lanes().sort(queue, line) end
+    if key and rule then line = limiting().sort_line(queue, line) end
     if waits and #line > 0 then
       -- Whoever sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]

@@ -1,7 +1,8 @@
 -- Backlog: new jobs are refused, all of a call or none, where more would wait in a lane than its limits let wait. Included, never run alone.
 -- Jobs that were accepted before count when they wait, also after a retry; they are never refused. Delayed, ordered and unique ones are not counted when they come.
 -- lazy    limiting overfull
--- include lanes
+-- include lane_classes
+-- include limited_values
 -- clock   now
 -- derive  lane  zset  lane:<lane>
 -- Of batches as accept has them: {limit, its backlog, jobs that wait} of a lane that would have too many, else nothing.
@@ -10,9 +11,9 @@ local function overfull(batches)
   for _, batch in ipairs(batches) do
     local queue, _, delay, at, _, fields, key, unique = unpack(batch[1])
     local rule = not (key or unique) and math.max(at, now + delay) <= now and limits_of(fields[2], queue)
-    local c = rule and lanes().class(queue .. '|' .. rule[1])
+    local c = rule and class_named(queue .. '|' .. rule[1])
     for _, limit in ipairs(c and c.names or {}) do
-      local backlog = gates().numbers(limit).backlog
+      local backlog = numbers_of(limit).backlog
       if backlog and (not most[c.name] or backlog < most[c.name][2]) then most[c.name] = {limit, backlog} end
     end
     for n = 1, c and most[c.name] and #batch[2] or 0, 2 do
@@ -21,7 +22,7 @@ local function overfull(batches)
     end
   end
   for name, count in pairs(coming) do
-    local limit, backlog = unpack(most[lanes().class_of(name).name])
+    local limit, backlog = unpack(most[class_of(name).name])
     local waits = redis.call('ZCARD', lane .. name)
     if waits + count > backlog then return {limit, backlog, waits} end
   end

@@ -1,7 +1,7 @@
 -- Declare: a worker says which limits its code has, and which of its tasks and queues have them. Included, never run alone.
 -- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still there, or starts again, says what was
 -- superseded, and is heard only where no worker says what counts that lives and goes on claiming.
--- include lanes
+-- include look_anew
 -- clock   now
 -- derive  about         hash  owner:<owner>
 -- derive  limit_at      hash  limit:<limit>
@@ -66,7 +66,7 @@ local function declare_limit(name, fields)
   redis.call('HSET', limit_at .. name, unpack(fields))
   redis.call('ZADD', limit_names, 0, name)
   if count then redis.call('HSET', limit_at .. name, 'overrides', count) end
-  limiting().lanes().look_anew(name)
+  limiting().look_anew(name)
 end
 
 -- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have limits, {field, row, ...}.

@@ -1,7 +1,7 @@
 -- Excess: where jobs come while a limit with full= is full, some end as cancelled. Included, never run alone.
 -- One that waits goes on with the time of its end at 1, in the line of its queue: a worker claims it, passes no gate, and settles it as cancelled.
--- lazy    limiting excess LEFT_OUT
--- include gates
+-- include lane_classes
+-- lazy    limiting
 -- clock   now
 -- derive  owners_at  zset  owners
 -- derive  job      hash  job:<id>
@@ -12,15 +12,24 @@
 -- channel mail     mail:<owner>
 local LEFT_OUT = '1'
 
+-- Whether the jobs of a lane pass a gate.
+local function passes(name, g)
+  local c = class_of(name)
+  for _, list in ipairs({c.gates, value_gates(c, name)}) do
+    for _, one in ipairs(list) do
+      if one == g then return true end
+    end
+  end
+  return false
+end
+
 -- The oldest of those that hold a gate, as many as must stop, are asked to.
-local function stop_oldest(g, wanted, gates_of)
+local function stop_oldest(g, wanted)
   local held = {}
   for _, owner in ipairs(redis.call('ZRANGE', owners_at, 0, -1)) do
     local all, mine = redis.call('HGETALL', slots_at .. owner), {}
     for n = 1, #all, 2 do
-      for _, one in ipairs(gates_of(string.match(all[n + 1], '^%S+'))) do
-        if one == g then mine[#mine + 1] = all[n] end
-      end
+      if passes(string.match(all[n + 1], '^%S+'), g) then mine[#mine + 1] = all[n] end
     end
     for first = 1, #mine, 1000 do
       local some = {unpack(mine, first, math.min(first + 999, #mine))}
@@ -46,11 +55,10 @@ local function strict(list)
   end
 end
 
--- Which jobs of a lane are left out, of {score, id, ...} that came; gates_of(lane) has the gates that a lane passes.
-local function excess(name, rows, gates_of)
-  local list = gates_of(name)
-  gates().load()
-  local g = strict(list)
+-- Which jobs of a lane are left out, of {score, id, ...} that came.
+local function excess(name, rows)
+  local shared, own = unpack(passed_by(name))
+  local g = strict(own) or strict(shared)
   if not g then return {} end
   local waits, free, full, out = redis.call('ZCARD', lane .. name), math.max(0, g.limit.most - g.held), g.limit.full, {}
   if full == 'cancel_new' then
@@ -61,7 +69,7 @@ local function excess(name, rows, gates_of)
   if full == 'cancel_running' then
     stays = g.limit.most
     local stop = math.min(waits, stays) - free
-    if stop > 0 then stop_oldest(g, stop, gates_of) end
+    if stop > 0 then stop_oldest(g, stop) end
   end
   return waits > stays and redis.call('ZRANGE', lane .. name, 0, waits - stays - 1) or out
 end

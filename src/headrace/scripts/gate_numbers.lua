@@ -1,13 +1,13 @@
 -- Gate numbers: what a limit says: its numbers by code, and over them those of an operator. Included, never run alone.
 -- include rates
--- lazy    limiting numbers_of numbers_for
+-- lazy    limiting
 -- clock   now
 -- derive  limit_at      hash  limit:<limit>
 -- derive  overrides_at  hash  overrides:<limit>
 -- batch   numbers  {}  by limit: its numbers
 -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
 local function reckoned(found)
-  found.kind = found.rate and RATES[found.shape or 'even']
+  found.kind = found.rate and rate_of(found.shape or 'even')
   if not found.kind then return found end
   found.step, found.cell, found.changes = found.per / found.rate, found.per / 128, {}
   found.slack = math.max(10000, found.per / 100) + (found.burst or 0) * found.step

@@ -1,5 +1,5 @@
 -- Gate record: how a gate is stored: 29 bytes, 9 more where a call was refused, and 12 for each of its cells. Included, never run alone.
--- lazy    limiting pack_gate unpack_gate
+-- lazy    limiting
 -- clock   now
 -- key     limited  hash    limited
 -- derive  newest   string  token

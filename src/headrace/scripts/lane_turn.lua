@@ -1,6 +1,8 @@
 -- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes. Included, never run alone.
--- include lanes
--- lazy    limiting lane_turn goes_on keep_pace
+-- include class_state
+-- include gate_starts
+-- include gate_waits
+-- lazy    limiting
 -- clock   now
 -- derive  gate     string  gate:<gate>
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
@@ -68,22 +70,22 @@ local function hold(s, row, id, cost)
       begun[n + 2] = s.first
       return
     end
-    row.own = {s.g.of_text(string.sub(row.key, #gate + 1), s.c.word, false)}
+    row.own = {gate_of_text(string.sub(row.key, #gate + 1), s.c.word, false)}
   end
-  if s.c.gates[1] then s.g.charge_all(s.c.gates, cost) end
-  if row.own[1] then s.g.charge_all(row.own, cost) end
+  if s.c.gates[1] then charge_all(s.c.gates, cost) end
+  if row.own[1] then charge_all(row.own, cost) end
 end
 
 -- Jobs of one lane start until the turn of another one comes, or a gate closes. Says whether the lane may have another turn in this round.
 -- s: the state of the claim's rounds, see serve.
 local function lane_turn(s, row, other)
-  local g, c, free, id, at = s.g, s.c, 0, nil, nil
+  local c, free, id, at = s.c, 0, nil, nil
   repeat
     if free == 0 then
-      free = g.free(row.own)
+      free = free_starts(row.own)
       if free == 0 then break end
       if c.gates[1] then
-        local shared = g.free(c.gates)
+        local shared = free_starts(c.gates)
         s.shut = shared == 0
         if s.shut then return true end
         if shared < free then free = shared end
@@ -116,12 +118,12 @@ local function lane_turn(s, row, other)
   until not goes_on(s) or row.turn >= other
   s.next_at = at
   if free > 0 then return true end
-  s.shut = g.shut(c.gates)
-  local shut = g.shut(row.own)
+  s.shut = first_closed(c.gates)
+  local shut = first_closed(row.own)
   if not shut then return true end
   -- In vain: no job of it was looked at.
   if not id then s.refused = s.refused + 1 end
   row.state = 'parked'
-  g.park(row.name, shut)
+  park(row.name, shut)
   return false
 end

@@ -1,5 +1,6 @@
 -- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes them away; what waits feels it at once.
--- include lanes
+-- include look_anew
+-- include overrides
 -- include declare
 -- clock   now
 -- commit  batch
@@ -20,5 +21,5 @@ end
 if value ~= '*' and redis.call('HEXISTS', numbers, 'by') == 0 then return 'shared' end
 local had = {}
 for part in pairs(limiting().overrule(limit, value, parts, gone)) do had[#had + 1] = part end
-limiting().lanes().look_at_limit(limit, value)
+limiting().look_at_limit(limit, value)
 return had

@@ -1,5 +1,5 @@
 -- Limit delete: a limit that no running code declares, and that nothing holds, is forgotten, with what operators said of it. What waits for it starts without it.
--- include lanes
+-- include look_anew
 -- clock   now
 -- commit  batch
 -- key     numbers      hash  limit:<limit>
@@ -53,7 +53,7 @@ for n = 1, #said, 2 do
   redis.call('ZREM', timers, 'limit:' .. gate_of_all .. said[n])
   redis.call('HDEL', overrides, said[n])
 end
-limiting().lanes().timed = true
+limiting().timers_moved()
 local left = redis.call('HLEN', overrides)
 if left > 0 then
   redis.call('HSET', numbers, 'overrides', left)
@@ -76,5 +76,5 @@ for _, unit in ipairs(redis.call('SMEMBERS', waits)) do
   local queue, limits = string.match(unit, '^([^|]*)|(.*)$')
   waiting = waiting + tonumber(redis.call('HGET', classes .. queue, limits) or 0)
 end
-limiting().lanes().forget(limit)
+limiting().forget_limit(limit)
 return {'deleted', waiting}

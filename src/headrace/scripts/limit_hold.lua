@@ -1,6 +1,6 @@
 -- Limit hold: a program passes a gate as a job would, and holds it until it lets go or its lease is over.
 -- A hold is an entry of timers: hold:<gate>|<holder>, scored by the end of its lease.
--- include lanes
+-- include limit_timers
 -- include declare
 -- clock   now
 -- commit  batch
@@ -19,15 +19,15 @@ if redis.call('EXISTS', numbers) == 0 then
 end
 local by = redis.call('HEXISTS', numbers, 'by') == 1
 if by ~= (value ~= '*') then return {by and 'values' or 'shared', now, 0} end
-local all, g, name = limiting().lanes(), limiting().gates(), limit .. ':' .. (by and value or '')
+local l, name = limiting(), limit .. ':' .. (by and value or '')
 local member = 'hold:' .. name .. '|' .. holder
 -- Holds whose leases are over let go here, too: there may be no worker.
-all.tick(64)
+l.run_timers(64)
 if redis.call('ZSCORE', timers, member) then return {'held', now, 0} end
-local one, bar = g.of(name, limit), g.of_all(limit)
-g.load()
-local opens = g.closed(one) or bar and g.closed(bar)
+local one, bar = l.gate_of(name, limit), l.gate_of_all(limit)
+l.read_gates()
+local opens = l.closed_until(one) or bar and l.closed_until(bar)
 if opens then return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0} end
-g.charge_all({one}, 1)
+l.charge_all({one}, 1)
 redis.call('ZADD', timers, now + lease, member)
 return {'held', now, 0}

@@ -11,5 +11,5 @@
 local member = 'hold:' .. passed .. '|' .. holder
 if not redis.call('ZSCORE', timers, member) then return 0 end
 redis.call('ZADD', timers, now + lease, member)
-limiting().lanes().timed = true
+limiting().timers_moved()
 return 1

@@ -16,7 +16,7 @@
 -- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator said something, or whose jobs wait
 -- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value, running or -1, 0: open | -1: a job or pause
 --         must end | opens, waiting}, ...}, {task or queue, its limits, ...} where limits are named}
-local g, all, rows, counted, LANES = limiting().gates(), limiting().lanes(), {}, {}, 1000
+local l, rows, counted, LANES = limiting(), {}, {}, 1000
 
 -- Jobs of a class that wait for a value, of several values those in its first lanes.
 local function waiting_in(c, name, at, value)
@@ -25,7 +25,7 @@ local function waiting_in(c, name, at, value)
   local counts = counted[c.name .. name] or {}
   if not counted[c.name .. name] then
     for _, one in ipairs(redis.call('ZRANGE', class .. c.name, 0, LANES - 1)) do
-      local met = all.gates(c, one)[at].name
+      local met = l.value_gates(c, one)[at].name
       counts[met] = (counts[met] or 0) + redis.call('ZCARD', lane .. one)
     end
     counted[c.name .. name] = counts
@@ -36,7 +36,7 @@ end
 -- The classes with a limit in which jobs wait, and the place of its value in these.
 local function each_class(name, handle)
   for _, unit in ipairs(redis.call('SMEMBERS', waiting .. name)) do
-    local c, at = all.class(unit), 0
+    local c, at = l.class_named(unit), 0
     for n, word in ipairs(c.valued) do
       if word == name then at = n end
     end
@@ -50,12 +50,12 @@ local function tell(name, value)
   each_class(name, function(c, at)
     if at > 0 or value == '*' then waits = waits + waiting_in(c, name, at, value) end
   end)
-  local whole = value == '*' and g.of_all(name, true)
-  local one = whole or g.of(name .. ':' .. (value == '*' and '' or value), name)
-  local bar = not whole and value ~= '*' and g.of_all(name)
-  g.load()
-  local opens = g.closed(one)
-  if bar then opens = math.max(opens or 0, g.closed(bar) or 0) end
+  local whole = value == '*' and l.gate_of_all(name, true)
+  local one = whole or l.gate_of(name .. ':' .. (value == '*' and '' or value), name)
+  local bar = not whole and value ~= '*' and l.gate_of_all(name)
+  l.read_gates()
+  local opens = l.closed_until(one)
+  if bar then opens = math.max(opens or 0, l.closed_until(bar) or 0) end
   rows[#rows + 1] = {name, value, fields, redis.call('HGET', overrides_at .. name, '*') or '',
     value ~= '*' and redis.call('HGET', overrides_at .. name, value) or '', whole and -1 or one.held,
     opens == math.huge and -1 or opens and string.format('%.0f', opens) or 0, waits}
@@ -71,7 +71,7 @@ local function tell_values(name)
   for n = 1, #over, 2 do meet(over[n]) end
   each_class(name, function(c, at)
     for _, one in ipairs(at > 0 and redis.call('ZRANGE', class .. c.name, 0, LANES - 1) or {}) do
-      meet(string.sub(all.gates(c, one)[at].name, #name + 2))
+      meet(string.sub(l.value_gates(c, one)[at].name, #name + 2))
     end
   end)
   for _, value in ipairs(found) do tell(name, value) end

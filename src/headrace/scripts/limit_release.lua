@@ -1,5 +1,6 @@
 -- Limit release: a program lets go of a gate; what waits for it hears of it.
 -- include lanes
+-- include gate_starts
 -- clock   now
 -- commit  batch
 -- key     timers  zset  timers
@@ -9,9 +10,9 @@
 -- arg     holder  text
 -- return  1, or 0 where its lease was over
 if redis.call('ZREM', timers, 'hold:' .. passed .. '|' .. holder) == 0 then return 0 end
-local g = limiting().gates()
-local one = g.of(passed, limit)
-g.load()
-g.release(one, 1, 1, 0)
-limiting().lanes().timed = true
+local l = limiting()
+local one = l.gate_of(passed, limit)
+l.read_gates()
+l.release_gate(one, 1, 1, 0)
+l.timers_moved()
 return 1

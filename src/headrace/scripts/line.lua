@@ -1,5 +1,5 @@
 -- Line: a job becomes ready, and a sleeping dispatcher is woken for it. Included, never run alone.
--- include lanes
+-- include lane_entry
 -- many    ZADD
 -- derive  ready   zset  ready:<queue>
 -- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
@@ -18,7 +18,7 @@ local function line_up_all()
   if limits == nil then limits = next(batch.lines) and redis.call('EXISTS', limited) == 1 end
   for queue, line in pairs(batch.lines) do
     -- A broadcast is not limited.
-    if limits and string.byte(queue) ~= 64 then line = limiting().lanes().sort(queue, line) end
+    if limits and string.byte(queue) ~= 64 then line = limiting().sort_line(queue, line) end
     if #line > 0 then
       zadd_all(ready .. queue, line)
       wake_up(queue)

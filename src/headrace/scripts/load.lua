@@ -1,12 +1,12 @@
 -- Load: what queues have to do: jobs that are ready, run, or come due soon; and how full the server is. Changes nothing.
 -- Bounded by the workers and by `look`, not by the jobs that are stored.
--- include lanes
--- commit  batch
+-- include line_size
 -- clock   now
 -- key     scheduled  zset  scheduled
 -- key     owners     zset  owners
 -- key     ticking    zset  ticking
 -- key     paused     set   paused
+-- key     limited    hash  limited
 -- derive  job        hash  job:<id>
 -- derive  claims     zset  claims:<owner>
 -- derive  ready      zset  ready:<queue>
@@ -52,7 +52,7 @@ queues_of(ids, near)
 
 local waiting, limits = {}, redis.call('EXISTS', limited) == 1
 for n, queue in ipairs(names) do
-  local size = limits and limiting().lanes().size(queue) or redis.call('ZCARD', ready .. queue)
+  local size = limits and limiting().line_size(queue) or redis.call('ZCARD', ready .. queue)
   waiting[n] = {size, redis.call('SISMEMBER', paused, queue)}
 end
 

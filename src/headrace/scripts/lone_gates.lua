@@ -1,16 +1,16 @@
 -- Lone gates: where each value has few jobs, most starts have a gate to themselves. It is read, changed and stored as text, without being made. Included, never run alone.
--- include lanes
--- lazy    limiting let_go_alone
+-- include lane_classes
+-- lazy    limiting
 -- clock   now
 -- derive  gate     string  gate:<gate>
 -- many    UNLINK
 -- Lets go of those that one start holds, for which nothing waits and no call was refused. Returns the ids of the others, what they hold, and how many it looked at.
 local function let_go_alone(ids, texts, unused)
-  local all, find, sub = lanes(), string.find, string.sub
+  local find, sub = string.find, string.sub
   local left, held, some, keys, classes, size = {}, {}, {}, {}, {}, 0
   for n = 1, #ids do
     local text = texts[n]
-    local c = text and not unused[ids[n]] and all.class_of(text)
+    local c = text and not unused[ids[n]] and class_of(text)
     if c and c.lone then
       size = size + 1
       keys[size] = gate .. c.lead .. sub(text, c.size + 1, find(text, ' ', c.size, true) - 1)

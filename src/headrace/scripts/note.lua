@@ -1,5 +1,5 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
--- include let_go
+-- include held_gates
 -- clock   now
 -- commit  batch
 -- key     self    hash    owner:<owner>    the incarnation's last notes

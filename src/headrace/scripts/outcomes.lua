@@ -3,7 +3,7 @@
 -- include again
 -- include crash
 -- include knowers
--- include let_go
+-- include held_gates
 -- lazy    outs new_handlers
 -- clock   now
 -- key     scheduled  zset  scheduled
@@ -30,29 +30,31 @@ local function link(id)
   return true
 end
 
+-- A job lines up again, or ends as cancelled where it was asked to stop. ttl: how long it then stays.
+local function go_back(id, score, ttl)
+  local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
+  if f[3] then return finish(id, 'cancelled', CANCELLED, ttl) end
+  redis.call('HDEL', job .. id, 'owner')
+  ready_again(id, f[1], f[2], score)
+end
+
+-- The same after a delay; it counts as one more of a kind.
+local function come_later(id, delay, counter, ttl)
+  redis.call('HINCRBY', job .. id, counter, 1)
+  redis.call('HSET', job .. id, 'more', 1)
+  if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
+    finish(id, 'cancelled', CANCELLED, ttl)
+  elseif delay <= 0 then
+    go_back(id, 0, ttl)
+  else
+    redis.call('HSET', job .. id, 'state', 'scheduled')
+    redis.call('HDEL', job .. id, 'owner')
+    redis.call('ZADD', scheduled, now + delay, id)
+  end
+end
+
 -- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it; failure_ttl: see settle.
 local function new_handlers(owner, failure_ttl)
-  local function back(id, score)
-    local f = redis.call('HMGET', job .. id, 'queue', 'priority', 'cancel')
-    if f[3] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
-    redis.call('HDEL', job .. id, 'owner')
-    ready_again(id, f[1], f[2], score)
-  end
-
-  local function later(id, delay, counter)
-    redis.call('HINCRBY', job .. id, counter, 1)
-    redis.call('HSET', job .. id, 'more', 1)
-    if redis.call('HEXISTS', job .. id, 'cancel') == 1 then
-      finish(id, 'cancelled', CANCELLED, failure_ttl)
-    elseif delay <= 0 then
-      back(id, 0)
-    else
-      redis.call('HSET', job .. id, 'state', 'scheduled')
-      redis.call('HDEL', job .. id, 'owner')
-      redis.call('ZADD', scheduled, now + delay, id)
-    end
-  end
-
   local self = {
     skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,
     failed = function(id, data, ttl)
@@ -64,24 +66,24 @@ local function new_handlers(owner, failure_ttl)
     crashed = function(id, data, ttl, score) crash(id, data, score, ttl, owner) end,
     retry = function(id, data, delay)
       redis.call('HSET', job .. id, 'error', data)
-      later(id, delay, 'failures')
+      come_later(id, delay, 'failures', failure_ttl)
     end,
-    snoozed = function(id, _, delay) later(id, delay, 'snoozes') end,
+    snoozed = function(id, _, delay) come_later(id, delay, 'snoozes', failure_ttl) end,
     -- To the head of its lane, whose gate is closed for a time. One that has no such limit by now waits alone.
     limited = function(id, limit, delay, score)
-      if not limiting().hold_off(id, limit, delay) then return later(id, math.max(delay, 1000000), 'limited') end
+      if not limiting().hold_off(id, limit, delay) then return come_later(id, math.max(delay, 1000000), 'limited', failure_ttl) end
       redis.call('HINCRBY', job .. id, 'limited', 1)
       redis.call('HSET', job .. id, 'more', 1)
-      back(id, score)
+      go_back(id, score, failure_ttl)
     end,
-    released = function(id, _, _, score) back(id, score) end,
+    released = function(id, _, _, score) go_back(id, score, failure_ttl) end,
     interrupted = function(id, data, ttl, score)
       redis.call('HINCRBY', job .. id, 'interruptions', 1)
       redis.call('HSET', job .. id, 'more', 1)
       local f = redis.call('HMGET', job .. id, 'once', 'cancel')
       if f[1] then finish(id, 'failed', data, ttl)
       elseif f[2] then finish(id, 'cancelled', data, ttl)
-      else back(id, score) end
+      else go_back(id, score, failure_ttl) end
     end,
     parked = function(id, _, _, score)
       local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')

@@ -1,7 +1,6 @@
 -- Overview: how many jobs are in each state, what queues and workers there are. Bounded by live queues, tasks and workers, not by jobs or history.
 -- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others forgotten.
--- include lanes
--- commit  batch
+-- include line_size
 -- clock   now
 -- key     scheduled    zset  scheduled
 -- key     succeeded    zset  succeeded
@@ -15,6 +14,8 @@
 -- key     owners       zset  owners
 -- key     parking      set   parking
 -- key     totals       hash  totals
+-- key     limited      hash  limited
+-- key     timers       zset  timers
 -- derive  ready        zset  ready:<queue>
 -- derive  wake         zset  wake:<queue>
 -- derive  job          hash  job:<id>
@@ -53,7 +54,7 @@ end
 local idle, forgotten, limits = 0, {}, redis.call('EXISTS', limited) == 1
 for queue, stays in pairs(names) do
   local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
-  local size = limits and limiting().lanes().size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
+  local size = limits and limiting().line_size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
   if size == 0 and not stays then idle = idle + 1 end
   if size == 0 and not stays and idle > IDLE then
     forgotten[#forgotten + 1] = queue

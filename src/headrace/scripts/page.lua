@@ -1,9 +1,9 @@
 -- Page: the jobs in one structure, a bounded piece at a time: their ids, or what is stored of them, too.
 -- include slice
 -- include records
--- include lanes
--- commit  batch
+-- include line_size
 -- key     line    zset  <index>
+-- key     timers  zset  timers
 -- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty
 -- arg     member  text  cursor: the last id seen
@@ -18,5 +18,5 @@ local queue = string.match(index, '^ready:(.*)$')
 -- Entries that stand for others are no jobs: a class of lanes in a line, the first timer among what is scheduled.
 local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers) or 0
 local size, rows = slice(line, after, member, offset, limit > 0 and limit + more or limit, desc, low, high)
-if more > 0 then size, rows = queue and limiting().lanes().size(queue) or size - 1, only_jobs(rows, limit) end
+if more > 0 then size, rows = queue and limiting().line_size(queue) or size - 1, only_jobs(rows, limit) end
 return {size, rows, records_of_rows(rows, most)}

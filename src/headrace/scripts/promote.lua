@@ -1,5 +1,6 @@
 -- Promote: scheduled jobs whose time has come become ready.
 -- include again
+-- include limit_timers
 -- clock   now
 -- commit  batch
 -- key     scheduled  zset  scheduled
@@ -10,7 +11,7 @@ if #due > 0 then redis.call('ZREM', scheduled, unpack(due)) end
 local ticked = 0
 for _, id in ipairs(due) do
   if id == '~' then
-    limiting().lanes().tick(500)
+    limiting().run_timers(500)
     ticked = 1
   else
     line_up_again(id)

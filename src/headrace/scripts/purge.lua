@@ -1,5 +1,7 @@
 -- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were cancelled.
 -- include finish
+-- include lane_exit
+-- include line_size
 -- commit  batch
 -- key     queues  set   queues
 -- derive  ready   zset  ready:<queue>
@@ -25,11 +27,14 @@ local function purge_lane(id)
   finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
   removed = removed + 1
 end
-if redis.call('EXISTS', classes .. queue) == 1 then limiting().lanes().clear(queue, function() return limit - removed end, purge_lane) end
+if redis.call('EXISTS', classes .. queue) == 1 then limiting().clear_lanes(queue, function() return limit - removed end, purge_lane) end
 line_up_all()
-if batch.lanes then batch.lanes.store() end
+if batch.limiting then
+  batch.limiting.store_entering()
+  batch.limiting.store_lanes()
+end
 -- Nodes that become ready by this purge were not there when it began, and stay.
-local left = limiting().lanes().size(queue)
+local left = limiting().line_size(queue)
 return function()
   if redis.call('EXISTS', ready .. queue) == 0 then
     redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')

@@ -1,5 +1,6 @@
 -- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
--- include let_go
+-- include held_gates
+-- include lane_exit
 -- include unique_start
 -- commit  batch
 -- key     self    hash    owner:<owner>
@@ -19,7 +20,7 @@ local top = tonumber(redis.call('GET', last) or 0)
 local function take(id, token, f)
   if not known or (tonumber(f[2]) or 0) >= token then return false end
   local place = f[1] == 'ready' and ready .. (f[3] or 'default') or f[1] == 'scheduled' and scheduled
-  return place and (redis.call('ZREM', place, id) == 1 or f[1] == 'ready' and limiting().lanes().remove(id))
+  return place and (redis.call('ZREM', place, id) == 1 or f[1] == 'ready' and limiting().leave_lane(id))
 end
 local limits = redis.call('EXISTS', limited) == 1
 

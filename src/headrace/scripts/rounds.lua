@@ -1,6 +1,6 @@
 -- Rounds: jobs of the lanes of a class start, by turns. Included by claim, never run alone.
 -- include lane_turn
--- lazy    limiting serve
+-- lazy    limiting
 -- clock   now
 -- derive  gate   string  gate:<gate>
 -- many    MSET
@@ -33,24 +33,32 @@ local function store_round(s, rows, last)
   zrem_all(class .. s.c.name, empty)
 end
 
+-- A gate of a limit as it is before a first start, and the text of one after a start of cost 1.
+local function fresh_gate(limit_name)
+  local g, first = new_gate('', limit_name), new_gate('', limit_name)
+  charge_all({first}, 1)
+  batch.gates_changed[''] = nil
+  return g, pack_gate(first)
+end
+
 -- The gates of each lane's values. One stands for all those of which nothing is stored: most, where each value has few jobs. Then also the keys of all.
 local function own_gates(s, flat)
-  local c, g, sub, found, keys = s.c, s.g, string.sub, {}, {}
+  local c, sub, found, keys = s.c, string.sub, {}, {}
   if not c.lone then
-    for n = 1, #flat, 2 do found[(n + 1) / 2] = s.all.gates(c, flat[n]) end
-    g.load()
+    for n = 1, #flat, 2 do found[(n + 1) / 2] = value_gates(c, flat[n]) end
+    read_gates()
     return found
   end
   if not s.fresh then
-    local one, first = g.fresh(c.word)
+    local one, first = fresh_gate(c.word)
     s.fresh, s.first = {one}, first
   end
   local lead, from = gate .. c.lead, c.size + 1
   for n = 1, #flat, 2 do keys[(n + 1) / 2] = lead .. sub(flat[n], from) end
-  local texts, known, any = redis.call('MGET', unpack(keys)), g.known, next(g.known)
+  local texts, known, any = redis.call('MGET', unpack(keys)), batch.gates_met, next(batch.gates_met)
   for n = 1, #keys do
     local name = (texts[n] or any) and sub(keys[n], #gate + 1)
-    if texts[n] or name and known[name] then found[n] = {g.of_text(name, c.word, texts[n])}
+    if texts[n] or name and known[name] then found[n] = {gate_of_text(name, c.word, texts[n])}
     else found[n] = s.fresh end
   end
   return found, keys
@@ -92,19 +100,18 @@ end
 -- gates) leases a job, and says 'taken' and its cost, 'gone' (it leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
 -- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by this claim.
 local function serve(c, score, bound, room, queue, ways, take)
-  local all, g = lanes(), gates()
-  all.begin(c)
+  read_class(c)
   c.pace = c.pace or score
-  local s = {c = c, all = all, g = g, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0,
+  local s = {c = c, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0,
     charged = string.format(' 1 %d', now), shares = {}, begun = {}}
-  s.shut = all.shut(c)
+  s.shut = class_closed(c)
   while not s.shut and round(s) do end
-  all.count(c, -s.took)
-  local shut = all.shut(c)
+  count_waiting(c, -s.took)
+  local shut = class_closed(c)
   if shut then
-    if all.first(c) then g.park(c.name, shut) end
+    if first_lane(c) then park(c.name, shut) end
     return s.took
   end
-  local first = all.first(c)
-  return s.took, first and all.score(c, first), s.stop and 'later' or s.refused >= REFUSALS and 'refused'
+  local first = first_lane(c)
+  return s.took, first and class_score(c, first), s.stop and 'later' or s.refused >= REFUSALS and 'refused'
 end

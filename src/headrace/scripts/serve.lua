@@ -1,5 +1,6 @@
 -- Serve: a claim takes jobs from a line in which classes of limited jobs stand. Included by claim, never run alone.
 -- include rounds
+-- include lane_entry
 -- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
 -- clock   now
 -- derive  slots  hash  slots:<owner>
@@ -11,7 +12,7 @@ local MOVES = 500
 -- Those that have limits leave the line for their lanes, where these were declared after the jobs had come. Says whether one did.
 local function to_lane(queue, id, score, fields)
   if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
-  return #lanes().sort(queue, {score, id}) == 0
+  return #sort_line(queue, {score, id}) == 0
 end
 
 -- A job of a line, which may have limits. Says whether it took room.
@@ -29,7 +30,7 @@ local function take_limited(queue, id, score, shared, own, ways)
   if not fields.err and fields[3] then
     local rest = redis.call('HMGET', job .. id, 'expires', 'cost')
     over, cost = (tonumber(rest[1]) or math.huge) <= now, cost_of(rest[2])
-    if cost > 1 and not over and gates().too_dear({shared, own}, cost) then return 'dear' end
+    if cost > 1 and not over and too_dear({shared, own}, cost) then return 'dear' end
   end
   if ways.may and not fields.err and not ways.may(queue, fields[1]) then return 'later' end
   return ways.take(queue, id, score, fields, node) and not over and 'taken' or 'gone', cost
@@ -64,7 +65,7 @@ local function serve_line(queue, popped, room, ways)
     else
       local bound = math.huge
       if whole then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
-      local took, score, stop = serve(lanes().class(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, queue, ways, take_limited)
+      local took, score, stop = serve(class_named(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, queue, ways, take_limited)
       room = room - took
       left_alone[row[1]], refused = stop, refused or stop == 'refused'
       if score then put(row[1], score) end
@@ -79,15 +80,14 @@ end
 
 -- What this claim leases holds its gates until it leaves the claims. Returns when the next gate opens, if that is to be told, and what is held.
 local function store_holding(owner)
-  if not batch.lanes then return nil, {} end
   local held, large = batch.holding, #batch.holding > 32
   -- As for the claims: keeps the hash out of the form that is searched from end to end.
   if large then redis.call('HSET', slots .. owner, string.rep('-', 65), '') end
   hset_all(slots .. owner, held)
   batch.holding = {}
   if large then redis.call('HDEL', slots .. owner, string.rep('-', 65)) end
-  batch.lanes.store(true)
-  return batch.lanes.due, held
+  store_entering()
+  return store_lanes(true), held
 end
 
 -- What a claim has leased whose reply was lost, as it told of it.

@@ -1,6 +1,6 @@
 -- Take out: a job leaves the structure of its state, or is asked to stop where it runs. Included, never run alone.
 -- include turn
--- include lanes
+-- include lane_exit
 -- lazy    naming take_out ask_to_stop
 -- key     scheduled  zset  scheduled
 -- key     parking    set   parking
@@ -13,7 +13,7 @@
 -- Takes a job out of the structure of its state; false for one that is in none, since it runs or has ended.
 local function take_out(id, state, queue, task)
   if state == 'ready' then
-    if redis.call('ZREM', ready .. (queue or 'default'), id) == 0 then limiting().lanes().remove(id) end
+    if redis.call('ZREM', ready .. (queue or 'default'), id) == 0 then limiting().leave_lane(id) end
   elseif state == 'scheduled' then redis.call('ZREM', scheduled, id)
   elseif state == 'stopped' then redis.call('ZREM', held .. flow_of(id), id)
   elseif state == 'parked' then

@@ -16,14 +16,17 @@ local function take_args(f, args)
   redis.call('HSET', job .. f.id, 'args', args)
   local name = f.state == 'ready' and redis.call('HGET', job .. f.id, 'lane')
   local score = name and redis.call('ZSCORE', lane .. name, f.id)
-  if score and limiting().lanes().remove(f.id) then line_up(f.id, f.queue or 'default', tonumber(score)) end
+  if score and limiting().leave_lane(f.id) then line_up(f.id, f.queue or 'default', tonumber(score)) end
 end
 
 -- A job that waits becomes the new one, under its old id. One that has started before keeps all but its arguments: its time, and its budgets.
 local function replace(c, f, new, name, args, head, blocked)
   -- What lined up in this call is in no structure yet.
   line_up_all()
-  if batch.lanes then batch.lanes.store() end
+  if batch.limiting then
+    batch.limiting.store_entering()
+    batch.limiting.store_lanes()
+  end
   if f.started or is_ordered(f.id) ~= is_ordered(new) then return take_args(f, args) end
   if not blocked then
     take_out(f.id, f.state, f.queue, f.task)

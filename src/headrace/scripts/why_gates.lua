@@ -4,14 +4,11 @@
 -- Its score in the lane, how many are before it there, and its gates: {limit, value, when it opens: 0 open, -1 when a job of it ends, how many run}
 -- each.
 local function look_at_lane(name, id)
-  local all, met = limiting().lanes(), {}
-  local c, g = all.class_of(name), limiting().gates()
-  local mine = all.gates(c, name)
-  g.load()
-  for _, list in ipairs({c.gates, mine}) do
+  local met = {}
+  for _, list in ipairs(limiting().passed_by(name)) do
     for _, one in ipairs(list) do
       local limit, value = string.match(one.name, '^([^:]*):(.*)$')
-      local opens = g.closed(one)
+      local opens = limiting().closed_until(one)
       met[#met + 1] = {limit, value, opens and (opens == math.huge and -1 or opens) or 0, one.held}
     end
   end

@@ -1,0 +1,54 @@
+-- Gate waits: what waits for a closed gate is behind it, and nowhere else; one that opens hands it over. Stores the gates that changed. Included, never run alone.
+-- include gate_opening
+-- lazy    limiting
+-- clock   now
+-- key     timers  zset    timers
+-- derive  behind  set     behind:<gate>
+-- many    MSET
+-- many    UNLINK
+-- many    ZADD
+-- A lane or a class waits for it.
+local function park(unit, g)
+  redis.call('SADD', behind .. g.name, unit)
+  g.waits = true
+  batch.gates_changed[g.name] = g
+end
+
+-- Those of the changed ones that are open though something waits for them; what is behind them is handed over.
+local function open_gates(handle)
+  for name, g in pairs(batch.gates_changed) do
+    if g.waits and not closed_until(g) then
+      g.waits = false
+      for _, unit in ipairs(redis.call('SMEMBERS', behind .. name)) do handle(unit) end
+      redis.call('UNLINK', behind .. name)
+    end
+  end
+end
+
+-- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that only remembers starts ends with them.
+local function store_gates()
+  local stays, size, ends, times, timed = {}, 0, {}, {}, nil
+  for name, g in pairs(batch.gates_changed) do
+    if g.held > 0 or g.waits then
+      stays[size + 1] = gate .. name
+      stays[size + 2] = pack_gate(g)
+      size = size + 2
+    else
+      local kind = g.limit.kind
+      local remembers = math.max(kind and kind.ends(g, g.limit) or 0, g.next, g.till + g.strikes * 60000000) - now
+      if remembers > 0 then redis.call('SET', gate .. name, pack_gate(g), 'PX', math.ceil(remembers / 1000) + 1000)
+      else ends[#ends + 1] = gate .. name end
+    end
+    local opens = g.waits and closed_until(g)
+    if opens and opens < math.huge then
+      -- Not more often than each 5 ms: by then more than one may start.
+      times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 5000)), 'gate:' .. name
+      timed = name
+    end
+  end
+  batch.gates_changed = {}
+  mset_all(stays)
+  unlink_all(ends)
+  zadd_all(timers, times)
+  return timed
+end

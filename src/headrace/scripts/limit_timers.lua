@@ -1,0 +1,61 @@
+-- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are looked at anew. Included, never run alone.
+-- include look_anew
+-- include gate_starts
+-- include overrides
+-- lazy    limiting run_timers
+-- clock   now
+-- key     timers  zset  timers
+-- derive  class   zset  class:<class>
+local function gate_named(name)
+  return gate_of(name, string.match(name, '^[^:]*'))
+end
+
+-- Lanes of a class, a piece from this cursor on.
+local function look_at_lanes(cursor, unit)
+  local c = class_named(unit)
+  local found, met = redis.call('ZSCAN', class .. unit, cursor, 'COUNT', 500), {}
+  for n = 1, #found[2], 2 do
+    if tonumber(found[2][n + 1]) >= PARKED then met[#met + 1] = value_gates(c, found[2][n]) end
+  end
+  read_gates()
+  met[#met + 1] = c.gates
+  for _, list in ipairs(met) do
+    for _, one in ipairs(list) do batch.gates_changed[one.name] = one end
+  end
+  if found[1] ~= '0' then redis.call('ZADD', timers, now, 'lanes:' .. found[1] .. ':' .. unit) end
+end
+
+-- The clock was set back: gates that have a time, a piece from this cursor on.
+local function gates_with_time(cursor, met)
+  local found = redis.call('ZSCAN', timers, cursor, 'COUNT', 500)
+  for n = 1, #found[2], 2 do
+    local name = string.match(found[2][n], '^gate:(.*)$')
+    if name then met[#met + 1] = gate_named(name) end
+  end
+  if found[1] ~= '0' then redis.call('ZADD', timers, now, 'clock:' .. found[1]) end
+end
+
+-- What is due, so many at most. Returns how many were.
+local function run_timers(most)
+  local due, met, over = redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, most), {}, {}
+  timers_moved()
+  if #due == 0 then return 0 end
+  redis.call('ZREM', timers, unpack(due))
+  for _, one in ipairs(due) do
+    local kind, name = string.match(one, '^(%l+):(.*)$')
+    if kind == 'gate' then met[#met + 1] = gate_named(name)
+    elseif kind == 'hold' then over[#over + 1] = gate_named(string.match(name, '^[^|]*'))
+    elseif kind == 'clock' then gates_with_time(name, met)
+    elseif kind == 'lanes' then look_at_lanes(string.match(name, '^(%d+):(.*)$'))
+    elseif kind == 'limit' then
+      local limit_name, value = string.match(name, '^([^:]*):(.*)$')
+      overrule(limit_name, value, {}, {})
+      look_at_limit(limit_name, value)
+    end
+  end
+  read_gates()
+  -- A program that held a limit was not heard of for its lease.
+  for _, one in ipairs(over) do release_gate(one, 1, 1, 0) end
+  for _, one in ipairs(met) do batch.gates_changed[one.name] = one end
+  return #due
+end
