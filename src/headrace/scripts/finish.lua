@@ -35,7 +35,7 @@ local function finish(id, state, data, ttl)
   if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
   if not is_plain(id) then
     if is_unique(id) then naming().name_ended(id, state) end
-    if is_ordered(id) then turns().ended(id) end
+    if is_ordered(id) then turns().pass_on(id) end
     if is_node(id) then
       local f = graph().touch(flow_of(id))
       if f.there then return graph().end_node(id, f, state, data) end

@@ -95,7 +95,7 @@ local function start_tick(name, tick, work, overlap, nth)
     end
     redis.call('HSET', job .. id, 'args', work[2], 'state', 'ready', unpack(fields))
     local line = {now - priority * 600000000, id}
-    if is_ordered then line = turns().take(key, line) end
+    if is_ordered then line = turns().await_turns(key, line) end
     if #line > 0 then line_up(id, queue, line[1]) end
   end
   return 'ran', id

@@ -30,7 +30,7 @@ local function replace(c, f, new, name, args, head, blocked)
   if f.started or is_ordered(f.id) ~= is_ordered(new) then return take_args(f, args) end
   if not blocked then
     take_out(f.id, f.state, f.queue, f.task)
-    if is_ordered(f.id) then turns().ended(f.id) end
+    if is_ordered(f.id) then turns().pass_on(f.id) end
   end
   redis.call('UNLINK', job .. f.id)
   c.put(f.id, name, args, head, blocked, f.cap)

@@ -19,7 +19,7 @@ local function put(id, name, args, head, blocked, cap)
     if not nearest or due < tonumber(nearest) then wake_up(queue) end
   elseif state == 'ready' then
     local score = now - priority * 600000000
-    if not key or #turns().take(key, {score, id}) > 0 then line_up(id, queue, score) end
+    if not key or #turns().await_turns(key, {score, id}) > 0 then line_up(id, queue, score) end
   end
 end
 
