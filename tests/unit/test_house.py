@@ -214,6 +214,20 @@ def test_functions_stay_short(sources: dict[Path, ast.Module]) -> None:
     assert long == set()
 
 
+def test_lua_stays_short(root: Path) -> None:
+    """Files of 150 lines at most, and functions of 60: no file needs more."""
+    sources = {path.name: path.read_text().splitlines() for path in (root / "src").rglob("*.lua")}
+    assert {name: len(lines) for name, lines in sources.items() if len(lines) > 150} == {}
+    long: dict[str, int] = {}
+    for name, lines in sources.items():
+        for first, line in enumerate(lines):
+            if opening := re.match(r"( *)local function (\w+)", line):
+                end = opening[1] + "end"
+                size = 1 if line.endswith(" end") else lines[first:].index(end) + 1
+                long |= {f"{name}: {opening[2]}": size} if size > 60 else {}
+    assert long == {}
+
+
 # Circles of imports, those for types included.
 CIRCLES = [
     {
