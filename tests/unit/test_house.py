@@ -247,7 +247,6 @@ CIRCLES = [
         "tasks.unsent_job",
         "workflows.collection",
     },
-    {"worker.dispatcher.runners.runner_handle", "worker.dispatcher.runners.runner_places"},
     {"pool.members", "pool.processes", "pool.threads", "pool.deadlines"},
     {"pool.call", "pool.scheduler", "pool.lease", "pool.call_queues", "pool.member"},
 ]

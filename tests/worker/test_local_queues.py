@@ -6,8 +6,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
-from headrace.worker.dispatcher.runners.runner_places import Waiting
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle, Waiting
 from tests.worker.test_assignment import NOW, PLAN, Table
 
 

@@ -23,8 +23,7 @@ from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import Lines
-from headrace.worker.dispatcher.runners.runner_handle import Attempt
-from headrace.worker.dispatcher.runners.runner_places import Waiting
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start

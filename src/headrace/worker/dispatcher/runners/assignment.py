@@ -16,8 +16,8 @@ from collections import Counter
 from headrace.dispatch.strategy import STRATEGIES
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
-from headrace.worker.dispatcher.runners.runner_places import LAST, Place, Places
+from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle
+from headrace.worker.dispatcher.runners.runner_places import LAST, Places
 
 # Seconds without progress after which work sent ahead is taken back.
 STALL = 0.01

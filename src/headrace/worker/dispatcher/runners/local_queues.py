@@ -17,8 +17,7 @@ from collections.abc import Callable
 from headrace.dispatch.strategy import STRATEGIES
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.assignment import SHARED, Assignment
-from headrace.worker.dispatcher.runners.runner_handle import Attempt
-from headrace.worker.dispatcher.runners.runner_places import Place, Waiting
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, Place, Waiting
 
 # While so many jobs wait, no others are claimed.
 MOST = 100

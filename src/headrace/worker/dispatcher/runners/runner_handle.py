@@ -1,12 +1,12 @@
 """A runner as the core of a dispatcher sees it: what it holds, what it may still get, what was measured of it.
 
-Its socket and pipes are the loop's (runner_links.py). Decides nothing about jobs' outcomes.
+The three records here name each other: a start runs on a runner, which fills a place, for which a start may wait.
+A runner's socket and pipes are the loop's (runner_links.py). Decides nothing about jobs' outcomes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections import OrderedDict, deque
 
 import msgspec
 
@@ -16,8 +16,7 @@ from headrace.tasks.run_plan import RunPlan
 from headrace.worker.messages import ChildCrashed
 from headrace.worker.outcomes import StopVerdict
 
-if TYPE_CHECKING:
-    from headrace.worker.dispatcher.runners.runner_places import Place
+Waiting = tuple[Claim, RunPlan]
 
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
 MOST_AHEAD = 512
@@ -139,3 +138,36 @@ class RunnerHandle:
         self.clocks = min(self.clocks, len(self.starts))
         self.recalling = False
         return back
+
+
+class Place:
+    """Where one runner works, or will.
+
+    Attributes:
+        id: its number among those of its kind, from 0: what keys are hashed to.
+        kind: of its runners.
+        handle: who fills it; None while nobody does.
+        line: jobs that wait for this very place, oldest first.
+        queued: estimated seconds of the work in the line.
+        rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
+        leaving: it is being removed.
+        replaced, reason: how often its runner was replaced, and why the last time.
+        failures: how many of its runners in a row ended before their start was over.
+    """
+
+    __slots__ = ("failures", "handle", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced")
+
+    def __init__(self, id: int, kind: Kind) -> None:
+        self.id = id
+        self.kind: Kind = kind
+        self.handle: RunnerHandle | None = None
+        self.line: deque[Waiting] = deque()
+        self.queued = 0.0
+        self.rank = 0.0
+        self.leaving = False
+        self.replaced = 0
+        self.reason = ""
+        self.failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Place {self.kind}/{self.id}>"

@@ -6,56 +6,18 @@ leaves its place, and with it what waits there, to the next one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from itertools import count
 
 from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot
-from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.tasks.run_plan import RunPlan
-from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
-
-Waiting = tuple[Claim, RunPlan]
+from headrace.worker.dispatcher.runners.runner_handle import Place
 
 # Above every load: whoever makes no progress, or holds a suspect, is chosen last.
 LAST = float("inf")
 # What a job adds to a load besides its cost, so that whoever holds one of no cost is not idle.
 ONE = 1e-9
-
-
-class Place:
-    """Where one runner works, or will.
-
-    Attributes:
-        id: its number among those of its kind, from 0: what keys are hashed to.
-        kind: of its runners.
-        handle: who fills it; None while nobody does.
-        line: jobs that wait for this very place, oldest first.
-        queued: estimated seconds of the work in the line.
-        rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
-        leaving: it is being removed.
-        replaced, reason: how often its runner was replaced, and why the last time.
-        failures: how many of its runners in a row ended before their start was over.
-    """
-
-    __slots__ = ("failures", "handle", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced")
-
-    def __init__(self, id: int, kind: Kind) -> None:
-        self.id = id
-        self.kind: Kind = kind
-        self.handle: RunnerHandle | None = None
-        self.line: deque[Waiting] = deque()
-        self.queued = 0.0
-        self.rank = 0.0
-        self.leaving = False
-        self.replaced = 0
-        self.reason = ""
-        self.failures = 0
-
-    def __repr__(self) -> str:
-        return f"<Place {self.kind}/{self.id}>"
 
 
 class Places:

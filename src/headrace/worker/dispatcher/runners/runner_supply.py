@@ -8,8 +8,7 @@ from headrace.model.options import Kind
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, RunnerUp
 from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
-from headrace.worker.dispatcher.runners.runner_places import Place
+from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerHandle
 from headrace.worker.dispatcher.timers import NEVER, Timers
 from headrace.worker.messages import Exit, Spawn
 from headrace.worker.preload.advice import Advice
