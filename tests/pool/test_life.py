@@ -24,8 +24,8 @@ import pytest
 from headrace import Pool
 from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolBusy, PoolClosed
 from headrace.pool import Alert, Overrun, nursery
-from headrace.pool.lease import Lease
 from headrace.pool.scheduler import lease_call
+from headrace.pool.state import Lease
 from tests.deadline import eventually
 from tests.pool import chores
 from tests.pool.conftest import Blocks

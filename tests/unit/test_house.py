@@ -247,8 +247,6 @@ CIRCLES = [
         "tasks.unsent_job",
         "workflows.collection",
     },
-    {"pool.members", "pool.processes", "pool.threads", "pool.deadlines"},
-    {"pool.call", "pool.scheduler", "pool.lease", "pool.call_queues", "pool.member"},
 ]
 
 

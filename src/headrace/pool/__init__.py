@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from headrace.dispatch.load_index import Ranks as Ranks
     from headrace.dispatch.strategy import STRATEGIES as STRATEGIES
     from headrace.dispatch.strategy import Snapshot as Snapshot
-    from headrace.pool.call import Call as Call
     from headrace.pool.deferred import DeferredResult as DeferredResult
     from headrace.pool.events import Callbacks as Callbacks
     from headrace.pool.lease import Leased as Leased
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from headrace.pool.overrun import Overrun as Overrun
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
+    from headrace.pool.state import Call as Call
     from headrace.pool.stats import MemberStats as MemberStats
     from headrace.pool.stats import PoolStats as PoolStats
 
 _HOMES = {
     "Alert": "pool.overrun",
-    "Call": "pool.call",
+    "Call": "pool.state",
     "Callbacks": "pool.events",
     "DeferredResult": "pool.deferred",
     "Leased": "pool.lease",

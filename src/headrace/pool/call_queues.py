@@ -10,8 +10,7 @@ from typing import Any
 
 from headrace.dispatch.hash_ring import Key
 from headrace.errors import PoolFull
-from headrace.pool.call import Call
-from headrace.pool.member import Member
+from headrace.pool.state import Call, Member
 
 
 class Home:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import Literal
 
-from headrace.pool.member import Member
 from headrace.pool.options import PoolOptions
 from headrace.pool.scheduler import Scheduler
+from headrace.pool.state import Member
 from headrace.pool.stats import MemberStats, PoolStats, memory
 
 

@@ -15,33 +15,56 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from headrace.errors import CallTimeout
-from headrace.pool.call import Call
-from headrace.pool.lease import Lease
+from headrace.pool.events import Events
+from headrace.pool.options import PoolOptions
 from headrace.pool.overrun import Alert, Overrun
 from headrace.pool.repair import repair
-
-if TYPE_CHECKING:
-    from headrace.pool.members import Members
+from headrace.pool.scheduler import Scheduler
+from headrace.pool.state import Call, Lease, Member
 
 # Seconds between two looks at who holds leases.
 _LOOK = 0.25
 
 
+class WatchedPool(Protocol):
+    """A pool as its watch sees it.
+
+    Attributes:
+        name: of the pool.
+        options: what its user has chosen.
+        scheduler: where calls wait and run.
+        events: whom alerts are told to.
+    """
+
+    name: str
+    options: PoolOptions
+    scheduler: Scheduler
+    events: Events
+
+    def kill(self, member: Member, call: Call[Any], reason: str) -> None:
+        """End a member for what it runs, unless it has just ended that by itself."""
+        ...
+
+    def finish(self) -> None:
+        """The pool is not used any more: run what was accepted."""
+        ...
+
+
 class Watch:
     """The watch of one pool."""
 
-    def __init__(self, crew: Members) -> None:
-        self._crew = crew
-        self._alerts = crew.options.alerts
+    def __init__(self, pool: WatchedPool) -> None:
+        self._pool = pool
+        self._alerts = pool.options.alerts
         self._due: list[tuple[float, int, float, Call[Any]]] = []
         self._number = count()
         self._most = 64
         self._leases = False
         self._closed = False
-        self._bell = crew.scheduler.bell
+        self._bell = pool.scheduler.bell
         # Guards what is due.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -70,7 +93,7 @@ class Watch:
     def start(self) -> None:
         """Watch, unless it does. There may be new members whose calls run long."""
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._watch, name=f"{self._crew.name}-watch", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name=f"{self._pool.name}-watch", daemon=True)
             self._thread.start()
         self._bell.put(False)
 
@@ -85,7 +108,7 @@ class Watch:
 
     def _answer(self, wait: float | None) -> None:
         """Wait until something is due or the bell rings, and do what is asked."""
-        scheduler, asked = self._crew.scheduler, set[bool | Lease | None]()
+        scheduler, asked = self._pool.scheduler, set[bool | Lease | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))
             while True:
@@ -96,7 +119,7 @@ class Watch:
         if True in asked:
             repair(scheduler)
         if None in asked:
-            self._crew.finish()
+            self._pool.finish()
 
     def _expire_due(self) -> float:
         while True:
@@ -105,7 +128,7 @@ class Watch:
                     return self._due[0][0] if self._due else float("inf")
                 _, _, timeout, call = heappop(self._due)
             # Whoever takes it out of its line decides: from here on no member can get it.
-            if self._crew.scheduler.withdraw(call) and call.begin():
+            if self._pool.scheduler.withdraw(call) and call.begin():
                 call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
 
     def _look_at_overruns(self) -> float:
@@ -113,7 +136,7 @@ class Watch:
         if alerts is None:
             return float("inf")
         soonest = now + alerts.after
-        for member in self._crew.scheduler.members:
+        for member in self._pool.scheduler.members:
             call = member.running
             if call is None or call.lease is not None or member.away:
                 continue
@@ -122,22 +145,22 @@ class Watch:
                 call.alerts += 1
                 self._alert(alerts, member.id, call, seconds, call.alerts)
                 if alerts.last(call.alerts):
-                    self._crew.kill(member, call, f"killed: {call.title} ran for {seconds:.3g} s")
+                    self._pool.kill(member, call, f"killed: {call.title} ran for {seconds:.3g} s")
                     continue
             soonest = min(soonest, member.since + alerts.due(call.alerts + 1))
         return soonest
 
     def _alert(self, alerts: Overrun, member: int, call: Call[Any], seconds: float, number: int) -> None:
         kind: Literal["limit", "overrun"] = "limit" if alerts.last(number) else "overrun"
-        self._crew.events.alert(Alert(kind, self._crew.name, member, call.title, seconds, number))
+        self._pool.events.alert(Alert(kind, self._pool.name, member, call.title, seconds, number))
 
     def _look_at_leases(self) -> float:
         if not self._leases:
             return float("inf")
         self._leases = False
-        leases = [member.lease for member in self._crew.scheduler.members if member.lease is not None]
+        leases = [member.lease for member in self._pool.scheduler.members if member.lease is not None]
         self._leases = self._leases or bool(leases)
         for lease in leases:
             if lease.forgotten:
-                self._crew.scheduler.release(lease)
+                self._pool.scheduler.release(lease)
         return monotonic() + _LOOK if leases else float("inf")

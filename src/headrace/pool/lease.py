@@ -1,48 +1,16 @@
-"""A member for one caller alone. Owns what that caller has asked of it; the scheduler does the rest."""
+"""A member for one caller alone, as that caller uses it. Owns nothing; the scheduler does the rest."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import ref
 
-if TYPE_CHECKING:
-    from headrace.pool.call import Call
-    from headrace.pool.member import Member
-    from headrace.pool.scheduler import Scheduler
+from headrace.pool.scheduler import Scheduler
+from headrace.pool.state import Call, Lease
 
 T = TypeVar("T")
-
-
-class Lease:
-    """The scheduler's side of a lease. Written under the scheduler's lock.
-
-    Attributes:
-        holder: the thread that has it; when that has ended, the member is given back.
-        member: who is leased; None before it is granted.
-        waiting: calls that were asked of it and have not begun.
-        over: given back, or its member died.
-        user: the object through which it is used, unless that was forgotten.
-        dropped: its user was cut short as it got it or gave it back. Written without the lock.
-    """
-
-    __slots__ = ("dropped", "holder", "member", "over", "user", "waiting")
-
-    def __init__(self) -> None:
-        self.holder = threading.current_thread()
-        self.member: Member | None = None
-        self.waiting: deque[Call[Any]] = deque()
-        self.over = False
-        self.user: ref[Leased] | None = None
-        self.dropped = False
-
-    @property
-    def forgotten(self) -> bool:
-        """Nobody can use it any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
-        return self.dropped or (self.user is not None and self.user() is None) or not self.holder.is_alive()
 
 
 class Leased:

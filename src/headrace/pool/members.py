@@ -10,13 +10,12 @@ from typing import Any
 
 from headrace.errors import PoolBroken
 from headrace.pool import shutdown
-from headrace.pool.call import Call
 from headrace.pool.deadlines import Watch
 from headrace.pool.events import Events
-from headrace.pool.member import Member, MemberBackend
 from headrace.pool.options import PoolOptions
 from headrace.pool.restarts import Restarts
 from headrace.pool.scheduler import Scheduler, died, fail
+from headrace.pool.state import Call, Member, MemberBackend
 from headrace.pool.threads import ThreadBody
 from headrace.pool.unbroken import apart
 

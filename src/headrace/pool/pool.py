@@ -14,12 +14,11 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 from headrace.dispatch.hash_ring import Key, slot
 from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, HeadraceError
-from headrace.pool.call import Call
-from headrace.pool.lease import Lease, Leased
-from headrace.pool.member import Member
+from headrace.pool.lease import Leased
 from headrace.pool.members import Members
 from headrace.pool.options import Handler, Keywords, PoolOptions, members
 from headrace.pool.scheduler import lease_call
+from headrace.pool.state import Call, Lease, Member
 from headrace.pool.stats import PoolStats
 
 T = TypeVar("T")
@@ -58,6 +57,7 @@ class Pool(Executor):
         self._choose: Strategy[Member] = named(self.options.strategy)
         self._crew = Members(self.options, self.name)
         self._scheduler = self._crew.scheduler
+        self._withdraw = self._scheduler.withdraw
         # A pool that is forgotten ends as an executor does: what it accepted still runs.
         weakref.finalize(self, self._crew.forget).atexit = False
         self._crew.resize(n)
@@ -319,7 +319,7 @@ class Pool(Executor):
     def _make(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[T]:
         if not callable(fn):
             raise ArgumentError(f"{fn!r} cannot be called: pass a function and its arguments")
-        call: Call[T] = Call(self._scheduler, fn, args, kwargs)
+        call: Call[T] = Call(self._withdraw, fn, args, kwargs)
         if self._processes:
             from headrace.pool.processes import packed
 

@@ -17,18 +17,15 @@ from _thread import start_new_thread
 from multiprocessing.context import ForkServerProcess
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
-from headrace.pool.call import Call, settle
+from headrace.pool.backend_owner import BackendOwner
 from headrace.pool.child import RemoteTraceback
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, Garbled, head
-from headrace.pool.member import Member
 from headrace.pool.nursery import born, ended_by, kill_group, reaped
+from headrace.pool.state import Call, Member, settle
 from headrace.pool.unbroken import MemberThread
-
-if TYPE_CHECKING:
-    from headrace.pool.members import Members
 
 
 def packed(what: str, *parts: object) -> bytes:
@@ -49,12 +46,12 @@ def packed(what: str, *parts: object) -> bytes:
 class ProcessBody:
     """The process behind one member."""
 
-    def __init__(self, crew: Members, member: Member) -> None:
+    def __init__(self, owner: BackendOwner, member: Member) -> None:
         self.pid = 0
-        self._crew = crew
-        self._scheduler = crew.scheduler
+        self._owner = owner
+        self._scheduler = owner.scheduler
         self._member = member
-        options = crew.options
+        options = owner.options
         self._start = packed("initializer=", options.initializer, options.initargs)
         self._process: ForkServerProcess | None = None
         # Guards the socket and what was sent on it: a call that was booked just as the process died is sent once.
@@ -73,7 +70,7 @@ class ProcessBody:
         self._stopping = False
 
     def start(self) -> None:
-        name = f"{self._crew.name}-{self._member.id}"
+        name = f"{self._owner.name}-{self._member.id}"
         self._thread = MemberThread(self._live, name)
         self._thread.thread.start()
 
@@ -181,7 +178,7 @@ class ProcessBody:
             del frame  # nothing large is kept while this thread waits
 
     def _first(self) -> None:
-        self._scheduler.go_on(self._member, self._crew.ready(self._member))
+        self._scheduler.go_on(self._member, self._owner.ready(self._member))
         if self._member.leaving and self._member.running is None:
             self.leave()
 
@@ -211,7 +208,7 @@ class ProcessBody:
     # -- the process -------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        member, crew = self._member, self._crew
+        member, owner = self._member, self._owner
         delay: float | None = 0.0
         while delay is not None:
             if not self._wait(delay):
@@ -222,9 +219,9 @@ class ProcessBody:
                 break
             if not self._stopping:
                 self._killed = ""
-            delay = crew.lost(member, reason or "it ended")
+            delay = owner.lost(member, reason or "it ended")
             self._fail_deferred(reason)
-        crew.gone(member, "left" if self._stopping and not self._killed else "")
+        owner.gone(member, "left" if self._stopping and not self._killed else "")
 
     def _wait(self, delay: float) -> bool:
         end = monotonic() + delay
@@ -242,7 +239,7 @@ class ProcessBody:
         # The leash is let go of last: a process that leaves in order is not to be killed for it.
         with leash, sock:
             try:
-                process = born(f"{self._crew.name}-{self._member.id}", its_sock, its_leash, self._start)
+                process = born(f"{self._owner.name}-{self._member.id}", its_sock, its_leash, self._start)
             except (OSError, EOFError, RuntimeError) as error:
                 return f"it could not be started: {type(error).__name__}: {error}"
             with self._sending:

@@ -28,10 +28,8 @@ from headrace.dispatch.hash_ring import Key
 from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot, Strategy, available, hash, next_available, no_members, nobody_free  # noqa: A004
 from headrace.errors import HeadraceError, MemberDied, OptionsError, PoolBroken, PoolClosed
-from headrace.pool.call import Call
 from headrace.pool.call_queues import Lines
-from headrace.pool.lease import Lease
-from headrace.pool.member import Member
+from headrace.pool.state import Call, Lease, Member
 from headrace.pool.unbroken import Latch
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
@@ -555,7 +553,7 @@ class Scheduler:
 
 def lease_call(scheduler: Scheduler, lease: Lease) -> Call[int]:
     """The call that asks for a lease, and stands for it while nothing runs under it."""
-    call: Call[int] = Call(scheduler, None, (), {})
+    call: Call[int] = Call(scheduler.withdraw, None, (), {})
     call.lease = lease
     return call
 

@@ -1,4 +1,4 @@
-"""A member that is a thread of this process. Owns the thread; the crew says when it starts, the scheduler what it runs.
+"""A member that is a thread of this process. Owns the thread; the pool says when it starts, the scheduler what it runs.
 
 Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and whatever
 it still brings is thrown away.
@@ -13,24 +13,21 @@ import threading
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from headrace.pool.call import Call, outcome, settle
+from headrace.pool.backend_owner import BackendOwner
 from headrace.pool.deferred import DeferredResult
-from headrace.pool.member import Member
+from headrace.pool.state import Call, Member, outcome, settle
 from headrace.pool.unbroken import MemberThread
-
-if TYPE_CHECKING:
-    from headrace.pool.members import Members
 
 
 class ThreadBody:
     """The thread behind one member."""
 
-    def __init__(self, crew: Members, member: Member) -> None:
+    def __init__(self, owner: BackendOwner, member: Member) -> None:
         self.pid = os.getpid()
-        self._crew = crew
-        self._scheduler = crew.scheduler
+        self._owner = owner
+        self._scheduler = owner.scheduler
         self._member = member
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -40,7 +37,7 @@ class ThreadBody:
         self._delay = 0.0
 
     def start(self) -> None:
-        name = f"{self._crew.name}-{self._member.id}"
+        name = f"{self._owner.name}-{self._member.id}"
         self._thread = MemberThread(partial(self._live, self._wake), name)
         self._thread.thread.start()
 
@@ -64,11 +61,11 @@ class ThreadBody:
         self._thread = None
         old_hurry, self._hurry = self._hurry, SimpleQueue()
         old_hurry.put(None)
-        again = self._crew.lost(self._member, reason)
+        again = self._owner.lost(self._member, reason)
         with contextlib.suppress(RuntimeError):
             old.release()
         if again is None:
-            self._crew.gone(self._member)
+            self._owner.gone(self._member)
         else:
             self._delay = again
             self.start()
@@ -88,17 +85,17 @@ class ThreadBody:
         self._thread = None
 
     def _live(self, wake: threading.Lock) -> None:
-        member, crew = self._member, self._crew
+        member, owner = self._member, self._owner
         if not self._prepare(wake):
             if self._wake is wake:
-                crew.gone(member)
+                owner.gone(member)
             return
-        call = crew.ready(member)
+        call = owner.ready(member)
         while self._wake is wake:
             while call is not None:
                 call = self._run(call)
             if member.leaving and member.running is None:
-                crew.gone(member, "left")
+                owner.gone(member, "left")
                 return
             wake.acquire()
             call = member.running
@@ -107,7 +104,7 @@ class ThreadBody:
 
     def _prepare(self, wake: threading.Lock) -> bool:
         """Wait for the time to start and run the initializer, until that succeeds; False when nobody needs it."""
-        options = self._crew.options
+        options = self._owner.options
         while True:
             end = monotonic() + self._delay
             while monotonic() < end:
@@ -120,7 +117,7 @@ class ThreadBody:
             try:
                 options.initializer(*options.initargs)
             except BaseException as error:  # noqa: BLE001 - whatever it raises, this member cannot serve
-                again = self._crew.lost(self._member, f"its initializer raised {type(error).__name__}: {error}")
+                again = self._owner.lost(self._member, f"its initializer raised {type(error).__name__}: {error}")
                 if again is None or self._wake is not wake:
                     return False
                 self._delay = again

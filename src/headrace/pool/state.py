@@ -1,22 +1,19 @@
-"""One call to a pool: a :class:`concurrent.futures.Future` that knows what it runs. Decides nothing."""
+"""What the scheduler's lock guards: calls, members and leases, three records that name each other. Decides nothing."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import ref
 
+from headrace.dispatch.hash_ring import Key
 from headrace.pool.unbroken import CallCondition
-
-if TYPE_CHECKING:
-    from headrace.dispatch.hash_ring import Key
-    from headrace.pool.lease import Lease
-    from headrace.pool.member import Member
-    from headrace.pool.scheduler import Scheduler
 
 log = logging.getLogger("headrace.pool")
 
@@ -53,7 +50,11 @@ class Call(Future[T], Generic[T]):
     alerts: int = 0
 
     def __init__(
-        self, scheduler: Scheduler, fn: Callable[..., T] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        withdraw: Callable[[Call[Any]], bool],
+        fn: Callable[..., T] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         # As the base class does, but with a condition that an exception in a caller's thread cannot leave locked: its
         # member would wait for that with the result.
@@ -67,7 +68,7 @@ class Call(Future[T], Generic[T]):
         self.args: tuple[Any, ...] | None = args
         self.kwargs: dict[str, Any] | None = kwargs
         self.born = monotonic()
-        self._scheduler = scheduler
+        self._withdraw = withdraw
 
     def cancel(self) -> bool:
         """Cancel the call; False when it has begun. A cancelled call never runs, and its place in the line is free."""
@@ -75,7 +76,7 @@ class Call(Future[T], Generic[T]):
             return False
         try:
             # One that was taken out by its member meanwhile is noticed there.
-            self._scheduler.withdraw(self)
+            self._withdraw(self)
         finally:
             self.begin()
         return True
@@ -110,6 +111,116 @@ class Call(Future[T], Generic[T]):
         if fn is None:
             return "a lease" if self.lease else ""
         return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+
+
+class Lease:
+    """The scheduler's side of a lease. Written under the scheduler's lock.
+
+    Attributes:
+        holder: the thread that has it; when that has ended, the member is given back.
+        member: who is leased; None before it is granted.
+        waiting: calls that were asked of it and have not begun.
+        over: given back, or its member died.
+        user: the object through which it is used, unless that was forgotten.
+        dropped: its user was cut short as it got it or gave it back. Written without the lock.
+    """
+
+    __slots__ = ("dropped", "holder", "member", "over", "user", "waiting")
+
+    def __init__(self) -> None:
+        self.holder = threading.current_thread()
+        self.member: Member | None = None
+        self.waiting: deque[Call[Any]] = deque()
+        self.over = False
+        self.user: ref[object] | None = None
+        self.dropped = False
+
+    @property
+    def forgotten(self) -> bool:
+        """Nobody can use it any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
+        return self.dropped or (self.user is not None and self.user() is None) or not self.holder.is_alive()
+
+
+class MemberBackend(Protocol):
+    """The thread or process behind a member."""
+
+    pid: int
+
+    def start(self) -> None: ...
+
+    def deliver(self, _call: Call[Any], /) -> bool:
+        """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing.
+
+        False when it was cancelled before: then somebody must finish it.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Nothing runs and nothing will come."""
+        ...
+
+    def kill(self, reason: str) -> None:
+        """End it now, with whatever it runs."""
+        ...
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in what it runs, where that is possible."""
+        ...
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait for its thread; True when that has ended, or never ran, or is the one that asks."""
+        ...
+
+    def where(self) -> str: ...
+
+    def disown(self) -> None:
+        """This is a fork of the pool's process: let go of what belongs to that."""
+        ...
+
+
+class Member:
+    """A place in the pool, which survives the threads or processes that fill it. Written under the scheduler's lock.
+
+    Attributes:
+        id: its number, from 0; what keys are hashed to.
+        load: calls that it has, the running one included.
+        running: the call that was booked for it, or the lease that holds it.
+        since: monotonic time at which that was.
+        inbox: calls that wait for this member, oldest first (ordered, and any of them can be forgotten at once).
+        urgent: broadcasts, which go before all else.
+        lease: who has it to himself.
+        away: there is no thread or process at the moment.
+        leaving: it gets no more calls.
+        doomed: it is being killed.
+        done: calls that it ended.
+        restarts: how often its thread or process was replaced.
+        reason: what ended that last.
+    """
+
+    __slots__ = (
+        "away", "body", "done", "doomed", "id", "inbox", "lease", "leaving", "load", "reason", "restarts",
+        "running", "since", "urgent",
+    )  # fmt: skip
+
+    body: MemberBackend
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.load = 0
+        self.running: Call[Any] | None = None
+        self.since = 0.0
+        self.inbox: OrderedDict[Call[Any], None] = OrderedDict()
+        self.urgent: deque[Call[Any]] = deque()
+        self.lease: Lease | None = None
+        self.away = True
+        self.leaving = False
+        self.doomed = False
+        self.done = 0
+        self.restarts = 0
+        self.reason = ""
+
+    def __repr__(self) -> str:
+        return f"<Member {self.id} load={self.load}>"
 
 
 def settle(call: Call[Any], result: object, error: BaseException | None) -> None:
