@@ -5,7 +5,7 @@ Owns the id of the job and whether it is stored. Sends nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -13,10 +13,27 @@ from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob
 
 if TYPE_CHECKING:
-    from headrace.tasks.bound_task import BoundTask
     from headrace.tasks.job_handle import Job
 
 R = TypeVar("R")
+
+
+class JobSource(Protocol[R]):
+    """A task and the options of a job that is not stored yet: a ``BoundTask``."""
+
+    @property
+    def task(self) -> str: ...
+    def draw(self) -> str:
+        """An id for the job, which no other process draws."""
+        ...
+
+    def fitting(self, id: str, /) -> str:
+        """An id that was drawn, as the options want it."""
+        ...
+
+    def handle(self, id: str, /, *, fresh: bool = False) -> Job[R]:
+        """A handle on the stored job."""
+        ...
 
 
 # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.
@@ -34,7 +51,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         name: of a unique job.
     """
 
-    bound: BoundTask[..., R]
+    bound: JobSource[R]
     args: bytes
     form: Form
     request_id: str = ""
