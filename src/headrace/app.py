@@ -35,7 +35,6 @@ from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.tasks import bulk, middleware, naming, tracing
-from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
@@ -44,6 +43,7 @@ from headrace.tasks.propagation import Propagation
 from headrace.tasks.submission import Submission
 from headrace.tasks.task import Task
 from headrace.tasks.unsent_job import UnsentJob
+from headrace.workflows.registered import Registered
 
 if TYPE_CHECKING:
     from headrace.cache import Cache, Cached
@@ -77,7 +77,7 @@ class Headrace:
         sources: where each setting that is not Headrace's own default came from, such as ``HEADRACE_URL``.
         types: how values are sent that MessagePack has no form for: ``app.types.add(...)``.
         tasks, workflow_definitions: by name.
-        context: what tasks and definitions know of this application.
+        registered, context: those again, and what they know of this application.
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
         acts, events, errands: what people did by hand; what failed or changed; verbs on many jobs.
         middlewares: in the order of registration, the first is outermost.
@@ -113,12 +113,12 @@ class Headrace:
         given = {**overrides, "url": url}
         self.settings, self.sources = setting_layers.chosen(os.environ, settings, given, defaults)
         self.client = Client(self.settings)
-        self.context, self.types = AppContext(self.client), self.client.types
-        self.tasks: dict[str, Task[..., Any, Any]] = self.context.tasks
-        self.workflow_definitions: dict[str, Workflow[...]] = self.context.definitions
+        self.registered = Registered(self.client)
+        self.context, self.types = self.registered.context, self.client.types
+        self.tasks, self.workflow_definitions = self.registered.tasks, self.registered.definitions
         self.jobs = Jobs(self.client, self.tasks, self.by_name)
         self.queues, self.workers = Queues(self.client, lambda: self.stats), Workers(self.client)
-        self.limits, self.hooks, self.alarms = LimitSet(self.context), EventHooks(), Alarms(self.client)
+        self.limits, self.hooks, self.alarms = LimitSet(self.context, self.tasks), EventHooks(), Alarms(self.client)
         self.limit, self.on, self.alarm = self.limits.declare, self.hooks.on, self.alarms.declare
         self.acts, self.events, self.errands = ActLog(self.client), EventLog(self.client), Errands(self.client)
         self.middlewares: list[Callable[[CurrentJob], middleware.Manager]] = []
@@ -206,7 +206,7 @@ class Headrace:
             OptionsError: an option is unknown, out of range, or contradicts another.
             DuplicateTask: another task has this name.
         """
-        return decorated(partial(registry.define_task, self.context, options), functions, options)
+        return decorated(partial(registry.define_task, self.registered, options), functions, options)
 
     @overload
     def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
@@ -263,7 +263,7 @@ class Headrace:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
             DuplicateTask: another workflow has this name.
         """
-        decorate = partial(registry.define_workflow, self.context, options)
+        decorate = partial(registry.define_workflow, self.registered, options)
         return decorate(functions[0]) if functions else decorate
 
     @overload
@@ -325,7 +325,7 @@ class Headrace:
             OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
             DuplicateTask: two tasks, or two workflows, have one name.
         """
-        registry.include(self.context, many, move=move)
+        registry.include(self.registered, many, move=move)
 
     def by_name(self, name: str, /, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.

@@ -10,10 +10,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from headrace.context import check_wait
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
 from headrace.protocol import graph_reads, produce
 from headrace.protocol.script import Call
+from headrace.running_job import check_wait
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client
 from headrace.store.end_waits import Look, end_of

@@ -1,18 +1,17 @@
 """The job that runs here: what user code sees of it, and what it may say.
 
-Owns one context variable. Sends nothing by itself: what the job says goes to the ``emit`` that the runner gave.
+Sends nothing by itself: what the job says goes to the ``emit`` that the runner gave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from headrace.errors import NoCurrentJob, NoWorkflow, OptionsError, Snooze, WaitRefused
-from headrace.model.headers import NO_HEADERS, SCHEDULE, unpacked, with_correlation
+from headrace.errors import NoWorkflow, OptionsError, Snooze
+from headrace.model.headers import SCHEDULE, unpacked
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
 from headrace.model.job_facts import correlation_of, fields_of
@@ -20,8 +19,9 @@ from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.retry import NO_RETRY, Retry, runs_again
 from headrace.model.workflow import Payload
 from headrace.protocol.consume import Note
+from headrace.running_job import running_job
 from headrace.settings import Duration, seconds
-from headrace.stopping import Stopping, on_event_loop
+from headrace.stopping import Stopping
 
 if TYPE_CHECKING:
     from headrace.workflows.builder import Flow
@@ -251,50 +251,11 @@ class CurrentJob:
         return f"<CurrentJob {self.id} {self.task} attempt {self.attempt}>"
 
 
-_current: ContextVar[CurrentJob] = ContextVar("headrace_current_job")
-
-
 def current_job() -> CurrentJob:
     """The job whose code calls this.
 
     Raises:
         NoCurrentJob: no job runs here: a task that was called like a function is not a job.
     """
-    try:
-        return _current.get()
-    except LookupError:
-        raise NoCurrentJob(
-            "no job runs here: current_job() works in a task that a worker runs, and in threads to which it passed its "
-            "context (asyncio.to_thread does)"
-        ) from None
-
-
-def inherited() -> Mapping[str, str]:
-    """The headers of the job whose code calls this; none outside of a job."""
-    job = _current.get(None)
-    if job is None:
-        return NO_HEADERS
-    if job.passed_on is None:
-        job.passed_on = with_correlation(job.headers, job.correlation)
-    return job.passed_on
-
-
-def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
-    """Refuse a wait for other work where it does harm: in a job, which keeps a runner, and on an event loop.
-
-    Args:
-        pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
-        accept: how a caller in a job waits all the same.
-    """
-    job = _current.get(None)
-    if job is not None:
-        raise WaitRefused(
-            f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait like "
-            f"this: make both nodes of a workflow (flow.run delivers the result), or accept it with {accept}"
-        )
-    if pair and on_event_loop():
-        raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
-
-
-begin, end = _current.set, _current.reset
-"""Make a job the current one for the rest of this context; and undo that, given what it returned."""
+    # Runners make no other.
+    return cast(CurrentJob, running_job())

@@ -21,6 +21,7 @@ from headrace.tasks.app_context import AppContext
 from headrace.tasks.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
 from headrace.tasks.limit import check_cost
 from headrace.tasks.task import Task
+from headrace.workflows.registered import Registered
 
 if TYPE_CHECKING:
     from typing import Concatenate
@@ -64,7 +65,7 @@ class Tasks:
         tasks: by name, what was defined here; a workflow is a task too, by the name ``workflow:...``.
         types: as ``app.types``; the application's, once it is included.
         lifespans: in the order of their definition.
-        context: of the application, once it is included.
+        registered, context: of the application, once it is included.
     """
 
     def __init__(self, *, queue: str | None = None) -> None:
@@ -78,7 +79,8 @@ class Tasks:
         """
         self._defaults = {} if queue is None else {"queue": queue}
         of_task(self._defaults)
-        self.context = AppContext()
+        self.registered = Registered()
+        self.context = self.registered.context
         self.types = self.context.types
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.lifespans: list[Lifespan] = []
@@ -95,7 +97,7 @@ class Tasks:
 
         def decorate(function: Callable[..., Any]) -> Any:
             given = options if options.get("queue") is not None else options | self._defaults
-            task = define_task(self.context, given, function)
+            task = define_task(self.registered, given, function)
             self.tasks[task.name] = task
             return task
 
@@ -109,7 +111,7 @@ class Tasks:
         """Make a function the definition of workflows, as :meth:`headrace.Headrace.workflow` does."""
 
         def decorate(function: Callable[..., object]) -> Any:
-            made = define_workflow(self.context, options, function)
+            made = define_workflow(self.registered, options, function)
             self.tasks[made.definition.task.name] = made.definition.task
             return made
 
@@ -148,7 +150,7 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
     return decorate
 
 
-def define_task(context: AppContext, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
+def define_task(registered: Registered, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
     """Make a function a task and register it; see :meth:`headrace.Headrace.task`."""
     given = dict(options)
     own = given.pop("name", None)
@@ -160,18 +162,20 @@ def define_task(context: AppContext, options: dict[str, Any], function: Callable
         loose = flag("loose", given.pop("loose", None) or False)
         limits = limit_names("limits", given.pop("limits", None) or ())
         trace = _trace(given.pop("trace", None))
-        task: Task[..., Any, Any] = Task(context, name, function, kind, of_task(given), loose=loose, limits=limits)
+        task: Task[..., Any, Any] = Task(
+            registered.context, name, function, kind, of_task(given), loose=loose, limits=limits
+        )
         task.trace = trace
-        check_cost(context.limits_of(limits, task.defaults.queue), task.defaults.cost)
+        check_cost(registered.context.limits_of(limits, task.defaults.queue), task.defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
-    if name in context.tasks:
-        raise _duplicate("task", name, context.tasks[name].function, function)
-    context.tasks[name] = task
+    if name in registered.tasks:
+        raise _duplicate("task", name, registered.tasks[name].function, function)
+    registered.tasks[name] = task
     return task
 
 
-def define_workflow(context: AppContext, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
+def define_workflow(registered: Registered, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
     """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
     # Loaded at first use: a program without workflows must not pay for them.
     from headrace.workflows.definition import Workflow
@@ -180,12 +184,12 @@ def define_workflow(context: AppContext, options: dict[str, Any], function: Call
     check_function(function)
     given = dict(options)
     name = naming.name_of(function, given.pop("name", None))
-    if name in context.definitions:
-        raise _duplicate("workflow", name, context.definitions[name].definition.function, function)
-    made: Workflow[...] = Workflow(context, name, function, given)
-    context.definitions[name] = made
+    if name in registered.definitions:
+        raise _duplicate("workflow", name, registered.definitions[name].definition.function, function)
+    made: Workflow[...] = Workflow(registered, name, function, given)
+    registered.definitions[name] = made
     nested = made.definition.task
-    context.tasks[nested.name] = nested
+    registered.tasks[nested.name] = nested
     return made
 
 
@@ -196,15 +200,15 @@ def define_lifespan(context: AppContext, kind: Kind | Collection[Kind] | None, f
     return lifespan
 
 
-def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
+def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
     """Have an application include sets of tasks, all or none; see :meth:`headrace.Headrace.include`."""
     new: dict[str, Task[..., Any, Any]] = {}
     joining: list[Tasks] = []
-    types = app.types
+    types = app.context.types
     for one in many:
         if not isinstance(one, Tasks):
             raise OptionsError(_no_tasks(one))
-        if one.context.tasks is app.tasks or one in joining:
+        if one.registered.tasks is app.tasks or one in joining:
             continue
         if one.context.included and not move:
             raise OptionsError(
@@ -218,16 +222,17 @@ def include(app: AppContext, many: tuple[object, ...], *, move: bool) -> None:
         types = types.joined(one.types)
         joining.append(one)
     for one in joining:
-        old = one.context
+        old = one.registered
         definitions = {name: made for name, made in old.definitions.items() if made.definition.task.name in one.tasks}
-        if old.included:
+        if old.context.included:
             for name in one.tasks:
                 del old.tasks[name]
             for name in definitions:
                 del old.definitions[name]
-            old.lifespans[:] = [lifespan for lifespan in old.lifespans if lifespan not in one.lifespans]
+            kept = [lifespan for lifespan in old.context.lifespans if lifespan not in one.lifespans]
+            old.context.lifespans[:] = kept
         app.definitions.update(definitions)
-        app.lifespans += one.lifespans
+        app.context.lifespans += one.lifespans
         old.join(app)
     app.tasks.update(new)
 

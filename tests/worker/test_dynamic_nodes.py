@@ -145,7 +145,9 @@ def test_a_map_over_50_000_items_takes_moments() -> None:
 
 
 def job(app: Headrace, inputs: tuple[Input, ...] = ()) -> CurrentJob:
-    return CurrentJob(claim(inputs=inputs), lambda note: None, lambda one: dynamic_nodes.collecting(app.context, one))
+    return CurrentJob(
+        claim(inputs=inputs), lambda note: None, lambda one: dynamic_nodes.collecting(app.registered, one)
+    )
 
 
 def test_a_job_that_adds_nothing_grows_nothing(app: Headrace) -> None:

@@ -1,4 +1,4 @@
-"""What tasks and workflow definitions know of the application that they belong to.
+"""What tasks know of the application that they belong to.
 
 Every task holds the context of its application, or that of its :class:`headrace.Tasks`, which learns its application
 late, by ``app.include``. Owns no connection: the client makes those.
@@ -6,8 +6,8 @@ late, by ``app.include``. Owns no connection: the client makes those.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import TasksNotIncluded
 from headrace.model.type_registry import Types
@@ -16,27 +16,33 @@ if TYPE_CHECKING:
     from headrace.store.client import Client
     from headrace.tasks.lifespan import Lifespan
     from headrace.tasks.limit import Limit
-    from headrace.tasks.task import Task
-    from headrace.workflows.definition import Workflow
+
+
+class RegisteredTask(Protocol):
+    """A task, as far as other tasks know it."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    @property
+    def limits(self) -> tuple[str, ...]: ...
 
 
 class AppContext:
     """An application as its tasks see it.
 
     Attributes:
-        tasks, definitions, limits, lifespans: by name, or in the order of registration; those of the whole
+        tasks, limits, lifespans: by name, or in the order of registration; those of the whole
             application, or before there is one, those that share this.
         types: how values are sent that MessagePack has no form for.
     """
 
-    __slots__ = ("_client", "definitions", "lifespans", "limits", "tasks", "types")
+    __slots__ = ("_client", "lifespans", "limits", "tasks", "types")
 
-    def __init__(self, client: Client | None = None) -> None:
+    def __init__(self, tasks: Mapping[str, RegisteredTask], client: Client | None = None) -> None:
         """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
         self._client = client
         self.types = Types() if client is None else client.types
-        self.tasks: dict[str, Task[..., Any, Any]] = {}
-        self.definitions: dict[str, Workflow[...]] = {}
+        self.tasks = tasks
         self.lifespans: list[Lifespan] = []
         self.limits: dict[str, Limit] = {}
 
@@ -70,7 +76,7 @@ class AppContext:
     def join(self, app: AppContext) -> None:
         """Become that of an application: what is registered from now on is registered there."""
         self.types.join(app.types)
-        self._client, self.tasks, self.definitions = app.client, app.tasks, app.definitions
+        self._client, self.tasks = app.client, app.tasks
         self.lifespans, self.limits = app.lifespans, app.limits
 
     def _lost(self) -> TasksNotIncluded:

@@ -7,7 +7,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
-from headrace.context import inherited
 from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
@@ -18,6 +17,7 @@ from headrace.model.unchecked_signature import Unchecked
 from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import overviews, produce
 from headrace.protocol.batches import Accepted
+from headrace.running_job import inherited
 from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.drawn_ids import new_id

@@ -6,7 +6,7 @@ Owns names and their uniqueness.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +34,9 @@ from headrace.tasks.task import Task
 class LimitSet:
     """``app.limits``: by name, those that the application declares, and those that the store knows."""
 
-    def __init__(self, context: AppContext) -> None:
+    def __init__(self, context: AppContext, tasks: Mapping[str, Task[..., Any, Any]]) -> None:
         self._context = context
+        self._tasks = tasks
 
     def declare(
         self,
@@ -107,7 +108,7 @@ class LimitSet:
             UnknownLimit: a task names a limit that is not declared.
             OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
         """
-        return _declared(self._context)
+        return _declared(self._context, self._tasks)
 
 
 def _unknown(context: AppContext, text: str) -> UnknownLimit:
@@ -131,7 +132,7 @@ def _check_limits(task: Task[..., Any, Any], limits: Sequence[Limit]) -> None:
             )
 
 
-def _declared(context: AppContext) -> DeclaredLimits:
+def _declared(context: AppContext, tasks: Mapping[str, Task[..., Any, Any]]) -> DeclaredLimits:
     rows: list[str | bytes] = []
     of_queue: dict[str, list[LimitRule]] = {}
     for limit in context.limits.values():
@@ -139,7 +140,7 @@ def _declared(context: AppContext) -> DeclaredLimits:
             of_queue.setdefault(limit.rule.queue, []).append(limit.rule)
     for queue, rules in of_queue.items():
         rows += (f"queue:{queue}", task_row(rules, (), {}))
-    for name, task in context.tasks.items():
+    for name, task in tasks.items():
         limits = _limits_of(context, task)
         together = {rule.name for rule in of_queue.get(task.defaults.queue, ())} | {limit.name for limit in limits}
         if len(together) > MOST_LIMITS:

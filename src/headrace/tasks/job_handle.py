@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from headrace.context import check_wait
 from headrace.errors import (
     JobCancelled,
     JobFailed,
@@ -24,6 +23,7 @@ from headrace.protocol import operations, produce
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
+from headrace.running_job import check_wait
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job

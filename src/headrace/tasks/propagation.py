@@ -11,9 +11,9 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TypeAlias, cast, overload
 
-from headrace.context import CurrentJob, inherited
 from headrace.errors import OptionsError
 from headrace.model.headers import check
+from headrace.running_job import RunningJob, inherited
 from headrace.tasks.middleware import Manager, Middleware
 from headrace.tasks.submission import Submission
 
@@ -76,7 +76,7 @@ class Propagation:
                             job.headers[name] = text
             yield
 
-        def use(job: CurrentJob) -> Manager:
+        def use(job: RunningJob) -> Manager:
             text = job.headers.get(name)
             return nullcontext() if text is None else apply(text)
 

@@ -146,7 +146,7 @@ class Flow:
         """For a workflow that is built at run time: what all its nodes would have got if it were built here."""
         scope, on_failure = self.scope, self._within(asked)
         queue = asked.options.get("queue", scope.queue)
-        known = scope.context.definitions.get(definition.name)
+        known = scope.registered.definitions.get(definition.name)
         if known is None:
             raise WorkflowError(
                 f"workflow {definition.name} is of another application, whose definition no worker of this one has: "
@@ -183,7 +183,7 @@ class Flow:
                 f"does one nest itself without an end?"
             )
         first = len(scope.builder.rows)
-        inner = Scope(scope.context, definition.name, scope.builder, f"{name}/", scope.chain)
+        inner = Scope(scope.registered, definition.name, scope.builder, f"{name}/", scope.chain)
         inner.headers = scope.headers
         outer = (asked.options.get("queue", scope.queue), scope.globals, self._within(asked))
         define(inner, definition, args, kwargs, outer)

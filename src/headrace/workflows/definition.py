@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
 
-from headrace.context import CurrentJob, current_job
 from headrace.errors import OptionsError, StoreFull, StoreUnavailable, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
@@ -25,15 +24,15 @@ from headrace.model.retry import Retry
 from headrace.model.signature import Signature
 from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
 from headrace.protocol import graph as verbs
+from headrace.running_job import RunningJob, running_job
 from headrace.settings import microseconds
 from headrace.store.client import Steps
-from headrace.tasks.app_context import AppContext
 from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
-from headrace.workflows.builder import OUTER, define
+from headrace.workflows.builder import OUTER, Flow, define
 from headrace.workflows.collection import OwnFilter, WorkflowPage, Workflows
-from headrace.workflows.definition_facts import Definition
+from headrace.workflows.definition_facts import Definition, Lookup
 from headrace.workflows.definition_options import (
     CreateOptions,
     DefinitionOptions,
@@ -58,7 +57,7 @@ class Workflow(Generic[P]):
     """
 
     def __init__(
-        self, context: AppContext, name: str, function: Callable[..., object], options: Mapping[str, Any]
+        self, registered: Lookup, name: str, function: Callable[..., object], options: Mapping[str, Any]
     ) -> None:
         """Use ``@app.workflow``.
 
@@ -66,14 +65,15 @@ class Workflow(Generic[P]):
             OptionsError: an option is unknown or out of range.
         """
         self.name = name
-        self._context = context
+        self._registered = registered
+        self._context = registered.context
         self._options = read_options(DefinitionOptions(), options, WorkflowOptions.__annotations__.keys() - {"name"})
         bare = partial(function, None)
         self.definition = Definition(
             name,
             function,
-            Signature(name, bare, context.types, loose=self._options.loose),
-            _task(context, name, function),
+            Signature(name, bare, registered.context.types, loose=self._options.loose),
+            _task(self, registered, function),
             self._options.queue,
             self._options.globals,
             self._options.headers,
@@ -123,7 +123,7 @@ class Workflow(Generic[P]):
         """
         client, options = self._context.client, self._options
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
-        scope = Scope(self._context, self.name, GraphBuilder(self.name))
+        scope = Scope(self._registered, self.name, GraphBuilder(self.name))
         define(scope, self.definition, args, kwargs)
         nodes = graph_builder.nodes(scope.builder)
         ends: dict[str, int] = {}
@@ -180,11 +180,11 @@ class Workflow(Generic[P]):
 
     @cached_property
     def _lists(self) -> Workflows:
-        return Workflows(self._context.client, self.name, self._context.tasks)
+        return Workflows(self._context.client, self.name, self._registered.tasks)
 
     def run_with(self, id: str) -> WorkflowRun:
         """A handle on the run of an id, whether one is stored or not. Cost: none."""
-        return WorkflowRun(self._context.client, id, self.name, tasks=self._context.tasks)
+        return WorkflowRun(self._context.client, id, self.name, tasks=self._registered.tasks)
 
     def create_as(self, id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WorkflowRun:
         """As :meth:`create`, under an id that the caller made; one that is stored already stays as it is."""
@@ -211,7 +211,7 @@ class Workflow(Generic[P]):
 
     def _run(self, created: verbs.Created) -> WorkflowRun:
         return WorkflowRun(
-            self._context.client, created.id, self.name, created=created.word != "live", tasks=self._context.tasks
+            self._context.client, created.id, self.name, created=created.word != "live", tasks=self._registered.tasks
         )
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -227,20 +227,22 @@ class Workflow(Generic[P]):
         return f"<Workflow {self.name}>"
 
 
-def _task(context: AppContext, name: str, function: Callable[..., object]) -> Task[..., Any, Any]:
+def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., object]) -> Task[..., Any, Any]:
     """The task that builds a nested workflow where its arguments are known."""
 
     @wraps(function)
     def grow(*args: Any, **kwargs: Any) -> None:
-        job = current_job()
+        job = running_job()
         if job.tick is not None:
-            run_of_tick(context.definitions[name], job, args, kwargs)
+            run_of_tick(workflow, job, args, kwargs)
             return
-        definition = context.definitions[name].definition
+        definition = workflow.definition
         on_failure: Policy = "stop"
         if (given := kwargs.pop(OUTER, None)) is not None:
             definition, on_failure = replace(definition, queue=given[0], globals=given[1]), POLICIES[given[2]]
-        scope = job.workflow.scope
+        flow = job.workflow
+        assert isinstance(flow, Flow)
+        scope = flow.scope
         scope.gather = True
         define(scope, definition, args, kwargs, ("", {}, on_failure))
 
@@ -251,7 +253,9 @@ def _task(context: AppContext, name: str, function: Callable[..., object]) -> Ta
     parameters.insert(at, extra)
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     # What it is given was checked where the workflow's own signature packed it.
-    return Task(context, f"workflow:{name}", grow, "process", of_task({"retries": _RETRIES}), loose=True)
+    return Task(
+        registered.context, f"workflow:{workflow.name}", grow, "process", of_task({"retries": _RETRIES}), loose=True
+    )
 
 
 # A tick has left the store with its job, and comes no second time: its workflow is made when the server can take it.
@@ -263,7 +267,7 @@ _RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable))
 _LEAST, _MOST = 0.5, 30.0
 
 
-def run_of_tick(workflow: Workflow[...], job: CurrentJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Have the workflow of a schedule's tick run; the job's log names the run, whose id follows from the job's.
 
     Where ticks of the schedule must not overlap, the job is snoozed until the run has ended: so it has the turn.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from headrace.errors import ArgumentError
 from headrace.model.headers import Given
 from headrace.model.signature import Signature
+from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
 
@@ -35,6 +36,24 @@ class Definition:
     queue: str = ""
     globals: Mapping[str, Any] = field(default_factory=dict[str, Any])
     headers: Given = ()
+
+
+class Defined(Protocol):
+    """What has a definition: a workflow."""
+
+    @property
+    def definition(self) -> Definition: ...
+
+
+class Lookup(Protocol):
+    """What is registered in an application, for definitions that name it."""
+
+    @property
+    def context(self) -> AppContext: ...
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]: ...
+    @property
+    def definitions(self) -> Mapping[str, Defined]: ...
 
 
 def name_of(task: Any, what: str = "flow.run") -> str:

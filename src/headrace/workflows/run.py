@@ -10,11 +10,11 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from headrace.admin.jobs import Jobs
-from headrace.context import check_wait
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph_reads
+from headrace.running_job import check_wait
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps
 from headrace.store.waiting import await_end, wait_end

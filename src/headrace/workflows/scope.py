@@ -12,18 +12,17 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from headrace.context import inherited
 from headrace.errors import AmbiguousNode, ForeignNode, OptionsError, UnknownNode, WorkflowError
 from headrace.model import slots
 from headrace.model.form import Form, of_call, of_task
 from headrace.model.signature import Signature
 from headrace.model.unchecked_signature import Unchecked
 from headrace.model.workflow import Policy
+from headrace.running_job import inherited
 from headrace.tasks import naming
-from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
-from headrace.workflows.definition_facts import Definition, name_of, some, stem
+from headrace.workflows.definition_facts import Definition, Lookup, name_of, some, stem
 from headrace.workflows.graph_builder import GraphBuilder, NodeSpec
 from headrace.workflows.node import REFUSED, Edge, Node, NodeRequest, is_node
 
@@ -36,6 +35,7 @@ class Scope:
 
     Attributes:
         name: the definition's.
+        registered: the tasks and definitions that names mean.
         builder: all rows of the graph.
         prefix: of its nodes' names.
         chain: definitions that it is nested in, itself the last.
@@ -48,10 +48,11 @@ class Scope:
     """
 
     def __init__(
-        self, context: AppContext, name: str, builder: GraphBuilder, prefix: str = "", chain: tuple[str, ...] = ()
+        self, registered: Lookup, name: str, builder: GraphBuilder, prefix: str = "", chain: tuple[str, ...] = ()
     ) -> None:
         self.name = name
-        self.context = context
+        self.registered = registered
+        self.context = registered.context
         self.builder = builder
         self.prefix = prefix
         self.chain = (*chain, name)
@@ -69,7 +70,7 @@ class Scope:
 
     def definition(self, task: Any) -> Definition | None:
         if isinstance(task, str):
-            task = self.context.definitions.get(task)
+            task = self.registered.definitions.get(task)
         found = getattr(task, "definition", None)
         return found if isinstance(found, Definition) else None
 
@@ -83,7 +84,7 @@ class Scope:
     def target(self, given: Any, options: dict[str, Any]) -> tuple[Signature | Unchecked, Form]:
         """What checks the arguments of a job, and all of it but these."""
         name = name_of(given)
-        known = self.context.tasks.get(name)
+        known = self.registered.tasks.get(name)
         task = given
         if isinstance(given, str):
             task = cast(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextvars import Token
 
-from headrace.context import CurrentJob, begin, end
+from headrace.context import CurrentJob
+from headrace.running_job import RunningJob, begin, end
 
 
 class running:  # noqa: N801 - reads as a verb: with running(job)
@@ -14,7 +15,7 @@ class running:  # noqa: N801 - reads as a verb: with running(job)
 
     def __init__(self, job: CurrentJob) -> None:
         self._job = job
-        self._before: Token[CurrentJob] | None = None
+        self._before: Token[RunningJob] | None = None
 
     def __enter__(self) -> CurrentJob:
         self._before = begin(self._job)

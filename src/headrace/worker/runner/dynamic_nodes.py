@@ -18,8 +18,8 @@ from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
-from headrace.tasks.app_context import AppContext
 from headrace.workflows.builder import Flow, collected
+from headrace.workflows.definition_facts import Lookup
 from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
 from headrace.workflows.scope import ONCE, Scope
 
@@ -118,10 +118,10 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
     return slots.slot(len(given) - 1)
 
 
-def collecting(context: AppContext, claim: Claim) -> Flow:
+def collecting(registered: Lookup, claim: Claim) -> Flow:
     """What collects the nodes that a running one adds."""
     facts = parse_facts(claim.facts)
-    scope = Scope(context, facts.definition, GraphBuilder(facts.definition), f"{facts.name}/")
+    scope = Scope(registered, facts.definition, GraphBuilder(facts.definition), f"{facts.name}/")
     scope.headers = unpacked(claim.headers)
     return Flow(scope)
 

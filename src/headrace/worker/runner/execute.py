@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from headrace.context import CurrentJob, begin
+from headrace.context import CurrentJob
 from headrace.errors import CorruptRecord, Interrupt, OptionsError, RateLimited, Snooze, UnknownLimit
 from headrace.model import codec
 from headrace.model.ended import (
@@ -29,6 +29,7 @@ from headrace.model.limit_rules import pause_of
 from headrace.model.retry import signal_in
 from headrace.model.workflow import parse_facts
 from headrace.protocol.consume import Note
+from headrace.running_job import begin
 from headrace.settings import microseconds, seconds
 from headrace.tasks.run_plan import RunPlan
 from headrace.tasks.task import Task

@@ -21,6 +21,7 @@ from headrace.tasks.run_plan import NO_PLAN, RunPlan
 from headrace.tasks.task import Task
 from headrace.worker.runner import dynamic_nodes
 from headrace.workflows.builder import Flow
+from headrace.workflows.definition_facts import Lookup
 
 Emit = Callable[[Note], None]
 
@@ -36,7 +37,8 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
             one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
         dice: random numbers from 0 to 1, for the jitter of retries.
-        app: what a job that adds nodes to its workflow needs of the application.
+        app: the application, as its tasks know it.
+        registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
         raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
     """
@@ -48,6 +50,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     place: str
     dice: Callable[[], float]
     app: AppContext
+    registered: Lookup
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
 
@@ -63,10 +66,12 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         return name_of_own(limits, claim.task, limit)
 
     def _collecting(self, claim: Claim) -> Flow:
-        return dynamic_nodes.collecting(self.app, claim)
+        return dynamic_nodes.collecting(self.registered, claim)
 
 
 def runner_context(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
     """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
-    return RunnerContext(app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, state)
+    return RunnerContext(
+        app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, app.registered, state
+    )

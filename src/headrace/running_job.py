@@ -1,0 +1,94 @@
+"""The job that runs here, as the code sees it that jobs call: what they make inherits from it, and must not wait in it.
+
+Owns the context variable. :class:`headrace.context.CurrentJob` is what user code gets of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import NoReturn, Protocol
+
+from headrace.errors import NoCurrentJob, WaitRefused
+from headrace.model.headers import NO_HEADERS, with_correlation
+from headrace.settings import Duration
+from headrace.stopping import on_event_loop
+
+
+class RunningJob(Protocol):
+    """What tasks and workflows ask of the job that calls them.
+
+    Attributes:
+        passed_on: the headers that jobs inherit which it makes; None until it makes one.
+    """
+
+    passed_on: Mapping[str, str] | None
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def correlation(self) -> str: ...
+    @property
+    def tick(self) -> datetime | None: ...
+    @property
+    def snoozes(self) -> int: ...
+    @property
+    def workflow(self) -> object:
+        """The ``Flow`` that adds nodes to its workflow."""
+        ...
+
+    def log(self, text: str) -> None: ...
+    def snooze(self, delay: Duration) -> NoReturn: ...
+
+
+_running: ContextVar[RunningJob] = ContextVar("headrace_current_job")
+
+begin, end = _running.set, _running.reset
+"""Make a job the current one for the rest of this context; and undo that, given what it returned."""
+
+
+def running_job() -> RunningJob:
+    """The job whose code calls this.
+
+    Raises:
+        NoCurrentJob: no job runs here.
+    """
+    try:
+        return _running.get()
+    except LookupError:
+        raise NoCurrentJob(
+            "no job runs here: current_job() works in a task that a worker runs, and in threads to which it passed its "
+            "context (asyncio.to_thread does)"
+        ) from None
+
+
+def inherited() -> Mapping[str, str]:
+    """The headers of the job whose code calls this; none outside of a job."""
+    job = _running.get(None)
+    if job is None:
+        return NO_HEADERS
+    if job.passed_on is None:
+        job.passed_on = with_correlation(job.headers, job.correlation)
+    return job.passed_on
+
+
+def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
+    """Refuse a wait for other work where it does harm: in a job, which keeps a runner, and on an event loop.
+
+    Args:
+        pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
+        accept: how a caller in a job waits all the same.
+    """
+    job = _running.get(None)
+    if job is not None:
+        raise WaitRefused(
+            f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait like "
+            f"this: make both nodes of a workflow (flow.run delivers the result), or accept it with {accept}"
+        )
+    if pair and on_event_loop():
+        raise WaitRefused(f"{verb} would block the event loop: {pair}, or accept it with allow_wait=True")
