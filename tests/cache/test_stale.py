@@ -307,7 +307,7 @@ def test_a_deaf_link_never_serves(
 ) -> None:
     """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
     monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 0.05)
-    monkeypatch.setattr(tracking_link.Link, "_track", lambda _: None)
+    monkeypatch.setattr(tracking_link.TrackingLink, "_track", lambda _: None)
     cache = new_app(url, protocol).cache
     for n in range(20):
         other.set("a", n)

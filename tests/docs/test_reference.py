@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import reference
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.model.setting_layers import NO_SETTINGS
 from headrace.settings import Settings, environment_name
 
@@ -32,7 +32,7 @@ def test_each_command_option_and_exit_code_has_its_place() -> None:
     for name, command in COMMANDS.items():
         for option in (option for param in command.params for option in param.opts if option.startswith("--")):
             assert f"`{option}" in sections[name], f"{option} of {name}"
-    for code in Exit:
+    for code in ExitCode:
         assert f"| {code.value} | {code.meaning} |" in page
 
 

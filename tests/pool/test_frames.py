@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Pool
 from headrace.errors import MemberDied
-from headrace.pool.frames import HEADER, MARK, RESULT, Frame, Frames, Garbled, head, send
+from headrace.pool.frames import HEADER, MARK, RESULT, Frame, Frames, GarbledFrame, head, send
 from tests.pool import chores
 
 
@@ -84,7 +84,7 @@ def test_what_was_sent_arrives() -> None:
     ],
 )
 def test_what_is_no_frame_is_not_waited_for(rubbish: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(GarbledFrame):
         Frames(Dribble(rubbish, 4096)).next()  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.stats.read_plan import MARGIN, MOST, Plan, cover, row
-from headrace.stats.resolutions import Layout, Level, layout_of
+from headrace.stats.resolutions import Level, Resolutions, layout_of
 
 YEARS = layout_of("minute=90y hour=90y day=90y month=90y quarter=90y year=90y")
 T0 = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
@@ -21,7 +21,7 @@ def at(*when: int) -> int:
     return int(datetime(*when, tzinfo=UTC).timestamp())  # type: ignore[arg-type,misc]
 
 
-def stored(layout: Layout, events: dict[int, int], now: int) -> Counter[str]:
+def stored(layout: Resolutions, events: dict[int, int], now: int) -> Counter[str]:
     """What the buckets hold at ``now``, if each event was added when it happened."""
     found: Counter[str] = Counter()
     for moment, n in events.items():
@@ -77,11 +77,11 @@ def test_what_has_expired_is_never_used(events: dict[int, int], one: int, other:
         assert plan.start <= start or not alive(layout, plan.start - 1, now), cut
 
 
-def alive(layout: Layout, moment: int, now: int) -> bool:
+def alive(layout: Resolutions, moment: int, now: int) -> bool:
     return any(level.ends(moment) > now + MARGIN for level in layout.levels)
 
 
-def fewest(layout: Layout, start: int, end: int, levels: tuple[Level, ...]) -> int:
+def fewest(layout: Resolutions, start: int, end: int, levels: tuple[Level, ...]) -> int:
     """The shortest way from start to end over buckets of any level, in either direction: Dijkstra without a heap."""
     seen, edge, steps = {start}, {start}, 0
     while end not in edge:

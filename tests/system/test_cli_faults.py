@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from tests.program import Program
 from tests.servers import Server
 
@@ -101,7 +101,7 @@ def headrace(tmp_path: Path, url: str) -> Program:
 
 @pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
 def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
-    ended = headrace(*arguments, code=Exit.USAGE)
+    ended = headrace(*arguments, code=ExitCode.USAGE)
     assert USAGE[arguments] in ended.fault
     assert ended.out == ""
     assert "secret" not in ended.err
@@ -111,13 +111,13 @@ def test_wrong_usage(headrace: Program, arguments: tuple[str, ...]) -> None:
 def test_an_application_that_cannot_be_used(headrace: Program, target: str) -> None:
     # Each command that imports an application says the same, and a worker starts a second program for it.
     command = ("worker", target) if target in WORKERS_ONLY else ("enqueue", "some.task", "--app", target)
-    said = headrace(*command, code=Exit.APPLICATION).err
+    said = headrace(*command, code=ExitCode.APPLICATION).err
     assert APPLICATION[target] in said.splitlines()[0]
 
 
 def test_a_module_that_raises_shows_its_own_traceback_and_nothing_else(headrace: Program) -> None:
     headrace.write("broken", "def f():\n    return 1 / 0\n\nf()")
-    said = headrace("worker", "broken:app", code=Exit.APPLICATION).err
+    said = headrace("worker", "broken:app", code=ExitCode.APPLICATION).err
     assert said.startswith("headrace: the module 'broken' raised while it was imported: ZeroDivisionError")
     assert said.count('File "') == 2
     assert "src/headrace" not in said
@@ -128,7 +128,7 @@ def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headra
     headrace.write(
         "post", "from headrace import Headrace\nimport letters\napp = Headrace()\napp.include(letters.tasks)"
     )
-    said = headrace("worker", "post:app", code=Exit.APPLICATION).err
+    said = headrace("worker", "post:app", code=ExitCode.APPLICATION).err
     first, *rest = said.splitlines()
     assert "'post' raised while it was imported: ModuleNotFoundError: No module named 'stamps_that_nobody_" in first
     assert any('letters.py", line 2' in line for line in rest)
@@ -137,7 +137,7 @@ def test_a_module_of_tasks_that_cannot_be_imported_is_shown_with_its_line(headra
 
 def test_a_preload_hook_that_raises_shows_its_own_traceback(headrace: Program) -> None:
     headrace.write("hooked", "from tasks import app\n@app.on_preload\ndef warm():\n    raise OSError('cold')")
-    said = headrace("worker", "hooked:app", code=Exit.APPLICATION).err
+    said = headrace("worker", "hooked:app", code=ExitCode.APPLICATION).err
     assert said.startswith("headrace: the on_preload hook hooked.warm failed: OSError('cold')")
     assert said.count('File "') == 1
 
@@ -149,7 +149,7 @@ def test_a_url_that_cannot_be_used_is_told_with_the_place_that_it_came_from(head
         (("jobs", "list", "--url", "http://jobs"), {}, "--url"),
         (("worker", "fixed:app"), {}, "Headrace(url=...)"),
     ):
-        assert headrace(*arguments, code=Exit.USAGE, **environment).err.splitlines()[0].endswith(f"(from {source})")
+        assert headrace(*arguments, code=ExitCode.USAGE, **environment).err.splitlines()[0].endswith(f"(from {source})")
 
 
 def test_a_variable_that_is_no_setting_is_told_once(headrace: Program) -> None:
@@ -164,8 +164,8 @@ def test_a_variable_that_is_no_setting_is_told_once(headrace: Program) -> None:
 
 def test_jobs_that_do_not_exist(headrace: Program) -> None:
     for command in ("show", "result", "logs", "cancel", "retry"):
-        assert f"no job {ABSENT} is stored" in headrace("jobs", command, ABSENT, code=Exit.FAILED).fault
-    assert "is not the id of a job" in headrace("jobs", "show", "zzz", code=Exit.FAILED).fault
+        assert f"no job {ABSENT} is stored" in headrace("jobs", command, ABSENT, code=ExitCode.FAILED).fault
+    assert "is not the id of a job" in headrace("jobs", "show", "zzz", code=ExitCode.FAILED).fault
 
 
 def test_faults_as_json(headrace: Program) -> None:
@@ -206,11 +206,11 @@ def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[...
         "unix:///absent/socket": "is the server running?",
     }
     for url, text in cases.items():
-        fault = headrace("jobs", "count", code=Exit.SERVER, HEADRACE_URL=url).fault
+        fault = headrace("jobs", "count", code=ExitCode.SERVER, HEADRACE_URL=url).fault
         assert text in fault
         assert "guessed-wrong" not in fault
     for url in (wrong, evicting.url):
-        assert headrace("worker", "tasks:app", code=Exit.SERVER, HEADRACE_URL=url).fault
+        assert headrace("worker", "tasks:app", code=ExitCode.SERVER, HEADRACE_URL=url).fault
 
 
 def test_a_missing_extra_is_named_in_one_line(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_missing_extra_is_named_in_one_line(tmp_path: Path) -> None:
             cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
             env={"PATH": "/usr/bin:/bin", "HEADRACE_URL": "unix:///absent", "HEADRACE_TIMEOUT": "0.1"},
         )  # fmt: skip
-        assert run.returncode == Exit.USAGE
+        assert run.returncode == ExitCode.USAGE
         assert run.stderr == f"headrace: the command line needs {package}: pip install 'headrace[cli]'\n"
 
 

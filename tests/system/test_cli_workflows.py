@@ -323,7 +323,7 @@ def test_a_bar_shows_when_it_takes_its_time(monkeypatch: pytest.MonkeyPatch, pat
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(master, "rb", 0) as shown, os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress.Bar(Output(json=False), 2000) as moving:
+        with progress.ProgressBar(Output(json=False), 2000) as moving:
             moving.add(500)
             moving.add(700)
         terminal.write("end")

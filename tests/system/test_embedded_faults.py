@@ -328,7 +328,7 @@ def test_a_link_planted_for_the_socket_is_not_followed(
     assert treasure.is_dir()
 
 
-def prepared(directory: Path) -> paths.Places:
+def prepared(directory: Path) -> paths.DataFiles:
     spot = paths.locate(directory)
     paths.prepare(spot)
     return spot

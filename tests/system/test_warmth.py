@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.protocol import operations
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
@@ -171,7 +171,7 @@ def test_a_preload_that_starts_a_thread_keeps_the_worker_from_starting(headrace:
     headrace.write(
         "threaded", "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()"
     )
-    ended = headrace.fresh("worker", "tasks:app", "--preload", "threaded", code=Exit.APPLICATION)
+    ended = headrace.fresh("worker", "tasks:app", "--preload", "threaded", code=ExitCode.APPLICATION)
     assert "the preload of threaded started the thread 'Thread-1 (sleep)' (runs time.sleep)" in ended.fault
     assert "start it in @app.after_fork_child" in ended.fault
 
@@ -187,7 +187,7 @@ def test_an_application_that_starts_a_thread_is_warned(headrace: Program) -> Non
 
 
 def test_a_name_that_cannot_be_preloaded_is_a_wrong_option(headrace: Program) -> None:
-    said = headrace("worker", "tasks:app", "--preload", "./shop.py", code=Exit.USAGE).fault
+    said = headrace("worker", "tasks:app", "--preload", "./shop.py", code=ExitCode.USAGE).fault
     assert "'./shop.py' names neither a module" in said
 
 
@@ -358,7 +358,7 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     assert "late.report" in shown
     assert advice in shown
     assert "--preload auto tries at the next start: sqlalchemy.orm:configure_mappers" in shown
-    assert "no worker is called" in headrace("workers", "startup", "nobody", code=Exit.FAILED).fault
+    assert "no worker is called" in headrace("workers", "startup", "nobody", code=ExitCode.FAILED).fault
     worker.stop()
     pasted = late("--preload", ",".join(found["preload"] + found["maybe"]))
     assert reports(app, 3) == [[True, True]] * 3

@@ -14,7 +14,7 @@ from headrace import Debounce, Headrace, Latest, Retry, Throttle, Unique
 from headrace.errors import EnvelopeError
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, make_id, node_id, ordered_id, unique_id
-from headrace.tasks.envelope import Envelope, Letter, Reader
+from headrace.tasks.envelope import Envelope, EnvelopeReader, Letter
 from headrace.tasks.unsent_job import UnsentJob
 
 ID = make_id(1_700_000_000_000, 5)
@@ -50,7 +50,7 @@ def fetch(*values: Any, **others: Any) -> None: ...
 
 
 def read(data: object, row: int = 0, most: int = 100_000) -> Letter:
-    return Reader(most, 0).read(data, row)
+    return EnvelopeReader(most, 0).read(data, row)
 
 
 def fields(job: UnsentJob[Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.failure import last_word
-from headrace.cli.logs import Lines, json_line, text_line
+from headrace.cli.logs import LogFormatter, json_line, text_line
 from headrace.cli.output import Output, entry, one_line, plain, to_json
 
 # Erases the screen, hides what stands before it, shows a file's name backwards, ends a line for some programs.
@@ -48,11 +48,11 @@ def _raised(text: str) -> logging.LogRecord:
 
 @pytest.mark.parametrize("record", [_record(FORGED), _record("x", customer=FORGED), _raised(FORGED)])
 def test_no_text_passes_for_another_line_of_the_log(record: logging.LogRecord) -> None:
-    first, *further = Lines(text_line, ()).format(record).split("\n")
+    first, *further = LogFormatter(text_line, ()).format(record).split("\n")
     assert "shop: " in first
     assert all(line.startswith("    ") for line in further)
     assert SHOWN in "\n".join([first, *further])
-    (line,) = Lines(json_line, ()).format(record).split("\n")
+    (line,) = LogFormatter(json_line, ()).format(record).split("\n")
     assert plain(line) == line
     assert FORGED in "".join(str(value) for value in json.loads(line).values())
 
@@ -66,7 +66,7 @@ def test_commands_never_pass_it_on(capsys: pytest.CaptureFixture[str]) -> None:
         output.table(["name", NASTY], [[NASTY, NASTY]])
         output.facts([(NASTY, NASTY)])
         output.heading(NASTY)
-        last_word(ValueError(NASTY), NASTY, Exit.FAILED, json=as_json, debug=True)
+        last_word(ValueError(NASTY), NASTY, ExitCode.FAILED, json=as_json, debug=True)
     said = capsys.readouterr()
     for text in (said.out, said.err):
         assert SHOWN in text

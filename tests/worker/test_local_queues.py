@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Claim
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle, Waiting
 from tests.worker.test_assignment import NOW, PLAN, Table
 
@@ -15,7 +15,7 @@ class Worker(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines = Lines(self.assignment)
+        self.lines = LocalQueues(self.assignment)
         self.order: list[str] = []
         self._number = 0
 

@@ -10,7 +10,7 @@ from headrace.model.retry import Retry
 from headrace.settings import Settings
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import Timers
@@ -83,7 +83,7 @@ def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:
 def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
     life.runner_pool.supply.resize("process", 1)
     life.born(1, "process")
-    lines = Lines(life.runner_pool.assignment)
+    lines = LocalQueues(life.runner_pool.assignment)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
     assert lines.add((claim, PLAN), "process", "hash")
     assert lines.serve(NOW, lambda _: True) == []

@@ -10,7 +10,7 @@ import pytest
 from headrace.model.ids import code_of, flow_id, node_id
 from headrace.model.job import Claim
 from headrace.model.workflow import NodeFacts, pack_facts
-from headrace.protocol.graph_reads import Output
+from headrace.protocol.graph_reads import NodeOutput
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.duties import workflow_inputs as module
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs
@@ -23,15 +23,17 @@ def claim(number: int, *parents: int) -> Claim:
     return Claim(node_id(FLOW, number), number, "q", 0, "t", b"", parents="".join(map(code_of, parents)))
 
 
-def out(value: Any = None, sources: list[int] | None = None, *, many: bool = False, state: str = "succeeded") -> Output:
+def out(
+    value: Any = None, sources: list[int] | None = None, *, many: bool = False, state: str = "succeeded"
+) -> NodeOutput:
     ids = None if sources is None else [node_id(FLOW, number) for number in sources]
-    return Output(pack_facts(NodeFacts("n")), "t", state, None if value is None else pack(value), ids, many)
+    return NodeOutput(pack_facts(NodeFacts("n")), "t", state, None if value is None else pack(value), ids, many)
 
 
 class Store:
     """Answers steps from a dictionary, and counts what it was asked for."""
 
-    def __init__(self, **outputs: Output) -> None:
+    def __init__(self, **outputs: NodeOutput) -> None:
         self.outputs = {node_id(FLOW, int(number[1:])): output for number, output in outputs.items()}
         self.asked: list[list[str]] = []
 
@@ -40,7 +42,7 @@ class Store:
             for call, read in steps:
                 ids = msgspec.msgpack.decode(call.args[1])  # type: ignore[arg-type]
                 self.asked.append(ids)
-                read([self.outputs.get(id, Output(b"", "", "missing", None)) for id in ids][:most])
+                read([self.outputs.get(id, NodeOutput(b"", "", "missing", None)) for id in ids][:most])
 
 
 @pytest.fixture

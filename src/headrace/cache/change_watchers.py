@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from headrace.cache.computing import Signal
+from headrace.cache.computing import OneTimeSignal
 
 
 class ChangeWatchers:
@@ -17,17 +17,17 @@ class ChangeWatchers:
 
     def __init__(self) -> None:
         self.hooks: dict[str, Callable[[], object]] = {}
-        self._expected: dict[str, list[Signal]] = {}
+        self._expected: dict[str, list[OneTimeSignal]] = {}
         self._lock = threading.Lock()
 
-    def expect(self, name: str) -> Signal:
+    def expect(self, name: str) -> OneTimeSignal:
         """What fires when this name may have changed after a read of it that departs from now on."""
-        signal = Signal()
+        signal = OneTimeSignal()
         with self._lock:
             self._expected.setdefault(name, []).append(signal)
         return signal
 
-    def unexpect(self, name: str, signal: Signal) -> None:
+    def unexpect(self, name: str, signal: OneTimeSignal) -> None:
         """Nothing waits for this any more."""
         with self._lock:
             signals = self._expected.get(name, [])

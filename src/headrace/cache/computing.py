@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 
-class Signal:
+class OneTimeSignal:
     """Something that happens once; whoever comes later need not wait."""
 
     __slots__ = ("_landed", "fired")
@@ -56,19 +56,19 @@ class Computation:
         self.name = name
         self.tags = tags
         self.number = number
-        self.ended = Signal()
+        self.ended = OneTimeSignal()
         self.value: Any = None
         self.error: Exception | None = None
         self.made = False
         self.doubtful = False
-        self.waits: dict[Reader, Computation] = {}
+        self.waits: dict[CacheReader, Computation] = {}
 
-    def serves(self, reader: Reader) -> bool:
+    def serves(self, reader: CacheReader) -> bool:
         """Whether what came of it may be given to this reader, who waited for it."""
         return self.made and (not self.doubtful or self.number > reader.number)
 
 
-class Reader:
+class CacheReader:
     """One who asks for a value.
 
     Attributes:
@@ -99,11 +99,11 @@ class Computations:
         self._lock = threading.Lock()
         self._current: dict[str, Computation] = {}
 
-    def reader(self) -> Reader:
+    def reader(self) -> CacheReader:
         """One who has found no value."""
-        return Reader(next(self._numbers), _within.get())
+        return CacheReader(next(self._numbers), _within.get())
 
-    def join(self, name: str, tags: Sequence[str], reader: Reader, *, may_wait: bool) -> tuple[Computation, bool]:
+    def join(self, name: str, tags: Sequence[str], reader: CacheReader, *, may_wait: bool) -> tuple[Computation, bool]:
         """The computation of this name, and whether the reader leads it: then he computes; else he waits, and leaves.
 
         Args:
@@ -120,7 +120,7 @@ class Computations:
                 self._current[name] = mine
             return mine, True
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: CacheReader) -> None:
         """A reader waits no longer."""
         if reader.within:
             reader.within[-1].waits.pop(reader, None)

@@ -24,7 +24,7 @@ from typing import Any
 
 from headrace.cache.change_watchers import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
-from headrace.cache.tracking_link import Announced, Flight, Link, Protocol, Untracked, open_link
+from headrace.cache.tracking_link import Announced, Flight, Protocol, TrackingLink, Untracked, open_link
 from headrace.protocol.keys import Keys
 from headrace.store.connection import pause_before
 from headrace.store.fork_reset import in_forks
@@ -76,7 +76,7 @@ class Listener:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._link: TrackingLink | None = None
         self._pending: dict[str, Flight] = {}
         self._thread: threading.Thread | None = None
         self._bell: Bell | None = None
@@ -236,7 +236,7 @@ class Listener:
         for landed in waiting:
             landed()
 
-    def _live(self, link: Link, bell: Bell) -> None:
+    def _live(self, link: TrackingLink, bell: Bell) -> None:
         """Serve one link until it is lost or we close."""
         try:
             with self._lock:
@@ -262,7 +262,7 @@ class Listener:
                     self._disarm("the listener ended")
             link.close()
 
-    def _hear(self, announced: Announced, link: Link) -> None:
+    def _hear(self, announced: Announced, link: TrackingLink) -> None:
         """Drop what was announced as changed; None says: everything. Called in the order of the stream."""
         if announced is None:
             for name in list(self._pending):
@@ -276,13 +276,13 @@ class Listener:
             self.shelf.drop(name)
         self.watchers.tell(announced)
 
-    def _overtake(self, name: str, link: Link) -> None:
+    def _overtake(self, name: str, link: TrackingLink) -> None:
         flight = self._pending.get(name)
         # In one stream, a reply that comes after the announcement was read after the change: our own write, mostly.
         if flight is not None and (flight.replies or not link.ordered):
             del self._pending[name]
 
-    def _until(self, link: Link) -> float | None:
+    def _until(self, link: TrackingLink) -> float | None:
         """Seconds until there is something to do unasked: a copy ends, or the server has been silent for too long."""
         with self._lock:
             now, end = time.monotonic(), self.shelf.next_end()

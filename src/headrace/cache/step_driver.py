@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from headrace.cache.computing import Computations, Reader, Signal
+from headrace.cache.computing import CacheReader, Computations, OneTimeSignal
 from headrace.cache.listener import FIRST, Listener
 from headrace.errors import OptionsError
 from headrace.model.type_registry import Types
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 
 
-class Client(Protocol):
+class CacheClient(Protocol):
     """What the cache needs of an application's way to its server."""
 
     @property
@@ -59,7 +59,7 @@ class Make:
 class Join:
     """A step: the computation of a name, and whether this reader leads it."""
 
-    def __init__(self, name: str, tags: Sequence[str], reader: Reader) -> None:
+    def __init__(self, name: str, tags: Sequence[str], reader: CacheReader) -> None:
         self.name = name
         self.tags = tags
         self.reader = reader
@@ -68,7 +68,7 @@ class Join:
 class Wait:
     """A step: wait until something happens."""
 
-    def __init__(self, signal: Signal, seconds: float) -> None:
+    def __init__(self, signal: OneTimeSignal, seconds: float) -> None:
         self.signal = signal
         self.seconds = seconds
 
@@ -76,7 +76,7 @@ class Wait:
 class Driver:
     """Two ways to carry out the same steps."""
 
-    def __init__(self, client: Client, listener: Listener, computations: Computations) -> None:
+    def __init__(self, client: CacheClient, listener: Listener, computations: Computations) -> None:
         self._client = client
         self._listener = listener
         self._computations = computations

@@ -48,7 +48,7 @@ class Flight:
 
     __slots__ = ("_landed", "awaited", "failed", "link", "name", "replies", "sent")
 
-    def __init__(self, name: str, link: Link, awaited: int, landed: Callable[[], object]) -> None:
+    def __init__(self, name: str, link: TrackingLink, awaited: int, landed: Callable[[], object]) -> None:
         self.name = name
         self.link = link
         self.awaited = awaited
@@ -62,7 +62,7 @@ class Flight:
         self._landed()
 
 
-class Link:
+class TrackingLink:
     """A tracked reader that was seen to hear of a change.
 
     Attributes:
@@ -136,7 +136,7 @@ class Link:
             raise Lost(f"the server said nothing for {2 * patience:g} s")
         return self.asked + patience
 
-    def receive(self, number: int, hear: Callable[[Announced, Link], object]) -> None:
+    def receive(self, number: int, hear: Callable[[Announced, TrackingLink], object]) -> None:
         """Take in what has come over one socket: flights land, and each announcement is heard, in their order.
 
         Raises:
@@ -234,7 +234,7 @@ def _accepted(replies: Sequence[Any], what: str) -> None:
             raise Untracked(f"the server refuses {what}: {reply}")
 
 
-def open_link(target: Target, timeout: float, keys: Keys, protocols: Sequence[Protocol]) -> Link:
+def open_link(target: Target, timeout: float, keys: Keys, protocols: Sequence[Protocol]) -> TrackingLink:
     """A link over the first protocol that works.
 
     Raises:
@@ -244,7 +244,7 @@ def open_link(target: Target, timeout: float, keys: Keys, protocols: Sequence[Pr
     refusal: HeadraceError = Untracked("no protocol to try")
     for protocol in protocols:
         try:
-            return Link(target, timeout, keys, protocol)
+            return TrackingLink(target, timeout, keys, protocol)
         except Untracked as error:
             refusal = error
     raise refusal

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 
@@ -150,4 +150,4 @@ def _pipe_gone() -> int:
     """The reader of the output has left: our buffer must not raise again while Python shuts down."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return Exit.PIPE
+    return ExitCode.PIPE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """What a script may rely on; the reference page lists the same words."""
 
     OK = 0
@@ -24,17 +24,18 @@ class Exit(IntEnum):
 
 
 _MEANINGS = {
-    Exit.OK: "done",
-    Exit.FAILED: "the operation failed: no such job or workflow, the job failed, a private server that does not run",
-    Exit.USAGE: "a wrong option, argument, setting or URL; nothing was done",
-    Exit.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full, "
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "the operation failed: no such job or workflow, the job failed, a private server that does not "
+    "run",
+    ExitCode.USAGE: "a wrong option, argument, setting or URL; nothing was done",
+    ExitCode.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full, "
     "another schema",
-    Exit.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or has a "
+    ExitCode.APPLICATION: "the application cannot be imported or preloaded, has no task for this worker, or has a "
     "workflow that is invalid or whose definition raises",
-    Exit.WAITING: "the job had not ended within `--timeout`; it continues",
-    Exit.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
-    Exit.INTERRUPTED: "interrupted with Ctrl-C",
-    Exit.PIPE: "the reader of the output exited (as `head` does)",
+    ExitCode.WAITING: "the job had not ended within `--timeout`; it continues",
+    ExitCode.INTERNAL: "a fault in Headrace itself; `--debug` shows the traceback",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.PIPE: "the reader of the output exited (as `head` does)",
 }
 
 
@@ -50,12 +51,12 @@ class ApplicationFault(Exception):
     """The application cannot be worked with; the text says what to do."""
 
 
-def exit_of(error: BaseException) -> Exit:
+def exit_of(error: BaseException) -> ExitCode:
     """The exit code of a command that ended with ``error``."""
     from headrace import errors
 
-    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Exit], ...] = (
-        (KeyboardInterrupt, Exit.INTERRUPTED),
+    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ExitCode], ...] = (
+        (KeyboardInterrupt, ExitCode.INTERRUPTED),
         (
             (
                 UsageFault,
@@ -65,9 +66,9 @@ def exit_of(error: BaseException) -> Exit:
                 errors.PayloadTooLarge,
                 errors.PictureError,
             ),
-            Exit.USAGE,
+            ExitCode.USAGE,
         ),
-        (OperationFault, Exit.FAILED),
+        (OperationFault, ExitCode.FAILED),
         (
             (
                 ApplicationFault,
@@ -77,12 +78,12 @@ def exit_of(error: BaseException) -> Exit:
                 errors.PreloadError,
                 errors.WorkflowError,
             ),
-            Exit.APPLICATION,
+            ExitCode.APPLICATION,
         ),
         # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).
-        ((errors.UrlError, errors.ServerError), Exit.SERVER),
-        (errors.SettingsError, Exit.USAGE),
-        (errors.ResultTimeout, Exit.WAITING),
-        (errors.HeadraceError, Exit.FAILED),
+        ((errors.UrlError, errors.ServerError), ExitCode.SERVER),
+        (errors.SettingsError, ExitCode.USAGE),
+        (errors.ResultTimeout, ExitCode.WAITING),
+        (errors.HeadraceError, ExitCode.FAILED),
     )
-    return next((code for kinds, code in table if isinstance(error, kinds)), Exit.INTERNAL)
+    return next((code for kinds, code in table if isinstance(error, kinds)), ExitCode.INTERNAL)

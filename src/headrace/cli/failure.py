@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 
-from headrace.cli.exit_codes import Exit, UsageFault, exit_of
+from headrace.cli.exit_codes import ExitCode, UsageFault, exit_of
 from headrace.cli.output import Output, plain
 
 
@@ -17,12 +17,12 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
             error.__traceback__
         )
     code = exit_of(error)
-    if code is Exit.INTERRUPTED:
+    if code is ExitCode.INTERRUPTED:
         return code
     return last_word(error, _text(error), code, json=json, debug=debug)
 
 
-def last_word(error: BaseException, text: str, code: Exit, *, json: bool, debug: bool) -> int:
+def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, debug: bool) -> int:
     output = Output(json=json)
     if debug:
         print(plain("".join(traceback.format_exception(error))), file=sys.stderr, end="")
@@ -45,6 +45,6 @@ def _text(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, JobUnsuccessful):
         return f"{text.splitlines()[0]}; headrace jobs show {error.id} shows all that is known"
-    if exit_of(error) is Exit.INTERNAL:
+    if exit_of(error) is ExitCode.INTERNAL:
         return f"internal error: {type(error).__name__}: {text}; please report it with what --debug shows"
     return text

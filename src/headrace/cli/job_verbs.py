@@ -21,7 +21,7 @@ from headrace.cli.bulk_jobs import (
     all_of,
 )
 from headrace.cli.commands import command
-from headrace.cli.exit_codes import Exit, UsageFault
+from headrace.cli.exit_codes import ExitCode, UsageFault
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration
 from headrace.model.errand import JobFilter
@@ -165,7 +165,7 @@ def _some_or_all(
     if ids:
         return _chosen(session, verb, ids)
     all_of(session, verb, which, **how)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _chosen(session: Session, verb: str, ids: list[str]) -> int:

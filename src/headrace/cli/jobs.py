@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli import queues
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
 from headrace.model.notation import size
@@ -176,7 +176,7 @@ def why(session: Session, id: Id) -> int:
     else:
         explained(session.output, found)
         session.output.remark(PAGE)
-    return Exit.FAILED if found.code == "unknown" else Exit.OK
+    return ExitCode.FAILED if found.code == "unknown" else ExitCode.OK
 
 
 @command(app, "result")

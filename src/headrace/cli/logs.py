@@ -42,7 +42,7 @@ def configure(
         hidden: parts of names whose values no line may contain.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines(json_line if form == "json" else text_line, secrets, Redactor(hidden)))
+    handler.setFormatter(LogFormatter(json_line if form == "json" else text_line, secrets, Redactor(hidden)))
     ours, root = logging.getLogger("headrace"), logging.getLogger()
     if not root.handlers:
         root.addHandler(handler)
@@ -61,7 +61,7 @@ def configure(
     logging.captureWarnings(capture=True)
 
 
-class Lines(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """Shapes a record and its fields, and hides what must not be told."""
 
     def __init__(

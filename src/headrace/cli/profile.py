@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.progress import Bar
+from headrace.cli.progress import ProgressBar
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration, span
 
@@ -271,7 +271,7 @@ def _wait(
     while process.poll() is None and not begun() and time.monotonic() < until:
         time.sleep(LOOK)
     began, shown, total = time.monotonic(), 0, max(1, round(seconds))
-    with Bar(session.output, total, "seconds") as bar:
+    with ProgressBar(session.output, total, "seconds") as bar:
         while process.poll() is None:
             passed = time.monotonic() - began
             bar.add(min(int(passed), total) - shown)

@@ -30,7 +30,7 @@ from headrace.cli import (
     workflows,
 )  # fmt: skip
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.failure import explain, last_word
 from headrace.cli.output import plain
 
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         code: Any = typer.main.get_command(app).main(list(arguments), prog_name="headrace", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
         return _explain(error, json=json, debug=debug)
-    return code if isinstance(code, int) else Exit.OK
+    return code if isinstance(code, int) else ExitCode.OK
 
 
 def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
@@ -92,7 +92,7 @@ def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
     if not hasattr(error, "format_message"):
         return explain(error, json=json, debug=debug)
     text = _usage(error)
-    return last_word(error, text, Exit.USAGE, json=json, debug=debug) if text else Exit.USAGE
+    return last_word(error, text, ExitCode.USAGE, json=json, debug=debug) if text else ExitCode.USAGE
 
 
 def _usage(error: Any) -> str:

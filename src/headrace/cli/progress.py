@@ -30,7 +30,7 @@ def bar_of(output: Output, total: int) -> Generator[Callable[[int], None]]:
         yield lambda done: progress.update(bar, completed=done)
 
 
-class Bar:
+class ProgressBar:
     """Counts what is done; from its second second on, a terminal shows it."""
 
     def __init__(self, output: Output, total: int | None = None, noun: str = "jobs") -> None:

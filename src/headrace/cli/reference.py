@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import typer
 
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.program import app
 from headrace.model.option_checks import rows_of
 from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
@@ -108,7 +108,7 @@ def cli() -> str:
         _HEAD.format(title="The command line", name="cli"),
         _INTRODUCTION,
         "## Exit codes\n\n| code | meaning |\n|---|---|\n",
-        *(f"| {code.value} | {code.meaning} |\n" for code in Exit),
+        *(f"| {code.value} | {code.meaning} |\n" for code in ExitCode),
         "\n## Options that commands share\n\n",
         _table([p for p in dict(commands())["headrace enqueue"].params if p.name in _SHARED]),
     ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, Self
 
-from headrace.cli.exit_codes import Exit, exit_of
+from headrace.cli.exit_codes import ExitCode, exit_of
 
 if TYPE_CHECKING:
     from headrace.cli.session import Session
@@ -75,7 +75,7 @@ class Origin:
                 raise
             self.tell_modules(error)
             code = exit_of(error)
-            text = traceback.format_exc().rstrip() if code is Exit.INTERNAL else str(error)
+            text = traceback.format_exc().rstrip() if code is ExitCode.INTERNAL else str(error)
             self.heir.failed(text)
             raise SystemExit(int(code)) from error
 
@@ -127,5 +127,5 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     anchor = Anchor(launch, settings.reload_timeout)
-    anchor.duty = Reload(anchor.succession, {Exit.SERVER})
+    anchor.duty = Reload(anchor.succession, {ExitCode.SERVER})
     return anchor.run()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import Exit
+from headrace.cli.exit_codes import ExitCode
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 from headrace.cli.units import span
@@ -52,7 +52,7 @@ def status(session: Session) -> int:
     found = embedded.status(session.settings["dir"])
     _show(session.output, found)
     _remind(session.output)
-    return Exit.OK if found.running else Exit.FAILED
+    return ExitCode.OK if found.running else ExitCode.FAILED
 
 
 @command(app, "path", shared=SHARED)

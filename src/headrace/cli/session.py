@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.exit_codes import Exit, UsageFault
+from headrace.cli.exit_codes import ExitCode, UsageFault
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:
@@ -120,13 +120,13 @@ class Session:
             told, failed = told + 1, failed + (not done)
             if error is not None:
                 act.reply = f"refused: {words}"
-                self.output.fault(words, type(error).__name__, Exit.FAILED)
+                self.output.fault(words, type(error).__name__, ExitCode.FAILED)
             else:
                 act.reply = words
                 self.output.done(f"{id} {words}", {"id": id, "done": done, "text": words})
         if told > 1:
             act.reply = f"{told - failed} done, {failed} not"
-        return Exit.FAILED if failed else Exit.OK
+        return ExitCode.FAILED if failed else ExitCode.OK
 
     def _record(self, app: Headrace, act: OpenAct, verb: str, kind: str, names: tuple[str, ...], scope: str) -> None:
         from headrace.errors import HeadraceError

@@ -18,7 +18,7 @@ from headrace.stats.series_document import PERCENTS, series_document
 if TYPE_CHECKING:
     from headrace.cli.output import Output
     from headrace.stats import Bucket, Reading, Stats
-    from headrace.stats.resolutions import Layout
+    from headrace.stats.resolutions import Resolutions
 
 # Buckets of a series that is chosen for people: they fit into a line.
 FEW = 60
@@ -118,7 +118,7 @@ def _one(reading: Reading, since: float, below: list[_Seen], more: bool = False)
     return _Seen(reading.label, reading.query.every, since, reading.series(), reading.total(), below, more)
 
 
-def _fitting(layout: Layout, since: float) -> str:
+def _fitting(layout: Resolutions, since: float) -> str:
     """The finest resolution of which the range has few buckets."""
     for level in layout.levels:
         step = level.cut.step or level.cut.months * 2_629_746

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.admin.documents import took
 from headrace.cli.job_output import call_of
-from headrace.cli.progress import Bar
+from headrace.cli.progress import ProgressBar
 from headrace.cli.units import distance, moment, span
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord
     """All nodes of a workflow, or those in one state."""
     found: list[NodeRecord] = []
     page = run.nodes(state, limit=PAGE)
-    with Bar(output, page.count) as bar:
+    with ProgressBar(output, page.count) as bar:
         while True:
             found += page
             bar.add(PAGE)

@@ -181,10 +181,10 @@ def _agreed(record: WorkflowRecord) -> bool:
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
     """Do what may go from node to node, beside a bar when it takes its time."""
-    from headrace.cli.progress import Bar
+    from headrace.cli.progress import ProgressBar
     from headrace.workflows.node_queries import READ
 
-    with Bar(session.output) as bar:
+    with ProgressBar(session.output) as bar:
         # What is left is told in chores of unknown size, so the bar knows no end.
         run.on_piece = lambda left: bar.add(READ) if left else None
         return verb()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.demo.report import Cost
     from headrace.demo.screen import Screen
     from headrace.demo.stage import Stage, Worker
-    from headrace.demo.watch import Progress
+    from headrace.demo.watch import StageProgress
     from headrace.model.workflow import NodeRecord
     from headrace.workflows.run import WorkflowRun
 
@@ -100,7 +100,7 @@ def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ra
         before = reads()
         worker = stage.worker(processes)
         screen.say(f"{stage.server} in a temporary directory; worker {worker.pid} with {_runners(processes)}")
-        survived = _follow(screen, worker, watch.Progress(run, len(graph.nodes)))
+        survived = _follow(screen, worker, watch.StageProgress(run, len(graph.nodes)))
         # Each of our own requests was one read of the server's, this question included.
         trips = reads() - before - 1 - (demo_tasks.app.store.round_trips - own)
         packages = _reported(run, worker)
@@ -112,7 +112,7 @@ def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ra
         return _Ran(f"{run.definition} {run.id}", packages, cost, survived, nodes)
 
 
-def _follow(screen: Screen, worker: Worker, progress: Progress) -> list[str]:
+def _follow(screen: Screen, worker: Worker, progress: StageProgress) -> list[str]:
     """Watch until the workflow has ended; what survived, a sentence each."""
     survived: list[str] = []
     with screen.bar() as bar:

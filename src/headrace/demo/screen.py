@@ -38,7 +38,7 @@ class Screen:
             self._console.print(table)
 
     @contextmanager
-    def bar(self) -> Generator[Bar]:
+    def bar(self) -> Generator[StageBar]:
         """Show the run's progress while the block runs."""
         columns = (
             BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
@@ -46,10 +46,10 @@ class Screen:
         )  # fmt: skip
         live = Progress(*columns, console=self._console, disable=not self._console.is_terminal, expand=True)
         with live:
-            yield Bar(self._console, live)
+            yield StageBar(self._console, live)
 
 
-class Bar:
+class StageBar:
     """Progress of the run."""
 
     def __init__(self, console: Console, live: Progress) -> None:

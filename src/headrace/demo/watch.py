@@ -16,7 +16,7 @@ from headrace.workflows.run import WorkflowRun
 PAGE = 100
 
 
-class Progress:
+class StageProgress:
     """What is known of the run so far.
 
     Attributes:

@@ -16,7 +16,7 @@ from headrace.errors import ServerError, ServerTooOld
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.embedded.paths import Places
+    from headrace.embedded.paths import DataFiles
 
 PARTS = "appendonlydir"
 """Where servers since Redis 7 keep the append-only file, in parts."""
@@ -66,7 +66,7 @@ def version(binary: Path) -> str:
     return f"{product.lower()} {major}.{minor}.{patch}"
 
 
-def check(spot: Places, version: str) -> None:
+def check(spot: DataFiles, version: str) -> None:
     """Refuse a server that would not see the data: it would start empty, and look as if all jobs were lost.
 
     Raises:
@@ -79,12 +79,12 @@ def check(spot: Places, version: str) -> None:
         )
 
 
-def writer(spot: Places) -> str:
+def writer(spot: DataFiles) -> str:
     """The program that last served these data."""
     return _text(spot) or "a newer server"
 
 
-def alien(spot: Places, version: str) -> bool:
+def alien(spot: DataFiles, version: str) -> bool:
     """Whether the data were last served by another product, or by a newer version of this one.
 
     A server may well read them. If it does not, they are not damaged, and must not be "repaired".
@@ -93,7 +93,7 @@ def alien(spot: Places, version: str) -> bool:
     return bool(writer) and (writer[0] != ours[0] or _order(writer[1]) > _order(ours[1]))
 
 
-def advice(words: str, spot: Places, version: str) -> str:
+def advice(words: str, spot: DataFiles, version: str) -> str:
     """What to do next about a server's last words."""
     if "check-aof" in words and alien(spot, version):
         words = "Unknown command"
@@ -113,7 +113,7 @@ def name(binary: Path, role: str) -> str:
     return f"{'valkey' if 'valkey' in binary.name else 'redis'}-{role}"
 
 
-def repair(spot: Places, binary: Path) -> str:
+def repair(spot: DataFiles, binary: Path) -> str:
     """Cut a damaged append-only file back to its last whole command; all of it is copied first.
 
     Returns what was done, for people. What came after the damage is only in the copy from then on.
@@ -155,7 +155,7 @@ def repair(spot: Places, binary: Path) -> str:
     return f"{source} was damaged: {cut[1] if cut else 'some'} bytes were cut off its end; {copy} is as it was"
 
 
-def _text(spot: Places) -> str:
+def _text(spot: DataFiles) -> str:
     return spot.version.read_text().strip() if spot.version.exists() else ""
 
 

@@ -136,11 +136,11 @@ def require(directory: Directory = None) -> None:
     )
 
 
-def _alive(spot: paths.Places) -> bool:
+def _alive(spot: paths.DataFiles) -> bool:
     return locks.holder(spot.guard) is not None or locks.locked(spot.server)
 
 
-def _end(spot: paths.Places, deadline: float) -> None:
+def _end(spot: paths.DataFiles, deadline: float) -> None:
     """Wait for the end of the guard, or of a server that has none; a guard that comes after it may stay."""
     told: int | None = None
     pause = 0.002
@@ -161,7 +161,7 @@ def _end(spot: paths.Places, deadline: float) -> None:
         pause = min(pause * 1.5, 0.05)
 
 
-def _shut_down(spot: paths.Places) -> None:
+def _shut_down(spot: paths.DataFiles) -> None:
     """Tell a server that has no guard to end."""
     socket, password = spot.socket(), spot.password()
     if socket is not None and password is not None:
@@ -169,7 +169,7 @@ def _shut_down(spot: paths.Places) -> None:
             resp.ask(socket, password, "SHUTDOWN")
 
 
-def _describe(spot: paths.Places) -> Status:
+def _describe(spot: paths.DataFiles) -> Status:
     socket, password = spot.socket(), spot.password()
     state = resp.health(socket, password)
     facts: dict[str, str] = {}

@@ -72,7 +72,7 @@ class Guard:
     """
 
     def __init__(self, orders: Orders) -> None:
-        self.spot = paths.Places(Path(orders.directory))
+        self.spot = paths.DataFiles(Path(orders.directory))
         self.orders = orders
         self.server = Server(self.spot, Path(orders.binary), self.pause)
         self.events: SimpleQueue[Event] = SimpleQueue()

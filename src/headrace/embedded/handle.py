@@ -43,7 +43,7 @@ class Embedded:
     forgotten one.
     """
 
-    def __init__(self, spot: paths.Places, hold: int, idle_timeout: float) -> None:
+    def __init__(self, spot: paths.DataFiles, hold: int, idle_timeout: float) -> None:
         """Use `attach`."""
         self._spot = spot
         self._hold: int | None = hold
@@ -165,7 +165,7 @@ def attach(
     return Embedded(spot, hold, idle_timeout)
 
 
-def where(directory: str | os.PathLike[str] | None) -> paths.Places:
+def where(directory: str | os.PathLike[str] | None) -> paths.DataFiles:
     """The files of the given directory; of None, those of the setting ``dir``, else of this project.
 
     Raises:
@@ -188,7 +188,7 @@ def settings() -> Settings:
     return load(os.environ)
 
 
-def _enter(spot: paths.Places, deadline: float) -> int:
+def _enter(spot: paths.DataFiles, deadline: float) -> int:
     """Become a user: first of all, so that the server cannot decide to end from here on."""
     hold = locks.hold(spot.users, fcntl.LOCK_SH, deadline)
     if hold is None:
@@ -200,7 +200,7 @@ def _enter(spot: paths.Places, deadline: float) -> int:
     return hold
 
 
-def _up(spot: paths.Places, idle_timeout: float, deadline: float) -> None:
+def _up(spot: paths.DataFiles, idle_timeout: float, deadline: float) -> None:
     for text in launch.ensure(spot, idle_timeout, deadline):
         log.warning("%s", text)
 

@@ -22,7 +22,7 @@ from headrace.embedded import guard, locks, paths, resp, server
 from headrace.errors import ServerError, ServerTooOld
 
 if TYPE_CHECKING:
-    from headrace.embedded.paths import Places
+    from headrace.embedded.paths import DataFiles
 
 # Stands in for the package's own __init__, which imports all of Headrace and its dependencies: a fifth of a
 # second that the first command of a directory would wait, and megabytes that the guard would keep.
@@ -32,13 +32,13 @@ _BOOT = (
 )
 
 
-def serves(spot: Places) -> bool:
+def serves(spot: DataFiles) -> bool:
     """Whether the server answers and a guard looks after it. Cost: one connection, one round trip."""
     # The guard first: it is the cheaper question, and without one the answer is no.
     return locks.holder(spot.guard) is not None and _health(spot) == "ready"
 
 
-def ensure(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...]:
+def ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> tuple[str, ...]:
     """Return once the server serves; the caller holds the users' lock, so it will not end meanwhile.
 
     Returns what was repaired on the way, for people.
@@ -57,7 +57,7 @@ def ensure(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...
         locks.release(starter)
 
 
-def _bring_up(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...]:
+def _bring_up(spot: DataFiles, idle_timeout: float, deadline: float) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     told = False
     lost = 0
@@ -81,7 +81,7 @@ def _bring_up(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, 
     return notes
 
 
-def _start_guard(spot: Places, idle_timeout: float, deadline: float) -> tuple[str, ...] | None:
+def _start_guard(spot: DataFiles, idle_timeout: float, deadline: float) -> tuple[str, ...] | None:
     """What was repaired; None if the guard was killed before it could tell."""
     from headrace.embedded import binary  # imports much, and only a start needs it
 
@@ -99,7 +99,7 @@ def _start_guard(spot: Places, idle_timeout: float, deadline: float) -> tuple[st
         os.close(reader)
 
 
-def _spawn(spot: Places, orders: guard.Orders) -> None:
+def _spawn(spot: DataFiles, orders: guard.Orders) -> None:
     package = str(Path(__file__).parent.parent)
     # -I -S: nothing from the user's environment or site-packages can run in the guard, or slow its start.
     command = [sys.executable, "-I", "-S", "-c", _BOOT, package, json.dumps(asdict(orders))]
@@ -116,7 +116,7 @@ def _spawn(spot: Places, orders: guard.Orders) -> None:
         process.wait()  # ends as soon as it has forked the guard
 
 
-def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...] | None:
+def _hear(spot: DataFiles, reader: int, deadline: float) -> tuple[str, ...] | None:
     said = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
@@ -134,11 +134,11 @@ def _hear(spot: Places, reader: int, deadline: float) -> tuple[str, ...] | None:
     return tuple(report.notes)
 
 
-def _health(spot: Places) -> resp.Health:
+def _health(spot: DataFiles) -> resp.Health:
     return resp.health(spot.socket(), spot.password())
 
 
-def _stalled(spot: Places) -> str:
+def _stalled(spot: DataFiles) -> str:
     pid = locks.holder(spot.guard)
     who = f"the private server of {spot.directory} (guard: process {pid})" if pid else f"{spot.directory}'s server"
     match _health(spot):

@@ -27,7 +27,7 @@ OWN = "users.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DataFiles:
     """The files of one data directory."""
 
     directory: Path
@@ -101,7 +101,7 @@ class Places:
         return socket if socket.parent == self.directory or _private(socket.parent) else None
 
 
-def locate(directory: str | os.PathLike[str]) -> Places:
+def locate(directory: str | os.PathLike[str]) -> DataFiles:
     """The files of a directory, which need not exist. Looks at links, and at nothing else.
 
     Raises:
@@ -115,7 +115,7 @@ def locate(directory: str | os.PathLike[str]) -> Places:
             " another directory"
         )
     try:
-        return Places(path.resolve())
+        return DataFiles(path.resolve())
     except FileNotFoundError:
         raise homeless(path) from None
 
@@ -128,7 +128,7 @@ def homeless(path: str | os.PathLike[str]) -> ServerError:
     )
 
 
-def prepare(places: Places, *, parents: bool = True) -> None:
+def prepare(places: DataFiles, *, parents: bool = True) -> None:
     """Make the data directory, or check that it is ours and nobody else's to read.
 
     Args:
@@ -192,7 +192,7 @@ def _own(directory: Path) -> None:
         )
 
 
-def unusable(places: Places, error: OSError) -> ServerError:
+def unusable(places: DataFiles, error: OSError) -> ServerError:
     """The one error for a directory that cannot be used."""
     step = "free space there" if error.errno in _FULL else "make it writable for you"
     if error.errno == errno.ELOOP:
@@ -203,7 +203,7 @@ def unusable(places: Places, error: OSError) -> ServerError:
     )
 
 
-def furnish(places: Places) -> tuple[Path, str]:
+def furnish(places: DataFiles) -> tuple[Path, str]:
     """Choose the socket and the password, or keep those of an earlier start. The guard alone calls this.
 
     Raises:

@@ -37,7 +37,7 @@ class Server:
     until it serves; 4. repair damaged data once, with a copy kept; 5. end it with the data safe.
     """
 
-    def __init__(self, spot: paths.Places, binary: Path, pause: Callable[[float], None]) -> None:
+    def __init__(self, spot: paths.DataFiles, binary: Path, pause: Callable[[float], None]) -> None:
         """``pause`` is how to wait: it raises to give up, and is called a few times a second at least."""
         self.spot = spot
         self.binary = binary

@@ -14,7 +14,7 @@ from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats import Held, Line
 from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS, WORKERS, workers_layout
-from headrace.stats.resolutions import Layout
+from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats import Stats
 from headrace.stats.stats_client import Way
 
@@ -117,7 +117,7 @@ def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> Me
     )
 
 
-def _hour(layout: Layout, now: int) -> str:
+def _hour(layout: Resolutions, now: int) -> str:
     return workers_layout(layout).levels[-1].cut.date(now)
 
 

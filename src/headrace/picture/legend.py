@@ -22,7 +22,7 @@ SIZE = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LegendNote:
     """One sign and what it means; ``edge`` tells a policy from a state."""
 
     name: str
@@ -34,14 +34,14 @@ class Note:
         return 62 + text_width(self.text, SIZE)
 
 
-def notes(view: View, policies: Collection[str]) -> list[Note]:
+def notes(view: View, policies: Collection[str]) -> list[LegendNote]:
     """States with how many nodes are in each, and policies if there is more than the plain one."""
-    states = [Note(state, f"{state} {count}" if count else state) for state, count in tally(view.nodes)]
+    states = [LegendNote(state, f"{state} {count}" if count else state) for state, count in tally(view.nodes)]
     used = [policy for policy in MEANING if policy in policies]
-    return states + ([Note(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
+    return states + ([LegendNote(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
 
 
-def rows(notes: Sequence[Note], width: float) -> list[tuple[float, float]]:
+def rows(notes: Sequence[LegendNote], width: float) -> list[tuple[float, float]]:
     """Place of each note, as many in a row as fit; the last one's row is the lowest."""
     places: list[tuple[float, float]] = []
     x, y = 0.0, 0.0
@@ -53,7 +53,7 @@ def rows(notes: Sequence[Note], width: float) -> list[tuple[float, float]]:
     return places
 
 
-def draw(note: Note, x: float, y: float) -> str:
+def draw(note: LegendNote, x: float, y: float) -> str:
     if note.edge:
         dash = dashes(DASHES.get(note.name, ""))
         sign = line(f"M{x:.1f} {y:.1f}h28", stroke_width=1.3, marker_end="url(#tip)", **dash)

@@ -93,7 +93,7 @@ def _across(view: View, boxes: Mapping[int, Box]) -> bool:
 
 
 def _page(
-    view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.Note], *, inline: bool
+    view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.LegendNote], *, inline: bool
 ) -> Iterator[str]:
     """The graph between its title and its legend."""
     title = "" if inline else shorten(view.title, 60)

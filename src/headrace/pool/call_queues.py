@@ -13,7 +13,7 @@ from headrace.errors import PoolFull
 from headrace.pool.state import Call, Member
 
 
-class Home:
+class KeyHome:
     """Where the calls of one key are, while there are any: a resize must not let a later one overtake."""
 
     __slots__ = ("calls", "member")
@@ -23,7 +23,7 @@ class Home:
         self.calls = 0
 
 
-class Lines:
+class CallQueues:
     """The waiting calls of one pool.
 
     Attributes:
@@ -41,7 +41,7 @@ class Lines:
         self.central: OrderedDict[Call[Any], None] = OrderedDict()
         self.waiting = 0
         self.backlog = float("inf") if backlog is None else backlog
-        self.homes: dict[Key, Home] = {}
+        self.homes: dict[Key, KeyHome] = {}
         self.starting: set[Member] = set()
         self.lifo = lifo
 
@@ -126,7 +126,7 @@ class Lines:
         if full and not self.soon_free(there) and self._surplus() >= self.backlog:
             raise self.too_many()
         if home is None:
-            home = self.homes[key] = Home(member)
+            home = self.homes[key] = KeyHome(member)
         home.calls += 1
         call.key = key
         return there

@@ -53,7 +53,7 @@ class WatchedPool(Protocol):
         ...
 
 
-class Watch:
+class PoolWatch:
     """The watch of one pool."""
 
     def __init__(self, pool: WatchedPool) -> None:

@@ -20,7 +20,7 @@ _CHUNK = 1 << 18
 _SMALL = 1 << 16
 
 
-class Garbled(Exception):
+class GarbledFrame(Exception):
     """The bytes are no frame: something else wrote into the socket."""
 
 
@@ -57,18 +57,18 @@ class Frames:
 
         Raises:
             OSError: the connection is broken.
-            Garbled: what came cannot be a frame.
+            GarbledFrame: what came cannot be a frame.
         """
         while len(self._got) < HEADER.size:
             if not MARK.startswith(self._got[: len(MARK)]):
-                raise Garbled
+                raise GarbledFrame
             data = self._sock.recv(_CHUNK)
             if not data:
                 return None
             self._got = self._got + data if self._got else data
         mark, kind, number, length = HEADER.unpack_from(self._got)
         if mark != MARK or kind not in KINDS:
-            raise Garbled
+            raise GarbledFrame
         end = HEADER.size + length
         if len(self._got) < end:
             return self._large(kind, number, length)
@@ -79,7 +79,7 @@ class Frames:
         try:
             body = memoryview(bytearray(length))
         except (MemoryError, OverflowError):
-            raise Garbled from None
+            raise GarbledFrame from None
         filled = len(self._got) - HEADER.size
         body[:filled] = self._got[HEADER.size :]
         self._got = b""

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.errors import PoolBroken
 from headrace.pool import shutdown
-from headrace.pool.deadlines import Watch
+from headrace.pool.deadlines import PoolWatch
 from headrace.pool.events import Events
 from headrace.pool.options import PoolOptions
 from headrace.pool.restarts import Restarts
@@ -37,7 +37,7 @@ class Members:
         self.options = options
         self.scheduler = Scheduler(lifo=options.queue == "lifo", backlog=options.backlog)
         self.events = Events(name, options.callbacks, options.overrun_handlers)
-        self.watch = Watch(self)
+        self.watch = PoolWatch(self)
         self._resizing = threading.Lock()
         # How many members were asked for last.
         self._size = 0

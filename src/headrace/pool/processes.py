@@ -22,7 +22,7 @@ from typing import Any
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
 from headrace.pool.backend_owner import BackendOwner
 from headrace.pool.child import RemoteTraceback
-from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, Garbled, head
+from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, head
 from headrace.pool.nursery import born, ended_by, kill_group, reaped
 from headrace.pool.state import Call, Member, settle
 from headrace.pool.unbroken import MemberThread
@@ -165,7 +165,7 @@ class ProcessBody:
                 frame = frames.next()
             except OSError:
                 return said
-            except Garbled:
+            except GarbledFrame:
                 return "what it wrote into its socket is no answer: a call must not use foreign descriptors"
             if frame is None:
                 return said

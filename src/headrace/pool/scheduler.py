@@ -28,7 +28,7 @@ from headrace.dispatch.hash_ring import Key
 from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot, Strategy, available, hash, next_available, no_members, nobody_free  # noqa: A004
 from headrace.errors import HeadraceError, MemberDied, OptionsError, PoolBroken, PoolClosed
-from headrace.pool.call_queues import Lines
+from headrace.pool.call_queues import CallQueues
 from headrace.pool.state import Call, Lease, Member
 from headrace.pool.unbroken import Latch
 
@@ -56,7 +56,7 @@ class Scheduler:
         self.begin_anew()
         self.snapshot: Snapshot[Member] = Snapshot((), Ranks(), count().__next__)
         self.members: list[Member] = []
-        self.lines = Lines(lifo=lifo, backlog=backlog)
+        self.lines = CallQueues(lifo=lifo, backlog=backlog)
         self.retired = 0
         self.closed = ""
         self.broken = ""

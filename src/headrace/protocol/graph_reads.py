@@ -28,7 +28,7 @@ from headrace.protocol.script import Call, load
 OUTPUT_BYTES = 4 << 20
 
 
-class Output(msgspec.Struct, frozen=True):
+class NodeOutput(msgspec.Struct, frozen=True):
     """What one node returned.
 
     Attributes:
@@ -51,23 +51,23 @@ class Output(msgspec.Struct, frozen=True):
         return parse_facts(self.facts).name
 
 
-def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[Output]]:
+def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[NodeOutput]]:
     """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only.
 
     Cost: one round trip, O(ids).
     """
 
-    def parsed(reply: Any) -> list[Output]:
+    def parsed(reply: Any) -> list[NodeOutput]:
         return [_output(id, row) for id, row in zip(ids, reply, strict=False)]
 
     return load("outputs").bind(keys, parsed, ids=list(ids), most=OUTPUT_BYTES)
 
 
-def _output(id: str, row: list[Any]) -> Output:
+def _output(id: str, row: list[Any]) -> NodeOutput:
     task, state, facts, role, gather, parents, result = row
     codes = (gather or parents or b"").decode() if gather or role in (b"join", b"pass") else None
     sources = None if codes is None else [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]
-    return Output(
+    return NodeOutput(
         facts or b"",
         (task or b"").decode("utf-8", "replace"),
         (state or b"missing").decode("utf-8", "replace"),

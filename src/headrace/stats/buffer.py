@@ -21,7 +21,7 @@ from headrace.errors import OptionsError
 from headrace.stats.batch import Batch
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
-from headrace.stats.resolutions import Layout
+from headrace.stats.resolutions import Resolutions
 from headrace.stats.rows import Row
 from headrace.store.fork_reset import in_forks
 
@@ -75,7 +75,7 @@ class LabelledBuffer:
         acquire, release: the buffer's lock; looking it up, and ``with``, would take as long as the count does.
     """
 
-    def __init__(self, buffer: Buffer, layout: Layout, prefix: str) -> None:
+    def __init__(self, buffer: Buffer, layout: Resolutions, prefix: str) -> None:
         self.layout = layout
         self.prefix = prefix
         self.since = self.until = 0
@@ -194,7 +194,7 @@ class Buffer:
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[Layout, str], LabelledBuffer] = {}
+        self._lanes: dict[tuple[Resolutions, str], LabelledBuffer] = {}
         self.lost = 0
         self.begin_anew()
 
@@ -211,7 +211,7 @@ class Buffer:
             lane.drain()
             lane.acquire, lane.release = self.lock.acquire, self.lock.release
 
-    def lane(self, layout: Layout, prefix: str = "") -> LabelledBuffer:
+    def lane(self, layout: Resolutions, prefix: str = "") -> LabelledBuffer:
         """The way in for a layout and prefix, the same one for the same."""
         in_forks(self)
         with self.lock:

@@ -6,7 +6,7 @@ both would count each job twice.
 
 from __future__ import annotations
 
-from headrace.stats.resolutions import DAY, Layout, Level
+from headrace.stats.resolutions import DAY, Level, Resolutions
 
 # Below each: a task, a queue, a worker's host and pid, a schedule.
 TASKS, QUEUES, WORKERS, SCHEDULES = "jobs", "queues", "workers", "schedules"
@@ -33,21 +33,21 @@ def unit_of(label: str, field: str) -> str:
     return UNITS.get(field, "") if label.partition("/")[0] in ALL else ""
 
 
-def engine_layouts(layout: Layout) -> dict[str, Layout]:
+def engine_layouts(layout: Resolutions) -> dict[str, Resolutions]:
     """The resolutions of the labels that have their own, by the label that all theirs are below."""
     return {WORKERS: workers_layout(layout), SCHEDULES: schedules_layout(layout)}
 
 
-def schedules_layout(layout: Layout) -> Layout:
+def schedules_layout(layout: Resolutions) -> Resolutions:
     """How long what is counted of schedules is kept: the resolutions from a day on.
 
     There may be as many schedules as there are customers, each bucket is a key, and minutes are 2,880 of them.
     """
     coarse = tuple(level for level in layout.levels if not 0 < level.cut.step < DAY) or layout.levels[-1:]
-    return Layout(coarse, min(DAY, coarse[0].cut.step or DAY))
+    return Resolutions(coarse, min(DAY, coarse[0].cut.step or DAY))
 
 
-def workers_layout(layout: Layout) -> Layout:
+def workers_layout(layout: Resolutions) -> Resolutions:
     """How long what is counted of workers is kept: the resolutions finer than a day, each a week at most."""
     fine = [level for level in layout.levels if 0 < level.cut.step < DAY] or layout.levels[:1]
-    return Layout(tuple(Level(level.cut, min(level.keep, WORKER_KEEP)) for level in fine), layout.slot)
+    return Resolutions(tuple(Level(level.cut, min(level.keep, WORKER_KEEP)) for level in fine), layout.slot)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from headrace.stats.reading import Bucket
-    from headrace.stats.resolutions import Layout, Resolution
+    from headrace.stats.resolutions import Resolution, Resolutions
     from headrace.stats.stats import Stats
 
 log = logging.getLogger("headrace.stats")
@@ -117,7 +117,7 @@ class Scrape:
 _UNITS = f"; of what workers count {', '.join(f'{field} in {unit}' for field, unit in UNITS.items())}"
 
 
-def _recent(layout: Layout) -> Resolution:
+def _recent(layout: Resolutions) -> Resolution:
     """The finest resolution of which an hour is no more than sixty buckets."""
     fit = [level for level in layout.levels if level.cut.step == 0 or level.cut.step * 60 >= WINDOW]
     return (fit or list(layout.levels))[0].cut

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from headrace.stats.resolutions import Layout, Level
+from headrace.stats.resolutions import Level, Resolutions
 
 # Seconds before its end from which a bucket is not relied on: clocks differ, and reading takes time.
 MARGIN = 60
@@ -20,7 +20,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketRange:
     """Neighbouring buckets of one level, all added or all subtracted.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
     start: int
     end: int
     exact: bool
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BucketRange, ...]
 
     @property
     def reads(self) -> int:
@@ -66,7 +66,7 @@ class Plan:
                 yield cut.date(at), piece.sign
 
 
-Path = tuple[int, tuple[Piece, ...]]
+Path = tuple[int, tuple[BucketRange, ...]]
 
 
 def _alive(level: Level, at: int, now: int) -> bool:
@@ -77,7 +77,7 @@ def _step(level: Level, start: int, end: int, now: int, add_only: bool) -> Path 
     """From one time to another in buckets of one level; backwards means subtracting. None where one has expired."""
     if start == end:
         return 0, ()
-    piece = Piece(level, min(start, end), max(start, end), 1 if start < end else -1)
+    piece = BucketRange(level, min(start, end), max(start, end), 1 if start < end else -1)
     # Buckets of one level expire in their order, so that the first speaks for all.
     if not _alive(level, piece.start, now) or (add_only and piece.sign < 0):
         return None
@@ -120,7 +120,7 @@ def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_onl
 
 # A scrape and a table ask for the same range of many labels.
 @lru_cache(64)
-def cover(layout: Layout, every: Level, start: int, end: int, now: int) -> Plan:
+def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
     """The plan for a total.
 
     Args:
@@ -151,11 +151,11 @@ def _what_is_left(level: Level, start: int, end: int, now: int) -> Plan:
     first = max(cut.floor(start), cut.floor(now + MARGIN - level.keep))
     if first >= last:
         return Plan(last, last, exact=False, pieces=())
-    return Plan(first, last, exact=False, pieces=(Piece(level, first, last, 1),))
+    return Plan(first, last, exact=False, pieces=(BucketRange(level, first, last, 1),))
 
 
 @lru_cache(64)
-def row(layout: Layout, every: Level, start: int, end: int, now: int) -> Plan:
+def row(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
     """The plan for a series: every bucket of the range, of the finest resolution that is still whole in it."""
     levels = [level for level in layout.levels if level.cut.digits <= every.cut.digits]
     if start >= end:
@@ -163,5 +163,5 @@ def row(layout: Layout, every: Level, start: int, end: int, now: int) -> Plan:
     for level in levels:
         first, last = level.cut.floor(start), level.cut.ceil(end)
         if _alive(level, first, now):
-            return Plan(first, last, exact=level is every, pieces=(Piece(level, first, last, 1),))
+            return Plan(first, last, exact=level is every, pieces=(BucketRange(level, first, last, 1),))
     return _what_is_left(levels[-1], start, end, now)

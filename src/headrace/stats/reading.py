@@ -16,7 +16,7 @@ from headrace.protocol import stats as protocol
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
 from headrace.stats.read_plan import Plan, cover, row
-from headrace.stats.resolutions import Layout
+from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats_client import Steps, Way, together
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SeriesQuery:
     """What is asked for.
 
     Attributes:
@@ -72,16 +72,16 @@ class Query:
     """
 
     label: str
-    layout: Layout
+    layout: Resolutions
     start: int
     end: int
     every: str
     inclusive: bool
     fields: tuple[str, ...]
-    engine: Mapping[str, Layout]
+    engine: Mapping[str, Resolutions]
 
     @property
-    def kept(self) -> Layout:
+    def kept(self) -> Resolutions:
         """The resolutions that are kept of this label."""
         return self.engine.get(self.label.partition("/")[0], self.layout)
 
@@ -140,7 +140,7 @@ class Reading:
         query: what it asks for.
     """
 
-    def __init__(self, way: Way, query: Query, clock: Callable[[], float]) -> None:
+    def __init__(self, way: Way, query: SeriesQuery, clock: Callable[[], float]) -> None:
         """Use ``app.stats.find``."""
         self.query = query
         self._way = way
@@ -247,7 +247,7 @@ class Reading:
         calls: list[Any] = [protocol.held_below(self._way.keys, self.label, dates, *place) for place in places]
         return {part: _total(plan, held) for rows in (yield calls) for part, held in rows}
 
-    def _other(self, query: Query) -> Reading:
+    def _other(self, query: SeriesQuery) -> Reading:
         return Reading(self._way, query, self._clock)
 
     def _ask_total(self) -> Steps[Bucket]:

@@ -120,7 +120,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Resolutions:
     """The resolutions that a family of series keeps.
 
     Attributes:
@@ -149,7 +149,7 @@ class Layout:
         return " ".join(f"{level.cut.name}={level.keep}s" for level in self.levels)
 
 
-def layout_of(keep: str | Mapping[str, Duration]) -> Layout:
+def layout_of(keep: str | Mapping[str, Duration]) -> Resolutions:
     """The layout of ``"minute=2d hour=60d"``, or of a mapping from resolutions to durations.
 
     Raises:
@@ -159,7 +159,7 @@ def layout_of(keep: str | Mapping[str, Duration]) -> Layout:
 
 
 @lru_cache(256)
-def _parsed(text: str) -> Layout:
+def _parsed(text: str) -> Resolutions:
     found: dict[str, Duration] = {}
     for part in text.replace(",", " ").split():
         name, _, span = part.partition("=")
@@ -170,7 +170,7 @@ def _parsed(text: str) -> Layout:
     return _layout(found)
 
 
-def _layout(keep: Mapping[str, Duration]) -> Layout:
+def _layout(keep: Mapping[str, Duration]) -> Resolutions:
     if not keep:
         raise OptionsError("statistics need a resolution at least, such as hour=60d")
     for name in keep:
@@ -185,7 +185,7 @@ def _layout(keep: Mapping[str, Duration]) -> Layout:
         if coarse.keep < fine.keep:
             # A plan covers a range with coarse buckets between fine ones: what is coarse must be there as long.
             raise OptionsError(f"{coarse.cut.name} is kept shorter than {fine.cut.name}: give it the same at least")
-    return Layout(levels, min(levels[0].cut.step or DAY, DAY))
+    return Resolutions(levels, min(levels[0].cut.step or DAY, DAY))
 
 
 def instant(moment: Moment, what: str = "at") -> int:

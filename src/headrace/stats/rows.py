@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headrace.protocol.stats import Counts
 from headrace.stats.labels import groups, levels, split
-from headrace.stats.resolutions import Layout
+from headrace.stats.resolutions import Resolutions
 
 # Counters that one script adds to: others must be served in between.
 MOST = 2000
@@ -28,7 +28,7 @@ class Row(NamedTuple):
         counts: by field, or by bucket of a histogram.
     """
 
-    layout: Layout
+    layout: Resolutions
     label: str
     at: int
     counts: dict[str, int]

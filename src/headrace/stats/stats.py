@@ -21,8 +21,8 @@ from headrace.stats.engine_labels import WORKERS, engine_layouts, workers_layout
 from headrace.stats.event import Event
 from headrace.stats.flusher import last_words
 from headrace.stats.labels import field_of
-from headrace.stats.reading import Query, Reading
-from headrace.stats.resolutions import Every, Layout, Moment, instant, layout_of
+from headrace.stats.reading import Reading, SeriesQuery
+from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
 from headrace.stats.rows import spread
 from headrace.stats.stats_client import Steps, Way
 from headrace.stats.writer import Writer, refuse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.stats.broker_consumer import Taker
 
 
-def _kept(settings: Settings) -> Layout:
+def _kept(settings: Settings) -> Resolutions:
     try:
         return layout_of(settings.stats_keep)
     except OptionsError as error:
@@ -54,7 +54,7 @@ class Stats:
         *,
         clock: Callable[[], float] = time.time,
         writer: Writer | None = None,
-        layout: Layout | None = None,
+        layout: Resolutions | None = None,
         prefix: str = "",
     ) -> None:
         """Use ``app.stats``, or ``scope`` of one."""
@@ -275,7 +275,7 @@ class Stats:
         last = int(self._clock()) if end is None else instant(end, "end")
         if last < first:
             raise OptionsError(f"the range ends before it begins: start={start!r}, end={end!r}")
-        query = Query(
+        query = SeriesQuery(
             self._lane.label(label),
             self.layout,
             first,

@@ -59,7 +59,7 @@ class Chunk:
     accepted: Accepted = _NOTHING
 
 
-class Stream:
+class ChunkStream:
     """Unsent jobs that wait for their chunk to be full.
 
     Attributes:
@@ -134,21 +134,21 @@ class Stream:
 
 def enqueue_many(client: Client, jobs: Unsent) -> int:
     """See :meth:`headrace.app.Headrace.enqueue_many`."""
-    stream = Stream("enqueue_many")
+    stream = ChunkStream("enqueue_many")
     _store(client, stream, jobs)
     return stream.stored
 
 
 async def aenqueue_many(client: Client, jobs: Unsent | AsyncIterable[UnsentJob[Any]]) -> int:
     """See :meth:`headrace.app.Headrace.enqueue_many`."""
-    stream = Stream("enqueue_many")
+    stream = ChunkStream("enqueue_many")
     await _astore(client, stream, _each(jobs))
     return stream.stored
 
 
 def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
     """See :meth:`headrace.app.Headrace.enqueue_packed`."""
-    stream = Stream("enqueue_packed", receipts=True)
+    stream = ChunkStream("enqueue_packed", receipts=True)
     opened = _opener(context)
     _store(context.client, stream, (opened(data, row) for row, data in enumerate(envelopes)))
     return stream.receipts or []
@@ -156,7 +156,7 @@ def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
 
 async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable[bytes]) -> list[Receipt]:
     """See :meth:`headrace.app.Headrace.enqueue_packed`."""
-    stream = Stream("enqueue_packed", receipts=True)
+    stream = ChunkStream("enqueue_packed", receipts=True)
     opened = _opener(context)
 
     async def jobs() -> AsyncIterator[UnsentJob[Any]]:
@@ -169,7 +169,7 @@ async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable
     return stream.receipts or []
 
 
-def _store(client: Client, stream: Stream, jobs: Unsent) -> None:
+def _store(client: Client, stream: ChunkStream, jobs: Unsent) -> None:
     with stream.told():
         for job in jobs:
             if stream.holds(job):
@@ -180,12 +180,12 @@ def _store(client: Client, stream: Stream, jobs: Unsent) -> None:
             _send(client, stream)
 
 
-def _send(client: Client, stream: Stream) -> None:
+def _send(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
         chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests)
 
 
-async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
+async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
     with stream.told():
         async for job in jobs:
             if stream.holds(job):
@@ -196,7 +196,7 @@ async def _astore(client: Client, stream: Stream, jobs: AsyncIterable[UnsentJob[
             await _asend(client, stream)
 
 
-async def _asend(client: Client, stream: Stream) -> None:
+async def _asend(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
         chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests)
 
@@ -204,10 +204,10 @@ async def _asend(client: Client, stream: Stream) -> None:
 def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
     """What makes a job of an envelope: it is stored only if it is not there yet."""
     # Loaded at first use: a program without envelopes must not pay for them.
-    from headrace.tasks.envelope import Reader
+    from headrace.tasks.envelope import EnvelopeReader
 
     client = context.client
-    reader = Reader(client.settings.max_payload, client.keys.shard)
+    reader = EnvelopeReader(client.settings.max_payload, client.keys.shard)
 
     def opened(data: object, row: int) -> UnsentJob[Any]:
         letter = reader.read(data, row)

@@ -91,7 +91,7 @@ def _duration(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, microseconds(seconds)) if seconds else 0
 
 
-class Reader:
+class EnvelopeReader:
     """Reads envelopes; options that repeat are checked once.
 
     Attributes:

@@ -18,7 +18,7 @@ from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
 from headrace.stats.engine_labels import QUEUES
 from headrace.stats.read_plan import Plan, cover
-from headrace.stats.reading import Query
+from headrace.stats.reading import SeriesQuery
 from headrace.stats.resolutions import layout_of
 from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
@@ -183,7 +183,7 @@ def _plan(client: Client, facts: WhyFacts) -> Plan | None:
     now = facts.now // 1_000_000
     try:
         layout = layout_of(settings.stats_keep)
-        query = Query("", layout, now - _WINDOW, now, layout.levels[0].cut.name, True, (), {})
+        query = SeriesQuery("", layout, now - _WINDOW, now, layout.levels[0].cut.name, True, (), {})
         return query.plan(cover, now)
     except OptionsError:
         return None

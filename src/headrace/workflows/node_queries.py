@@ -50,7 +50,7 @@ class NodePage:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class NodeQuery:
     """What a page was asked for: nodes after the number ``after`` in this state."""
 
     state: State | None
@@ -58,7 +58,7 @@ class Query:
     after: int
 
 
-def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
+def query(state: State | str | None, limit: int, cursor: str | None) -> NodeQuery:
     """Check what a page is asked for.
 
     Raises:
@@ -70,10 +70,10 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> Query:
         raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
     if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"cursor={cursor!r} is not the `next` of a page of nodes")
-    return Query(wanted, check_limit(limit), int(cursor or 0))
+    return NodeQuery(wanted, check_limit(limit), int(cursor or 0))
 
 
-def page(client: Client, finder: Finder, id: str, query: Query) -> Steps[NodePage]:
+def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[NodePage]:
     """Nodes from one number on. Cost: see :meth:`headrace.workflows.run.WorkflowRun.nodes`."""
     numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
     rows: list[NodeRecord | None]

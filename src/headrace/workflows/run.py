@@ -22,7 +22,7 @@ from headrace.tasks.job_handle import Job
 from headrace.tasks.submission import Submission, around
 from headrace.tasks.task import Task
 from headrace.workflows import node_queries
-from headrace.workflows.node_queries import NodePage, Query
+from headrace.workflows.node_queries import NodePage, NodeQuery
 from headrace.workflows.verbs import OnPiece, Verbs, found
 
 Tasks = Mapping[str, Task[..., Any, Any]]
@@ -307,7 +307,7 @@ class WorkflowRun:
         """See :meth:`delete`."""
         await self._client.adrive(self._verbs.delete(self.on_piece))
 
-    def _page(self, query: Query) -> Steps[NodePage]:
+    def _page(self, query: NodeQuery) -> Steps[NodePage]:
         return node_queries.page(self._client, self._jobs.reader, self.id, query)
 
     def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:

@@ -21,7 +21,7 @@ from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -46,7 +46,7 @@ class Claiming:
         worker: WorkerState,
         requests: StoreRequests,
         runner_pool: RunnerPool,
-        lines: Lines,
+        lines: LocalQueues,
         endings: Endings,
         placement: Placement,
         demand: Demand,

@@ -51,7 +51,7 @@ from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.reconcile import Reconciler
 from headrace.worker.dispatcher.remote_control import RemoteControl
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.settlement import Settlement
@@ -91,7 +91,7 @@ class Core:
         demand = self.demand = Demand(
             runner_pool, {task.name: task.kind for task in context.tasks.values()}, worker.timers
         )
-        lines = self.lines = Lines(runner_pool.assignment)
+        lines = self.lines = LocalQueues(runner_pool.assignment)
         endings = self._endings = Endings(worker, lines)
         self.ends = endings.batch
         placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)

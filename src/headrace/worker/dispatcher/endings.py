@@ -10,7 +10,7 @@ from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_growth import Growth
 from headrace.worker.dispatcher.ends.outcome_batch import OutcomeBatch
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.worker_state import WorkerState
 
 _UNKNOWN = JobError(type="Lost", message="the store and its worker have both forgotten how this start ended")
@@ -24,7 +24,7 @@ class Endings:
         growth: starts whose nodes must be stored first.
     """
 
-    def __init__(self, worker: WorkerState, lines: Lines) -> None:
+    def __init__(self, worker: WorkerState, lines: LocalQueues) -> None:
         self.batch = OutcomeBatch(worker.settings, worker.actions, worker.context.tally)
         self.growth = Growth(worker.keys, self.conclude)
         self._worker = worker

@@ -22,7 +22,7 @@ from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.assignment import SHARED
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -42,7 +42,7 @@ class Placement:
     """
 
     def __init__(
-        self, worker: WorkerState, runner_pool: RunnerPool, lines: Lines, endings: Endings, demand: Demand
+        self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: Demand
     ) -> None:
         self.inputs = Inputs(worker.keys)
         self._worker = worker

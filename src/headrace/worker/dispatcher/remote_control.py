@@ -12,7 +12,7 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.runners.assignment import SHARED
-from headrace.worker.dispatcher.runners.local_queues import Lines
+from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.stack_requests import StackRequests
@@ -31,7 +31,7 @@ class RemoteControl:
         self,
         worker: WorkerState,
         runner_pool: RunnerPool,
-        lines: Lines,
+        lines: LocalQueues,
         placement: Placement,
         demand: Demand,
         maintenance: Maintenance,

@@ -49,7 +49,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class KnownStarts:
     """What this side knew when the store was asked.
 
     Attributes:
@@ -82,7 +82,7 @@ class Repair:
         return bool(self.restore or self.again or self.unknown)
 
 
-def compare(view: View, store: Held) -> Repair:
+def compare(view: KnownStarts, store: Held) -> Repair:
     """What the store forgot, and what nobody here knows.
 
     The store may know more than this side in one way only: a claim was applied whose answer is not here yet. Its starts
@@ -145,6 +145,6 @@ class Starts:
         gone = set(ids)
         self.held = {token: id for token, id in self.held.items() if id not in gone}
 
-    def view(self) -> View:
+    def view(self) -> KnownStarts:
         """What is known now."""
-        return View(dict(self.held), self.claimed, self.settled, tuple(self._sent))
+        return KnownStarts(dict(self.held), self.claimed, self.settled, tuple(self._sent))

@@ -39,7 +39,7 @@ PIECE = select.PIPE_BUF
 _NEVER = float("inf")
 
 
-class Stream(io.RawIOBase):
+class StandardStream(io.RawIOBase):
     """One standard stream.
 
     Attributes:
@@ -190,7 +190,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.next = _NEVER
-        self._all: list[Stream] = []
+        self._all: list[StandardStream] = []
 
     def install(self) -> None:
         """Put the streams in place. Twice is fine. A stream that somebody put something else in the place of stays."""
@@ -200,7 +200,7 @@ class Streams:
             if not isinstance(old, io.TextIOWrapper) or descriptor in ours or old.fileno() != descriptor:
                 continue
             old.flush()
-            stream = Stream(descriptor, self)
+            stream = StandardStream(descriptor, self)
             buffer: Any = stream
             new = io.TextIOWrapper(
                 buffer,

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.model.job import Claim, Input
 from headrace.protocol import graph_reads
-from headrace.protocol.graph_reads import Output
+from headrace.protocol.graph_reads import NodeOutput
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
 
@@ -37,7 +37,7 @@ class Inputs:
         # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
         self._waiting: dict[tuple[str, str], list[Claim]] = {}
         self._lacking: dict[tuple[str, str], str] = {}
-        self._known: OrderedDict[str, Output] = OrderedDict()
+        self._known: OrderedDict[str, NodeOutput] = OrderedDict()
         self._size = 0
         self._wanted: deque[str] = deque()
         self._asked: set[str] = set()
@@ -93,7 +93,7 @@ class Inputs:
     def learn(self, claim: Claim, result: bytes) -> None:
         """A node has succeeded here, and the store knows it: its children, if they come here, need not read it."""
         self._asked.discard(claim.id)
-        self._know(claim.id, Output(claim.facts, claim.task, "succeeded", result))
+        self._know(claim.id, NodeOutput(claim.facts, claim.task, "succeeded", result))
         if not self._waiting:
             self._forget()
 
@@ -115,7 +115,7 @@ class Inputs:
                 self._asked.add(id)
                 self._wanted.append(id)
 
-    def _read(self, ids: list[str], reply: list[Output]) -> None:
+    def _read(self, ids: list[str], reply: list[NodeOutput]) -> None:
         # The reply is cut where it would be too large: the rest is asked for again.
         self._wanted.extendleft(reversed(ids[len(reply) :]))
         for id, output in zip(ids, reply, strict=False):
@@ -124,7 +124,7 @@ class Inputs:
             if output.sources:
                 self._want(output.sources)
 
-    def _know(self, id: str, output: Output) -> None:
+    def _know(self, id: str, output: NodeOutput) -> None:
         # Replaced, should it be read though it was learned: it counts once.
         if (old := self._known.get(id)) is not None:
             self._size -= _weight(old)
@@ -143,7 +143,7 @@ class Inputs:
             stack += output.sources or ()
         return ""
 
-    def _input(self, id: str, output: Output) -> Input:
+    def _input(self, id: str, output: NodeOutput) -> Input:
         """What a child gets of this node."""
         state = output.state
         if output.sources and not output.many and self._known[output.sources[0]].state == "skipped":
@@ -151,7 +151,7 @@ class Inputs:
             state = "skipped"
         return Input(id, output.name, output.task, state, self._output(output))
 
-    def _output(self, output: Output) -> bytes:
+    def _output(self, output: NodeOutput) -> bytes:
         if output.state != "succeeded":
             return _NONE
         if output.sources is None:
@@ -176,7 +176,7 @@ def too_large(inputs: Sequence[Input]) -> str:
     return f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
 
 
-def _weight(output: Output) -> int:
+def _weight(output: NodeOutput) -> int:
     """Bytes that it takes in memory, about."""
     return OVERHEAD + len(output.result or b"")
 

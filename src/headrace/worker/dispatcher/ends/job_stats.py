@@ -35,7 +35,7 @@ _ENDS: dict[EndKind, str] = {
 }  # fmt: skip
 
 
-class Counts(Protocol):
+class StatsSink(Protocol):
     """Where sums go; see :meth:`headrace.stats.Stats.absorb`."""
 
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None: ...
@@ -84,7 +84,7 @@ class Tally:
         next: when they go on (monotonic seconds).
     """
 
-    def __init__(self, counts: Counts, workers: Counts, schedules: Counts, place: str) -> None:
+    def __init__(self, counts: StatsSink, workers: StatsSink, schedules: StatsSink, place: str) -> None:
         """Make one.
 
         Args:

@@ -18,7 +18,7 @@ from redis import exceptions as driver
 from headrace.errors import HeadraceError
 from headrace.protocol.script import Script
 from headrace.store.url import Target, parse
-from headrace.worker.dispatcher.links.store_connection import Link
+from headrace.worker.dispatcher.links.store_connection import StoreConnection
 
 
 class Links(NamedTuple):
@@ -31,14 +31,14 @@ class Links(NamedTuple):
         target: where they lead.
     """
 
-    main: Link
-    waker: Link
-    mail: Link
+    main: StoreConnection
+    waker: StoreConnection
+    mail: StoreConnection
     waker_id: int
     target: Target
 
     @property
-    def all(self) -> tuple[Link, Link, Link]:
+    def all(self) -> tuple[StoreConnection, StoreConnection, StoreConnection]:
         return self.main, self.waker, self.mail
 
     @property
@@ -93,7 +93,9 @@ class Connector:
 
     def _connect(self, target: Target) -> Links:
         with contextlib.ExitStack() as failed:
-            main, waker, mail = (failed.enter_context(closing(Link(target, self._timeout))) for _ in range(3))
+            main, waker, mail = (
+                failed.enter_context(closing(StoreConnection(target, self._timeout))) for _ in range(3)
+            )
             main.ask([("SCRIPT", "LOAD", script.text) for script in self._scripts])
             links = Links(main, waker, mail, waker.ask([("CLIENT", "ID")])[0], target)
             failed.pop_all()

@@ -1,7 +1,7 @@
 """A dispatcher's connection to the store, used without waiting: send, go on, read when the socket says so.
 
-Owns one connection and what is half sent or half read on it. A :class:`Link` that failed is thrown away, never reused:
-a reply that comes late would be taken for the answer to the next question.
+Owns one connection and what is half sent or half read on it. A :class:`StoreConnection` that failed is thrown away,
+never reused: a reply that comes late would be taken for the answer to the next question.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MORE = object()
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Link:
+class StoreConnection:
     """One connection with at most one request in flight. After :meth:`ready` no method waits.
 
     Attributes:

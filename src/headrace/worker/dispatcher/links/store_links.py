@@ -20,7 +20,7 @@ from headrace.store.connection import pause_before, verdict
 from headrace.store.url import Target
 from headrace.worker.dispatcher.links.connector import Connector, Links
 from headrace.worker.dispatcher.links.log_folding import Folded
-from headrace.worker.dispatcher.links.store_connection import Link
+from headrace.worker.dispatcher.links.store_connection import StoreConnection
 from headrace.worker.dispatcher.links.watched import Selectors
 
 log = logging.getLogger("headrace.worker")
@@ -88,7 +88,7 @@ class StoreLinks:
         elif not self._connector.busy and now >= self._connect_at:
             self._connector.start(self.target, self.revive if self._failures >= 2 else None)
 
-    def post(self, link: Link, commands: Sequence[Sequence[Any]], patience: float = 0.0) -> None:
+    def post(self, link: StoreConnection, commands: Sequence[Sequence[Any]], patience: float = 0.0) -> None:
         """Send commands; their replies may take ``patience`` seconds (0: as long as any)."""
         try:
             waited = bool(link.backlog)
@@ -98,7 +98,7 @@ class StoreLinks:
         except OSError as error:
             self.fail(error, "take a request")
 
-    def received(self, link: Link, *, awaited: bool) -> list[Any]:
+    def received(self, link: StoreConnection, *, awaited: bool) -> list[Any]:
         """What has arrived on a connection; nothing while replies are not all there, or where it failed.
 
         Args:

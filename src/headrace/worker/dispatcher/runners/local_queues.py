@@ -47,7 +47,7 @@ class Home:
         return self.inside > 0 and place is not None and (place.leaving or place.kind in SHARED)
 
 
-class Lines:
+class LocalQueues:
     """What waits for places.
 
     Attributes:
