@@ -19,7 +19,7 @@ import redis
 
 from headrace import Headrace
 from headrace.cache import Cache
-from headrace.protocol import cache as protocol
+from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
 from tests.deadline import eventually
 

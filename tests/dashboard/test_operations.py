@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from headrace.dashboard import Dashboard
-from headrace.protocol import cache
+from headrace.protocol import cache_calls
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
@@ -134,7 +134,7 @@ async def test_cached_values_go_by_name_and_by_tag(shop: Shop, dashboard: Dashbo
     assert "There was no" in said(await ask(dashboard, "/cache/price-7/act/delete", form={}))
     shop.app.cache.set("price-8", 1, ttl=600, tags=["prices"])
     assert said(await ask(dashboard, "/cache/prices/act/untag", form={})) == "1 cached value with tag prices deleted."
-    assert shop.app.client.run(cache.read(shop.app.client.keys, "price-8")) is None
+    assert shop.app.client.run(cache_calls.read(shop.app.client.keys, "price-8")) is None
 
 
 async def test_what_was_done_and_what_was_refused_is_logged(

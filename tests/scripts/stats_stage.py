@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol import stats
-from headrace.protocol.stats import Applied, Counts
+from headrace.protocol import stats_calls
+from headrace.protocol.stats_calls import Applied, Counts
 from tests.scripts.stage import START, Stage
 
 NOW = START // 1_000_000
@@ -18,7 +18,7 @@ def counts(label: str = "a", index: dict[str, dict[str, int]] | None = None, **f
 
 
 def add(stage: Stage, number: int, what: Counts, sender: str = "s") -> Applied:
-    return stage.run(stats.add(stage.keys, sender, number, what, now=stage.now))
+    return stage.run(stats_calls.add(stage.keys, sender, number, what, now=stage.now))
 
 
 def held(stage: Stage, label: str = "a", date: str = DATE[0]) -> dict[str, int]:

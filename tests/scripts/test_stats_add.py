@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.stats import Counts
+from headrace.protocol.stats_calls import Counts
 from tests.scripts.stage import Stage
 from tests.scripts.stats_stage import add, fresh, held
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.stats import Counts
+from headrace.protocol.stats_calls import Counts
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.stats_stage import add, fresh, held
 

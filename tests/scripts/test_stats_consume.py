@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.protocol import stats
-from headrace.protocol.stats import Applied, Counts
+from headrace.protocol import stats_calls
+from headrace.protocol.stats_calls import Applied, Counts
 from tests.scripts.stage import Stage
 from tests.scripts.stats_stage import fresh, held
 
@@ -9,22 +9,22 @@ from tests.scripts.stats_stage import fresh, held
 def line(stage: Stage, count: int) -> list[str]:
     """So many batches in line; their ids."""
     for number in range(count):
-        stage.run(stats.send(stage.keys, "s", number, b"x", 100, hold=False))
+        stage.run(stats_calls.send(stage.keys, "s", number, b"x", 100, hold=False))
     fresh(stage)
-    return [id for id, _ in stage.run(stats.peek(stage.keys, 100)).batches]
+    return [id for id, _ in stage.run(stats_calls.peek(stage.keys, 100)).batches]
 
 
 def consume(stage: Stage, first: str, last: str) -> Applied:
     counted = Counts(
         {("2099", stage.now // 1_000_000 + 100): {"a": {"n": 1}}}, {"": {"a": stage.now // 1_000_000 + 100}}
     )
-    return stage.run(stats.consume(stage.keys, first, last, counted, now=stage.now))
+    return stage.run(stats_calls.consume(stage.keys, first, last, counted, now=stage.now))
 
 
 def test_batches_leave_and_are_counted_as_one(stage: Stage) -> None:
     ids = line(stage, 4)
     assert consume(stage, ids[0], ids[2]).word == "ok"
-    left = stage.run(stats.peek(stage.keys, 10))
+    left = stage.run(stats_calls.peek(stage.keys, 10))
     assert ([id for id, _ in left.batches], left.taken) == ([ids[3]], stage.now)
     assert held(stage, date="2099") == {"n": 1}
 
@@ -43,7 +43,7 @@ def test_an_empty_line_remembers_its_last_id(stage: Stage) -> None:
     """A batch of the same millisecond must not get the id of one that was taken, and may still be asked for."""
     ids = line(stage, 2)
     consume(stage, ids[0], ids[1])
-    assert stage.run(stats.peek(stage.keys)).waiting == 0
+    assert stage.run(stats_calls.peek(stage.keys)).waiting == 0
     assert stage.client.ttl(stage.keys("stat-stream")) > 6 * 86400
     assert stage.client.xinfo_stream(stage.keys("stat-stream"))["last-generated-id"].decode() == ids[1]
     assert consume(stage, ids[0], ids[1]).word == "gone"

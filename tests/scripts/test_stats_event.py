@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.protocol import stats
-from headrace.protocol.stats import Applied, Counts
+from headrace.protocol import stats_calls
+from headrace.protocol.stats_calls import Applied, Counts
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.stats_stage import fresh, held
 
@@ -9,7 +9,9 @@ from tests.scripts.stats_stage import fresh, held
 def event(stage: Stage, id: str, age: int = 0, keep: int = 100) -> Applied:
     counted = Counts({("2099", stage.now // SECOND + 100): {"a": {"n": 1}}}, {})
     return stage.run(
-        stats.event(stage.keys, id, stage.now - age * SECOND, keep, b"body " + id.encode(), counted, now=stage.now)
+        stats_calls.event(
+            stage.keys, id, stage.now - age * SECOND, keep, b"body " + id.encode(), counted, now=stage.now
+        )
     )
 
 

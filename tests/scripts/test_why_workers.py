@@ -5,7 +5,7 @@ import pytest
 from headrace.model.form import Form
 from headrace.model.job import StartNote
 from headrace.protocol import consume, produce
-from headrace.protocol import stats as counts
+from headrace.protocol import stats_calls as counts
 from headrace.protocol.overviews import RunnerFacts
 from headrace.settings import Settings
 from headrace.stats.resolutions import layout_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError
-from headrace.protocol.stats import Counts
+from headrace.protocol.stats_calls import Counts
 from headrace.stats.labels import field_of, groups, label_of, levels
 from headrace.stats.resolutions import layout_of
 from headrace.stats.rows import MOST, Row, grouped, pieces, spread

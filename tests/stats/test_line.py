@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.stats import Stats
 from headrace.stats.consumer import Consumer

@@ -18,7 +18,7 @@ from headrace.cache.step_driver import CacheClient, Driver
 from headrace.cache.value_checks import checked
 from headrace.cache.values import ABSENT, Values
 from headrace.model.ids import check_name
-from headrace.protocol import cache as protocol
+from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
 from headrace.store.fork_reset import in_forks
 

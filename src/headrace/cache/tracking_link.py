@@ -17,7 +17,7 @@ import hiredis
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, ServerError
-from headrace.protocol.cache import probe
+from headrace.protocol.cache_calls import probe
 from headrace.protocol.keys import Keys
 from headrace.store.connection import packed
 from headrace.store.raw_connection import MORE, Lost, RawConnection

@@ -21,7 +21,7 @@ from headrace.cache.value_checks import Absent, Filling, check_computing, check_
 from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
 from headrace.model.codec import changed, decode, encode
 from headrace.model.type_registry import Types
-from headrace.protocol import cache as protocol
+from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, seconds

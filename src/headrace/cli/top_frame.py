@@ -10,7 +10,7 @@ from typing import Any
 from headrace.app import Headrace
 from headrace.model.notation import iso
 from headrace.protocol import overviews
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.protocol.overviews import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading

@@ -36,7 +36,7 @@ from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
 from headrace.protocol.operations import server_info
-from headrace.protocol.stats import peek
+from headrace.protocol.stats_calls import peek
 from headrace.store.client import Client
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from headrace.dashboard.attention import FULL
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import link
 from headrace.model.notation import iso
-from headrace.protocol import cache as protocol
+from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import SCHEMA
 
 # Cached values of a page, and queues that a full store's page offers to empty.

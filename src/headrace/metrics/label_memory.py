@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace.protocol.stats import Held
+from headrace.protocol.stats_calls import Held
 
 # Fields that change when anything is counted under a task or a queue.
 CHANGES = ("started", "enqueued")

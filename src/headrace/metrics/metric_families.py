@@ -16,7 +16,7 @@ from typing import Literal
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
 from headrace.protocol.queue_load import CountedQueues
-from headrace.protocol.stats import Held
+from headrace.protocol.stats_calls import Held
 from headrace.stats.engine_labels import OUTCOMES
 from headrace.stats.histogram import middle_of
 from headrace.stats.labels import MARK

@@ -8,11 +8,11 @@ from typing import Any
 
 from headrace.metrics.label_memory import CHANGES, LabelMemory
 from headrace.protocol import overviews
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.protocol.overviews import Overview, WorkerFacts
 from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.script import Call
-from headrace.protocol.stats import Held, Line
+from headrace.protocol.stats_calls import Held, Line
 from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS, WORKERS, workers_layout
 from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats import Stats

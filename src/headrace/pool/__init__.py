@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headrace.pool.deferred import DeferredResult as DeferredResult
     from headrace.pool.events import Callbacks as Callbacks
     from headrace.pool.lease import Leased as Leased
-    from headrace.pool.options import PoolOptions as PoolOptions
     from headrace.pool.overrun import Alert as Alert
     from headrace.pool.overrun import Overrun as Overrun
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
+    from headrace.pool.pool_options import PoolOptions as PoolOptions
+    from headrace.pool.pool_stats import MemberStats as MemberStats
+    from headrace.pool.pool_stats import PoolStats as PoolStats
     from headrace.pool.state import Call as Call
-    from headrace.pool.stats import MemberStats as MemberStats
-    from headrace.pool.stats import PoolStats as PoolStats
 
 _HOMES = {
     "Alert": "pool.overrun",
@@ -31,11 +31,11 @@ _HOMES = {
     "Callbacks": "pool.events",
     "DeferredResult": "pool.deferred",
     "Leased": "pool.lease",
-    "MemberStats": "pool.stats",
+    "MemberStats": "pool.pool_stats",
     "Overrun": "pool.overrun",
     "Pool": "pool.pool",
-    "PoolOptions": "pool.options",
-    "PoolStats": "pool.stats",
+    "PoolOptions": "pool.pool_options",
+    "PoolStats": "pool.pool_stats",
     "Ranks": "dispatch.load_index",
     "Replies": "pool.pool",
     "STRATEGIES": "dispatch.strategy",

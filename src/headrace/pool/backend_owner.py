@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from headrace.pool.options import PoolOptions
+from headrace.pool.pool_options import PoolOptions
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Call, Member
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import monotonic
 from typing import Literal
 
-from headrace.pool.options import PoolOptions
+from headrace.pool.pool_options import PoolOptions
+from headrace.pool.pool_stats import MemberStats, PoolStats, memory
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Member
-from headrace.pool.stats import MemberStats, PoolStats, memory
 
 
 def census(name: str, options: PoolOptions, scheduler: Scheduler) -> PoolStats:

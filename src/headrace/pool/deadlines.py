@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol
 
 from headrace.errors import CallTimeout
 from headrace.pool.events import Events
-from headrace.pool.options import PoolOptions
 from headrace.pool.overrun import Alert, Overrun
+from headrace.pool.pool_options import PoolOptions
 from headrace.pool.repair import repair
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Call, Lease, Member

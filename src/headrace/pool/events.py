@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from headrace.errors import OptionsError
-from headrace.pool.options import Handler
 from headrace.pool.overrun import Alert
+from headrace.pool.pool_options import Handler
 
 log = logging.getLogger("headrace.pool")
 

@@ -12,7 +12,7 @@ from headrace.errors import PoolBroken
 from headrace.pool import shutdown
 from headrace.pool.deadlines import PoolWatch
 from headrace.pool.events import Events
-from headrace.pool.options import PoolOptions
+from headrace.pool.pool_options import PoolOptions
 from headrace.pool.restarts import Restarts
 from headrace.pool.scheduler import Scheduler, died, fail
 from headrace.pool.state import Call, Member, MemberBackend

@@ -16,10 +16,10 @@ from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: 
 from headrace.errors import ArgumentError, CallTimeout, HeadraceError
 from headrace.pool.lease import Leased
 from headrace.pool.members import Members
-from headrace.pool.options import Handler, Keywords, PoolOptions, members
+from headrace.pool.pool_options import Handler, Keywords, PoolOptions, members
+from headrace.pool.pool_stats import PoolStats
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member
-from headrace.pool.stats import PoolStats
 
 T = TypeVar("T")
 _numbers = count(1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.protocol.stats import Applied
+from headrace.protocol.stats_calls import Applied
 from headrace.stats.labels import label_of
 from headrace.stats.resolutions import layout_of
 from headrace.stats.rows import Row, pieces

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from headrace.errors import HeadraceError
-from headrace.protocol import stats as protocol
-from headrace.protocol.stats import Span
+from headrace.protocol import stats_calls as protocol
+from headrace.protocol.stats_calls import Span
 from headrace.settings import Settings, microseconds
 from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.broker import Broker

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headrace.errors import HeadraceError
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.rows import Row, spread
 from headrace.stats.stats_client import Steps, Way

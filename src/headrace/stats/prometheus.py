@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
-from headrace.protocol.stats import children
+from headrace.protocol.stats_calls import children
 from headrace.stats import http_server
 from headrace.stats.engine_labels import ALL, UNITS
 from headrace.stats.http_server import Page

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.errors import OptionsError
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
 from headrace.stats.read_plan import Plan, cover, row

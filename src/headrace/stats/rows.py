@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.protocol.stats import Counts
+from headrace.protocol.stats_calls import Counts
 from headrace.stats.labels import groups, levels, split
 from headrace.stats.resolutions import Resolutions
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import OptionsError, SettingsError
 from headrace.model.ids import make_id
 from headrace.protocol import index_pages
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.settings import Duration, Settings
 from headrace.stats import event as events
 from headrace.stats.buffer import Check, Full, LabelledBuffer, check_count, check_nothing, observed

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.errors import CounterFull
-from headrace.protocol import stats as protocol
+from headrace.protocol import stats_calls as protocol
 from headrace.protocol.script import Call
-from headrace.protocol.stats import Applied
+from headrace.protocol.stats_calls import Applied
 from headrace.settings import Settings
 from headrace.stats.batch import Batch, encode
 from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer

@@ -13,7 +13,7 @@ from headrace.model.activity import NEWEST, Act, act_of, newest_act
 from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
 from headrace.model.option_checks import is_name
-from headrace.protocol import stats, streams
+from headrace.protocol import stats_calls, streams
 from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
 from headrace.stats.engine_labels import QUEUES
@@ -146,7 +146,7 @@ def explain(client: Client, id: str) -> Steps[Why]:
     calls: list[Call[Any]] = [why(client.keys, other) for other in others]
     if plan is not None:
         label = f"{QUEUES}/{facts.queue}"
-        calls.append(stats.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
+        calls.append(stats_calls.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
     acts = any(one.code in _VERBS and facts.state not in _OVER for one in reasons(facts))
     if acts:
         calls.append(streams.told(client.keys, "acts", NEWEST))
