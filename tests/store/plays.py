@@ -11,7 +11,7 @@ from headrace.model.job import Outcome
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import (
-    cache,
+    cache_calls,
     consume,
     errand_calls,
     index_pages,
@@ -19,7 +19,7 @@ from headrace.protocol import (
     overviews,
     produce,
     settle_calls,
-    stats,
+    stats_calls,
     streams,
     ticks,
 )
@@ -252,88 +252,94 @@ JOBS: dict[str, Play] = {
 
 ENDS = START // SECOND + 10**9
 """Of buckets and events, seconds: beyond the server's own clock, by which they expire."""
-COUNTS = stats.Counts({("2099", ENDS): {"a": {"n": 1}, "b": {"n": 2, "m": 3}}}, {"": {"a": ENDS, "b": ENDS}})
+COUNTS = stats_calls.Counts({("2099", ENDS): {"a": {"n": 1}, "b": {"n": 2, "m": 3}}}, {"": {"a": ENDS, "b": ENDS}})
 
 
 def counted(stage: Stage) -> None:
-    stage.run(stats.add(stage.keys, "s", 1, COUNTS, now=stage.now))
+    stage.run(stats_calls.add(stage.keys, "s", 1, COUNTS, now=stage.now))
 
 
-def happened(keys: Keys, _: Any, now: int) -> Call[stats.Applied]:
-    return stats.event(keys, "e", now, 10**9, b"x", COUNTS, now=now)
+def happened(keys: Keys, _: Any, now: int) -> Call[stats_calls.Applied]:
+    return stats_calls.event(keys, "e", now, 10**9, b"x", COUNTS, now=now)
 
 
 def lined_up(stage: Stage) -> list[str]:
     """Batches in line; their ids."""
     for number in range(4):
-        stage.run(stats.send(stage.keys, "s", number, b"x%d" % number, 100, hold=False))
-    return [id for id, _ in stage.run(stats.peek(stage.keys, 100)).batches]
+        stage.run(stats_calls.send(stage.keys, "s", number, b"x%d" % number, 100, hold=False))
+    return [id for id, _ in stage.run(stats_calls.peek(stage.keys, 100)).batches]
 
 
-def line_alike(first: stats.Line, second: stats.Line) -> bool:
+def line_alike(first: stats_calls.Line, second: stats_calls.Line) -> bool:
     """Ids of a line are the server's time."""
     return [batch for _, batch in first.batches] == [batch for _, batch in second.batches]
 
 
-def send(hold: bool, most: int = 4) -> Callable[[Keys, Any, int], Call[stats.Applied]]:
-    return lambda keys, _, __: stats.send(keys, "s", 99, b"new", most, hold=hold)
+def send(hold: bool, most: int = 4) -> Callable[[Keys, Any, int], Call[stats_calls.Applied]]:
+    return lambda keys, _, __: stats_calls.send(keys, "s", 99, b"new", most, hold=hold)
 
 
 def cached(stage: Stage) -> list[str]:
     names = ["a", "b", "c"]
     for name in names:
-        stage.run(cache.store(stage.keys, name, b"\xc0", 60, ("x", name), now=stage.now))
+        stage.run(cache_calls.store(stage.keys, name, b"\xc0", 60, ("x", name), now=stage.now))
     return names
 
 
 def store(keys: Keys, lease: str, now: int) -> Call[bool]:
-    return cache.store(keys, "a", b"\xc3", 60, ("x", "y"), lease, now=now)
+    return cache_calls.store(keys, "a", b"\xc3", 60, ("x", "y"), lease, now=now)
 
 
 REST: dict[str, Play] = {
-    "stats_add": Play(nothing, lambda k, _, t: stats.add(k, "s", 1, COUNTS, now=t), says("repeated")),
+    "stats_add": Play(nothing, lambda k, _, t: stats_calls.add(k, "s", 1, COUNTS, now=t), says("repeated")),
     "stats_send": Play(lined_up, send(hold=True, most=5), says("repeated")),
     "stats_send, into a full line": Play(lined_up, send(hold=False), says("repeated")),
     "stats_send, into one that holds": Play(lined_up, send(hold=True)),
-    "stats_consume": Play(lined_up, lambda k, ids, t: stats.consume(k, ids[0], ids[2], COUNTS, now=t), says("gone")),
+    "stats_consume": Play(
+        lined_up, lambda k, ids, t: stats_calls.consume(k, ids[0], ids[2], COUNTS, now=t), says("gone")
+    ),
     "stats_take": Play(
         nothing,
-        lambda k, _, t: stats.take(k, [stats.Span("s.0", 1, 3)], COUNTS, upto=t, now=t),
-        says(stats.Took({"s.0": 3})),
+        lambda k, _, t: stats_calls.take(k, [stats_calls.Span("s.0", 1, 3)], COUNTS, upto=t, now=t),
+        says(stats_calls.Took({"s.0": 3})),
     ),
     "stats_event": Play(nothing, happened, says("known")),
-    "stats_read": Play(counted, lambda k, _, __: stats.read(k, ["2099:a", "2099:b"])),
-    "stats_children": Play(counted, lambda k, _, t: stats.children(k, "", now=t)),
-    "stats_children, with buckets": Play(counted, lambda k, _, t: stats.held_below(k, "", ["2099"], 0, 9, now=t)),
-    "stats_peek": Play(lined_up, lambda k, _, t: stats.peek(k, 2, t), line_alike),
-    "stats_look": Play(lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats.look(k, ["e", "f"])),
-    "cache_list": Play(cached, lambda k, _, t: cache.page(k, "x", now=t)),
-    "cache_get": Play(cached, lambda k, _, __: cache.read(k, "a")),
+    "stats_read": Play(counted, lambda k, _, __: stats_calls.read(k, ["2099:a", "2099:b"])),
+    "stats_children": Play(counted, lambda k, _, t: stats_calls.children(k, "", now=t)),
+    "stats_children, with buckets": Play(counted, lambda k, _, t: stats_calls.held_below(k, "", ["2099"], 0, 9, now=t)),
+    "stats_peek": Play(lined_up, lambda k, _, t: stats_calls.peek(k, 2, t), line_alike),
+    "stats_look": Play(
+        lambda s: s.run(happened(s.keys, None, s.now)), lambda k, _, __: stats_calls.look(k, ["e", "f"])
+    ),
+    "cache_list": Play(cached, lambda k, _, t: cache_calls.page(k, "x", now=t)),
+    "cache_get": Play(cached, lambda k, _, __: cache_calls.read(k, "a")),
     # The first one's lease: whoever got a reply does not know that others wait for it, and lets its time end it.
     "cache_lease": Play(
         nothing,
-        lambda k, _, t: cache.lease(k, "a", now=t),
+        lambda k, _, t: cache_calls.lease(k, "a", now=t),
         lambda first, second: (first.lease, first.left, first.first, second.first) == (second.lease, 0, True, False),
     ),
     "cache_lease, whose turn is over": Play(
-        lambda s: s.run(cache.lease(s.keys, "a", now=s.now)),
-        lambda k, _, t: cache.lease(k, "a", (), 5, now=t + 6 * SECOND),
+        lambda s: s.run(cache_calls.lease(s.keys, "a", now=s.now)),
+        lambda k, _, t: cache_calls.lease(k, "a", (), 5, now=t + 6 * SECOND),
         lambda first, second: (first.left, second.left) == (0, 5),
     ),
     "cache_release": Play(
-        lambda s: s.run(cache.lease(s.keys, "a", now=s.now)).lease,
-        lambda k, lease, _: cache.release(k, "a", lease),
+        lambda s: s.run(cache_calls.lease(s.keys, "a", now=s.now)).lease,
+        lambda k, lease, _: cache_calls.release(k, "a", lease),
         says("gone"),
     ),
-    "cache_probe": Play(nothing, lambda k, _, __: cache.probe(k, "link")),
+    "cache_probe": Play(nothing, lambda k, _, __: cache_calls.probe(k, "link")),
     "cache_set": Play(lambda s: (cached(s), "")[1], store),
     # The first one used the lease up; whoever computed then reads what is there.
-    "cache_set, under a lease": Play(lambda s: s.run(cache.lease(s.keys, "a", now=s.now)).lease, store, says(False)),
-    "cache_delete": Play(cached, lambda k, names, _: cache.delete(k, names), says(0)),
+    "cache_set, under a lease": Play(
+        lambda s: s.run(cache_calls.lease(s.keys, "a", now=s.now)).lease, store, says(False)
+    ),
+    "cache_delete": Play(cached, lambda k, names, _: cache_calls.delete(k, names), says(0)),
     # Its number ends leases that are older: one that is larger ends those of the moment in between too, as a later drop.
     "cache_drop": Play(
         cached,
-        lambda k, _, t: cache.drop(k, "x", True, now=t),
+        lambda k, _, t: cache_calls.drop(k, "x", True, now=t),
         lambda _, second: (second.names, second.left) == ([], 0),
         frozenset({"leases", "dropped"}),
     ),
