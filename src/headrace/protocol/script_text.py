@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 
 from headrace.protocol.script_functions import lazy_lines, names_in, used_lines
 from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
@@ -198,15 +199,18 @@ def _inside(word: str, given: Sequence[str], group: Sequence[str], rows: Sequenc
 
 def _committed(name: str, header: Header, parts: Mapping[str, Header], body: Sequence[Row]) -> list[Row]:
     """The script itself with the steps behind it: a function, unless it is a single line."""
-    steps = " ".join(_step(step, parts) for step in header.steps)
-    end = f"{steps} if type(reply) == 'function' then return reply() end return reply"
+    end = f"{_steps(header, parts)} if type(reply) == 'function' then return reply() end return reply"
     *head, (last, place) = body
     if last.startswith("return ") and not any(line for line, _ in head):
         return [*head, (f"local reply = {last.removeprefix('return ')} {end}", place)]
     return [("local function body()", (name, 1)), *body[1:], (f"end local reply = body() {end}", place)]
 
 
-def _step(step: str, parts: Mapping[str, Header]) -> str:
-    """Lua that runs a step; one of a lazy include only where that was asked for."""
-    word = next((header.lazy for header in parts.values() if step in header.steps), "")
-    return f"if batch.{word} then batch.{word}.{step}() end" if word else f"{step}()"
+def _steps(header: Header, parts: Mapping[str, Header]) -> str:
+    """Lua that runs the steps; those of a lazy function only where that was asked for."""
+    lazy = {step: part.lazy for part in parts.values() for step in part.steps}
+    lua: list[str] = []
+    for word, steps in groupby(header.steps, lazy.get):
+        calls = " ".join(f"batch.{word}.{step}()" if word else f"{step}()" for step in steps)
+        lua.append(f"if batch.{word} then {calls} end" if word else calls)
+    return " ".join(lua)
