@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 
@@ -56,8 +56,12 @@ def _told(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{size(len(value))} of bytes: {value[:32].hex(' ')}{' …' if len(value) > 32 else ''}"
     if isinstance(value, dict):
-        return {key: _told(one) for key, one in cast("dict[Any, Any]", value).items()}
-    return list(map(_told, cast("list[Any]", value))) if isinstance(value, list | tuple) else value
+        named: dict[Any, Any] = value
+        return {key: _told(one) for key, one in named.items()}
+    if isinstance(value, list | tuple):
+        values: Sequence[Any] = value
+        return list(map(_told, values))
+    return value
 
 
 def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
