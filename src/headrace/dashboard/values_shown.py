@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -56,12 +56,8 @@ def _told(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{size(len(value))} of bytes: {value[:32].hex(' ')}{' …' if len(value) > 32 else ''}"
     if isinstance(value, dict):
-        named: dict[Any, Any] = value
-        return {key: _told(one) for key, one in named.items()}
-    if isinstance(value, list | tuple):
-        values: Sequence[Any] = value
-        return list(map(_told, values))
-    return value
+        return {key: _told(one) for key, one in cast(Any, value).items()}
+    return [_told(one) for one in cast(Any, value)] if isinstance(value, list | tuple) else value
 
 
 def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
