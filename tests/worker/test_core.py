@@ -9,6 +9,7 @@ A failure names the number of its order, with which ``play`` plays it again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 
 import pytest
@@ -107,12 +108,15 @@ EVENTS: dict[Callable[[World], object], int] = {
 }
 
 
+ALL, WEIGHTS = list(EVENTS), list(accumulate(EVENTS.values()))
+
+
 def play(number: int) -> World:
     dice = Random(number)
     world = any_world(dice)
     for _ in range(STEPS):
         # What cannot happen now makes room for what can.
-        while dice.choices(list(EVENTS), list(EVENTS.values()))[0](world) is False:
+        while dice.choices(ALL, cum_weights=WEIGHTS)[0](world) is False:
             pass
         # Several events may come in one turn.
         if dice.random() < 0.8:
