@@ -6,6 +6,7 @@ So a script that reaches for a key, a channel or a command beyond its header fai
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import redis
@@ -26,16 +27,21 @@ def _start(key: Key, prefix: str) -> str:
     return prefix + key.constant + ("*" if key.hole else "")
 
 
-def rules(call: Call[Any], prefix: str) -> list[str]:
-    """Access rules for one call: its declared keys by name, its derived keys by pattern, its channels, its commands."""
-    header = call.script.header
-    return [
+@cache
+def _of_script(script: Script, prefix: str) -> tuple[str, ...]:
+    """What every call of a script may do."""
+    header = script.header
+    return (
         "resetkeys", "resetchannels", "nocommands",
-        "+evalsha", *(f"+{name.lower()}" for name in sorted(commands(call.script))),
-        *(f"~{key}" for key in call.keys),
+        "+evalsha", *(f"+{name.lower()}" for name in sorted(commands(script))),
         *(f"~{_start(key, prefix)}" for key in (*(key for key in header.keys if not key.hole), *header.derives)),
         *(f"&{_start(channel, prefix)}" for channel in header.channels),
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def rules(call: Call[Any], prefix: str) -> list[str]:
+    """Access rules for one call: its declared keys by name, its derived keys by pattern, its channels, its commands."""
+    return [*_of_script(call.script, prefix), *(f"~{key}" for key in call.keys)]
 
 
 class Guard:
