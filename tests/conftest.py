@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -68,11 +69,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Keep the tests as pytest compiles them, and nothing that tests write and import."""
+    """Keep the tests as pytest compiles them, and nothing that tests write and import.
+
+    Ten thousand tests stay until the end. To search them for garbage was half of what it took to collect them; and a
+    search in a process that is forked later would copy all of their memory.
+    """
     sys.dont_write_bytecode = False
+    gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
+        gc.set_threshold(7000, 10, 10)
+        gc.enable()
         sys.dont_write_bytecode = True
 
 
@@ -145,11 +154,10 @@ def server(
 ) -> Iterator[Server]:
     """The shared server, empty. Do not kill or configure it: ``new_server`` is for that."""
     server = running(server_name)
-    with connect(server.url) as owner:
-        owner.flushall()
-        yield server
-        if server.running and request.node.get_closest_marker("mangles") is None:
-            _assert_invariants(owner, namespace)
+    server.owner.flushall()
+    yield server
+    if server.running and request.node.get_closest_marker("mangles") is None:
+        _assert_invariants(server.owner, namespace)
 
 
 @pytest.fixture

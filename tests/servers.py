@@ -8,6 +8,7 @@ Must not: use the project's own embedded server, which is itself under test.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -196,6 +197,11 @@ class Server:
     def running(self) -> bool:
         """Whether the process lives; a killed one is noticed here."""
         return self._process is not None and self._process.poll() is None
+
+    @functools.cached_property
+    def owner(self) -> redis.Redis:
+        """The client with which the suite empties and checks a shared server; it connects again after a restart."""
+        return self.client()
 
     def client(self, **options: Any) -> redis.Redis:
         """A client of this server that is closed with it.
