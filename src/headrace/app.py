@@ -47,7 +47,6 @@ from headrace.workflows.registered import Registered
 
 if TYPE_CHECKING:
     from headrace.cache import Cache, Cached
-    from headrace.completion import Completions, H, ReturnWhen, Waited
     from headrace.schedules.catalog import Schedules
     from headrace.schedules.requests import CronOptions, EveryOptions, Target
     from headrace.schedules.schedule_handle import Schedule
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job
     from headrace.workflows.builder import Flow
     from headrace.workflows.collection import Workflows
+    from headrace.workflows.completion import Completions, H, ReturnWhen, Waited
     from headrace.workflows.definition import Workflow
     from headrace.workflows.definition_options import WorkflowOptions
 
@@ -416,7 +416,7 @@ class Headrace:
 
         Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds.
         """
-        from headrace import completion
+        from headrace.workflows import completion
 
         return completion.wait(self.client, jobs, timeout, return_when, allow_wait)
 
@@ -429,7 +429,7 @@ class Headrace:
         allow_wait: bool = False,
     ) -> Waited[H]:
         """See :meth:`wait`; its pair's name would be the keyword."""
-        from headrace import completion
+        from headrace.workflows import completion
 
         return await completion.await_(self.client, jobs, timeout, return_when, allow_wait)
 
@@ -441,7 +441,7 @@ class Headrace:
         Raises:
             ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
         """
-        from headrace.completion import Completions
+        from headrace.workflows.completion import Completions
 
         return Completions(self.client, jobs, timeout, allow_wait)
 

@@ -26,10 +26,10 @@ from headrace import (
     UnsentJob,
     current_job,
 )
-from headrace.completion import Waited
 from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.bulk import Receipt
 from headrace.testing import Drained, Enqueued, Kit
+from headrace.workflows.completion import Waited
 from headrace.workflows.definition import Workflow
 from headrace.workflows.run import WorkflowRun
 

@@ -253,16 +253,13 @@ def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., o
     parameters.insert(at, extra)
     grow.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
     # What it is given was checked where the workflow's own signature packed it.
-    return Task(
-        registered.context, f"workflow:{workflow.name}", grow, "process", of_task({"retries": _RETRIES}), loose=True
-    )
+    options = of_task({"retries": _RETRIES})
+    return Task(registered.context, f"workflow:{workflow.name}", grow, "process", options, loose=True)
 
 
 # A tick has left the store with its job, and comes no second time: its workflow is made when the server can take it.
 # The run has its id from the job, so a start that follows a lost reply makes no second one.
 _RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable))
-
-
 # Seconds between two looks at the run of a tick: a tenth of the time since its tick, within these bounds.
 _LEAST, _MOST = 0.5, 30.0
 
