@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from headrace.protocol.script import load
 from headrace.protocol.script_header import parse_header
-from tests import deadline, servers
+from tests import deadline, nursery, servers
 from tests.servers import Server, connect
 
 EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
@@ -108,6 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def nothing_left_running() -> Iterator[None]:
     """Fail the run if a process that it started still lives at its end; end that process, by its pid."""
     yield
+    nursery.close()
     mark, left = os.environ[RUN_MARK], list[psutil.Process]()
 
     def all_gone() -> bool:

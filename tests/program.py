@@ -16,11 +16,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import headrace.cli.program
 import headrace.store.store
 from tests.deadline import eventually
+from tests.nursery import Forked, nursery_of
 
 TASKS = """
 import logging, os, signal, sys, time
@@ -93,10 +94,13 @@ class Program:
     Attributes:
         directory: where it runs.
         environment: what it inherits; change it for all later commands.
+        own: its workers are interpreters of their own, as those of people are, not forks of one that has imported
+            Headrace: for tests of what is in memory, of streams and signals, and of images that follow each other.
     """
 
-    def __init__(self, directory: Path, url: str | None) -> None:
+    def __init__(self, directory: Path, url: str | None, *, own: bool = False) -> None:
         self.directory = directory
+        self.own = own
         self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "5"}
         if url is not None:
             self.environment["HEADRACE_URL"] = url
@@ -105,13 +109,16 @@ class Program:
     def write(self, module: str, text: str) -> None:
         (self.directory / f"{module}.py").write_text(text)
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str] | Forked:
         """A command that runs beside the test, which must end it.
 
-        A worker reads its options in a fork of this process, as :meth:`__call__` does, and then becomes an interpreter
-        of its own. (With ``--reload`` it does not, so that one begins as one.)
+        A worker that is to be an interpreter of its own reads its options in a fork of this process, as
+        :meth:`__call__` does, and then becomes one. (With ``--reload`` it does not, so that one begins as one.)
         """
+        plain = not options.keys() - {"stdout", "stderr"}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        if plain and self._forks(arguments):
+            return self._forked(arguments, self.environment, options["stdout"], options["stderr"])
         if arguments[0] == "worker" and "--reload" not in arguments:
             _warm()
             options["preexec_fn"] = functools.partial(_be, list(arguments), self.environment)
@@ -119,6 +126,14 @@ class Program:
             [sys.executable, "-m", "headrace", *arguments],
             cwd=self.directory, env=self.environment, text=True, **options,
         )  # fmt: skip
+
+    def _forks(self, arguments: tuple[str, ...]) -> bool:
+        return arguments[:1] == ("worker",) and "--reload" not in arguments and not self.own
+
+    def _forked(self, arguments: tuple[str, ...], environment: Mapping[str, str], out: Any, err: Any) -> Forked:
+        return nursery_of(environment).start(
+            "tests.forked_worker", environment, *arguments, stdout=out, stderr=err, directory=self.directory
+        )
 
     def __call__(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """Run a command to its end, and check its exit code (None: any).
@@ -128,19 +143,28 @@ class Program:
 
         ``environment`` holds further variables for this command.
         """
+        values = self.environment | environment
+        if self._forks(arguments):
+            with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+                process = self._forked(arguments, values, out, err)
+                try:
+                    ended = process.wait(60)
+                except BaseException:
+                    process.kill()
+                    raise
+                return _checked(Ended(ended, *map(_text, (out, err))), code)
         _warm()
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             pid = os.fork()
             if not pid:
-                _be(list(arguments), self.environment | environment, self.directory, (out.fileno(), err.fileno()))
+                _be(list(arguments), values, self.directory, (out.fileno(), err.fileno()))
             try:
-                ended = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
+                reaped = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
             except BaseException:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 raise
-            texts = [os.pread(stream.fileno(), 1 << 20, 0).decode() for stream in (out, err)]
-            return _checked(Ended(os.waitstatus_to_exitcode(ended[0]), *texts), code)
+            return _checked(Ended(os.waitstatus_to_exitcode(reaped[0]), *map(_text, (out, err))), code)
 
     def fresh(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """The same in an interpreter of its own."""
@@ -189,6 +213,10 @@ def _reaped(pid: int) -> tuple[int] | None:
     return (status,) if found else None
 
 
+def _text(stream: IO[str]) -> str:
+    return os.pread(stream.fileno(), 1 << 20, 0).decode()
+
+
 def _checked(ended: Ended, code: int | None) -> Ended:
     assert code is None or ended.code == code, ended
     return ended
@@ -197,7 +225,7 @@ def _checked(ended: Ended, code: int | None) -> Ended:
 class Worker:
     """A worker that runs beside the test, and what it has said so far."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

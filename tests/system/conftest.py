@@ -10,15 +10,7 @@ import pytest
 
 from tests.servers import Server
 from tests.system.fleet import LONG_LEASE, Fleet
-from tests.system.nursery import NURSERY
 from tests.system.tap import Tap
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nursery(nothing_left_running: None) -> Iterator[None]:
-    """The process that forks the fleet's workers ends with the session."""
-    yield
-    NURSERY.close()
 
 
 @pytest.fixture

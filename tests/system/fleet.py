@@ -24,10 +24,10 @@ from headrace.model.job_record import Record
 from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
+from tests.nursery import nursery_of
 from tests.processes import below, dispatcher_of, group_of, lives
 from tests.servers import connect
 from tests.system.ledger import VARIABLE, Ledger
-from tests.system.nursery import NURSERY
 
 PATIENCE = 60.0
 LEASE = 3.0
@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, environ: dict[str, str], errors: Path) -> None:
         self.errors = errors
         with errors.open("ab") as err:
-            self.process = NURSERY.start("tests.system.station", environ, err.fileno())
+            self.process = nursery_of(environ).start("tests.system.station", environ, stderr=err)
         self.pid = self.process.pid
         self.place = f"{socket.gethostname()}:{self.pid}"
         self._seen: dict[int, psutil.Process] = {}

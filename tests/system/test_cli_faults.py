@@ -80,7 +80,7 @@ WORKERS_ONLY = ("idle:app", "forgot:app", "nosuch:app")
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    program = Program(tmp_path, url)
+    program = Program(tmp_path, url, own=True)
     program.write("bare", "x = 1")
     program.write("idle", "from headrace import Headrace\napp = Headrace()")
     program.write("mail", "from headrace import Tasks\ntasks = Tasks()\n@tasks.task\ndef send() -> None: pass")

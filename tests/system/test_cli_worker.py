@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+    return Program(tmp_path, url, own=True)
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def spans(text: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    program = Program(tmp_path, url)
+    program = Program(tmp_path, url, own=True)
     program.write("tasks", TASKS)
     return program
 

@@ -64,7 +64,7 @@ class Rolled:
     """
 
     def __init__(self, directory: Path, url: str) -> None:
-        self.program = Program(directory, url)
+        self.program = Program(directory, url, own=True)
         self.app = Headrace(url)
         self.workers: list[Worker] = []
         self._seen: dict[int, psutil.Process] = {}

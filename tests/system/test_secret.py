@@ -99,7 +99,7 @@ def pages(app: Headrace, ids: list[str], flow: str, role: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", ["process", "thread", "fork"])
 def test_a_secret_argument_is_shown_nowhere(tmp_path: Path, url: str, app: Headrace, kind: str) -> None:
-    headrace = Program(tmp_path, url)
+    headrace = Program(tmp_path, url, own=True)
     headrace.write("tasks", TASKS.format(kind=kind, canary=CANARY))
     jobs = [
         app.tasks["tasks.login"].enqueue("ada", CANARY),

@@ -81,7 +81,7 @@ def hang():
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url)
+    return Program(tmp_path, url, own=True)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def mutter(text: str, path: str) -> None:
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    headrace = Program(tmp_path, url)
+    headrace = Program(tmp_path, url, own=True)
     headrace.write("tasks", (tmp_path / "tasks.py").read_text() + CHORES)
     return headrace
 
