@@ -14,15 +14,20 @@ local function park(unit, g)
   batch.gates_changed[g.name] = g
 end
 
--- Those of the changed ones that are open though something waits for them; what is behind them is handed over.
+-- Those of the changed ones that are open though something waits for them; what is behind them is handed over. That may change further gates, and a table is
+-- not walked while it grows: so those that open are found first, and again until none does.
 local function open_gates(handle)
-  for name, g in pairs(batch.gates_changed) do
-    if g.waits and not closed_until(g) then
-      g.waits = false
-      for _, unit in ipairs(redis.call('SMEMBERS', behind .. name)) do handle(unit) end
-      redis.call('UNLINK', behind .. name)
+  repeat
+    local opened = {}
+    for _, g in pairs(batch.gates_changed) do
+      if g.waits and not closed_until(g) then opened[#opened + 1] = g end
     end
-  end
+    for _, g in ipairs(opened) do
+      g.waits = false
+      for _, unit in ipairs(redis.call('SMEMBERS', behind .. g.name)) do handle(unit) end
+      redis.call('UNLINK', behind .. g.name)
+    end
+  until #opened == 0
 end
 
 -- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that only remembers starts ends with them.
