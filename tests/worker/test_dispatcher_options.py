@@ -32,6 +32,7 @@ def test_weights_are_chances_of_coming_first() -> None:
         ("a,a", "named twice"),
         ("a:1,b", "one to each"),
         ("a:0", "more than 0"),
+        ("a:-1,b:2", "more than 0"),
         ("a b", "cannot be used"),
         ("-x", "cannot be used"),
     ],

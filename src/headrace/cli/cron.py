@@ -147,7 +147,7 @@ def backfill(
     start: Annotated[
         str, typer.Option("--from", metavar="TIME", help="Ticks after this time, such as 2026-11-21T00:00 or 2d ago.")
     ],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Ticks until this time.")] = "0s",
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Ticks until this time.", show_default="now")] = "0s",
     overlap: Overlap = None,
     most: Annotated[
         int, typer.Option("--most", metavar="N", min=1, max=100_000, help="Refuse more ticks than this.")

@@ -11,7 +11,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.output import Output
 from headrace.cli.session import Session
-from headrace.cli.units import span
+from headrace.cli.units import parse_duration, span
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHARED = ("dir", "json", "debug")
 
-Wait = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give up after SECONDS.")]
+Wait = Annotated[float, typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Give up after TIME.")]
 
 app = group("Start, stop and describe the private Valkey of a directory.")
 

@@ -49,7 +49,7 @@ def parse_queues(text: str) -> QueueOrder:
     weights: list[float] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, weight = part.rpartition(":")
-        if colon and weight.replace(".", "", 1).isdigit():
+        if colon and weight.removeprefix("-").replace(".", "", 1).isdigit():
             if float(weight) <= 0:
                 raise OptionsError(f"the weight in {part!r} must be more than 0")
             weights.append(float(weight))
