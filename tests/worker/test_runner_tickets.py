@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.worker.messages import Recall, Run
+from headrace.worker.messages import Exit, Recall, Run
 from tests.worker import rig
 from tests.worker.rig import Runner, claim
 
@@ -110,6 +110,21 @@ def test_each_job_is_run_or_taken_back_never_both_never_neither(kind: str, start
     done = set(runner.order)
     assert not done & taken
     assert done | taken == set(range(1, sent + 1))
+
+
+@pytest.mark.parametrize("kind", ["thread", "async"])
+def test_a_runner_that_leaves_tells_of_each_end_also_if_the_rest_is_taken_back(
+    kind: str, start: Callable[..., Runner]
+) -> None:
+    """Ends are kept for jobs that follow; here these are taken back while the runner leaves."""
+    _, _, quick = KINDS[kind]
+    for number in range(1, 30):
+        runner = start(kind, 1)
+        runner.run(claim(1, *quick[0]), claim(2, *quick[0]), *(claim(n, *quick[0]) for n in range(3, 40)))
+        runner.channel.send(Exit())
+        back = runner.recall(number)
+        assert runner.wait() == 0
+        assert runner.order == list(range(1, 40 - back))
 
 
 def last(sent: int, taken: set[int], count: int) -> list[int]:

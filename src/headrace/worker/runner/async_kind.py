@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import signal
 import threading
 import time
@@ -85,6 +86,9 @@ class Loop:
                 traceback.print_exc()
         # A dispatcher that goes before us would be heard while `finish` runs the loop, and stop it.
         self._leave()
+        # Ends that were kept for jobs which were taken back.
+        with contextlib.suppress(Closed):
+            self.reporter.flush()
 
     def finish(self) -> None:
         """End what jobs left behind in the loop: tasks, generators, threads."""

@@ -180,6 +180,9 @@ class Threads:
             self._filed.notify_all()
         for thread in threads:
             thread.join()
+        # Ends that were kept for jobs which were taken back.
+        with contextlib.suppress(Closed):
+            self.reporter.flush()
 
     def finish(self) -> None:
         """Nothing outlives the jobs here."""
