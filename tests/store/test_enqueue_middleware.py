@@ -201,7 +201,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "flow_create",
         "graft",
         "excess",
-        "lanes",
+        "lane_entry",
         "finish",
         "claim",
         "outcomes",
