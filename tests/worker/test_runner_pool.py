@@ -71,6 +71,23 @@ def test_a_soft_limit_is_told_again_until_the_start_ends(kind: Kind) -> None:
     assert not [one for one in rig.done() if isinstance(one, Notify)], "it was told to stop for another reason"
 
 
+def test_limits_of_a_start_that_was_taken_back_do_not_count_for_the_next_of_its_job() -> None:
+    """A thread that holds the interpreter keeps its mates from beginning: their limits run, and go on elsewhere."""
+    rig = Rig("thread")
+    rig.give(1)
+    (back,) = rig.runner_pool.taken_back(TakenBack(7, 1), 4).back
+    rig.give(back.claim.token, now=4)
+    rig.done()
+    rig.runner_pool.stops.enforce(8.9)
+    assert not rig.done()
+    rig.runner_pool.stops.enforce(9)
+    assert Notify(7, Stop(1, "soft")) in rig.done()
+    rig.runner_pool.stops.enforce(103.9)
+    assert Ask(Signal(7, "kill")) not in rig.done()
+    rig.runner_pool.stops.enforce(104)
+    assert Ask(Signal(7, "kill")) in rig.done()
+
+
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
     """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
     rig = Rig("async")

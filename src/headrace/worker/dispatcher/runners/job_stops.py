@@ -29,7 +29,8 @@ class JobStops:
         """Stop what ran past a limit."""
         for deadline in self.limits.due(now):
             for handle in self._assignment.handles.values():
-                if (start := handle.starts.get(deadline.token)) is not None:
+                start = handle.starts.get(deadline.token)
+                if start is not None and self.limits.concerns(deadline, start):
                     self._stop(handle, start, deadline.stage, now)
 
     def cancel(self, id: str, now: float) -> None:

@@ -66,6 +66,15 @@ class Limits:
         """When the next one is due; infinity when none is."""
         return self._heap[0].when if self._heap else float("inf")
 
+    @staticmethod
+    def concerns(deadline: Deadline, start: Attempt) -> bool:
+        """Whether a deadline is one of this start, not of one that was taken back: the job has its token again."""
+        if deadline.stage == "soft":
+            return start.limited_at == deadline.when
+        if deadline.stage == "hard":
+            return 0 < start.kill_at <= deadline.when
+        return start.reminders > 0
+
     def due(self, now: float) -> list[Deadline]:
         found: list[Deadline] = []
         while self._heap and self._heap[0].when <= now:
