@@ -190,6 +190,20 @@ def test_beside_slow_jobs_threads_are_sent_no_more_than_they_run(table: Table) -
     assert table.start("tiny", kind="thread") is not None, "a free thread is given its job, also beside one that hangs"
 
 
+def test_free_threads_beside_a_slow_job_are_used_while_another_runner_is_full_of_tiny_jobs(table: Table) -> None:
+    slow, tiny = table.handle("thread", slots=3), table.handle("thread", slots=3)
+    table.assignment.measure("tiny", 0.001)
+    table.assignment.measure("slow", 1.0)
+    assert table.start("slow", kind="thread") is not None
+    while len(tiny.starts) < 5:
+        assert table.start("tiny", kind="thread") is not None
+    assert len(slow.starts) == 3, "free threads come before work that is sent ahead"
+    table.end(next(start for start in slow.starts.values() if start.claim.task == "tiny"))
+    start = table.start("slow", kind="thread")
+    assert start is not None
+    assert start.handle is slow
+
+
 def test_a_claim_is_for_whole_windows_so_that_batches_are_large(table: Table) -> None:
     table.handle()
     assert sum(table.assignment.rooms(NOW).values()) == 1

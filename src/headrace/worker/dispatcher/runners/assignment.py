@@ -127,7 +127,7 @@ class Assignment:
         return self.coming[kind] + len(singles) < SINGLES and not any(handle.starting for handle in singles)
 
     def choose(self, kind: Kind, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
-        """The runner for one job: one that is free, or the least loaded if it may be sent ahead; None: neither.
+        """The runner for one job: one that has a free slot, or the least loaded if it may be sent ahead; None: neither.
 
         Args:
             suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
@@ -187,7 +187,10 @@ class Assignment:
             handle.suspect = True
         # Not after each: of a hundred tiny jobs it does not matter to which of two runners a few more go.
         if (place := handle.place) is not None and (
-            not place.rank or handle.load - place.rank > self._coarse or handle.suspect
+            not place.rank
+            or len(handle.starts) == handle.slots
+            or handle.load - place.rank > self._coarse
+            or handle.suspect
         ):
             self.kinds[place.kind].reindex(place)
 

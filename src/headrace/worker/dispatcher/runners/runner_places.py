@@ -18,6 +18,9 @@ from headrace.worker.dispatcher.runners.runner_handle import Place
 LAST = float("inf")
 # What a job adds to a load besides its cost, so that whoever holds one of no cost is not idle.
 ONE = 1e-9
+# Seconds beyond every load: a runner without a free slot ranks behind all that have one. One that is full of tiny jobs
+# has less of a load than one that runs a slow job, and would hide its free slots.
+FULL = 1e6
 
 
 class Places:
@@ -62,7 +65,7 @@ class Places:
             return
         held = len(handle.starts) + len(place.line)
         place.rank = LAST if handle.suspect else handle.load + place.queued + held * ONE if held else 0.0
-        self.ranks.set(place, place.rank)
+        self.ranks.set(place, place.rank + FULL if held >= handle.slots else place.rank)
 
     def demote(self, place: Place) -> None:
         """Choose it last, until it is weighed again."""
