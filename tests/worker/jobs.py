@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import faulthandler
 import os
 import signal
@@ -247,6 +248,17 @@ def gated(path: str) -> str:
 
 
 @app.task
+def waits_for_a_byte(descriptor: int) -> None:
+    os.read(descriptor, 1)
+
+
+@app.task
+def holds_the_interpreter(descriptor: int) -> None:
+    """Waits in C code that keeps the interpreter's lock."""
+    ctypes.PyDLL(None).read(descriptor, ctypes.create_string_buffer(1), 1)
+
+
+@app.task
 def close(descriptor: int) -> None:
     os.close(descriptor)
 
@@ -435,6 +447,17 @@ def to_stdout(text: str) -> None:
 
 @app.task
 async def anoop() -> None: ...
+
+
+@app.task
+async def ablocks(descriptor: int) -> None:
+    """Keeps the loop from turning."""
+    os.read(descriptor, 1)
+
+
+@app.task
+async def adies() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task

@@ -30,15 +30,6 @@ def threads(start: Callable[..., Runner]) -> Runner:
     return start("thread", 4)
 
 
-@pytest.fixture
-def gates(tmp_path: Path) -> list[Path]:
-    """Pipes, each of which lets one job go on when it is written to."""
-    found = [tmp_path / f"gate-{number}" for number in range(4)]
-    for gate in found:
-        os.mkfifo(gate)
-    return found
-
-
 def test_as_many_jobs_as_slots_run_at_once(threads: Runner) -> None:
     threads.run(*(claim(n, "barrier") for n in range(1, 5)))
     threads.until(lambda: threads.ended(1, 2, 3, 4), "all at one time")
@@ -59,15 +50,21 @@ def test_each_thread_has_its_own_current_job(threads: Runner) -> None:
 
 
 def test_ends_that_are_kept_do_not_wait_for_jobs_that_take_long(
-    start: Callable[..., Runner], gates: list[Path]
+    start: Callable[..., Runner],
 ) -> None:
     """The one thread goes on with a job that waits, while others follow: nothing but the clock sends the first's end."""
+    read, write = os.pipe()
     one = start("thread", 1)
-    one.run(claim(1, "noop"), claim(2, "gated", str(gates[0])), claim(3, "noop"))
-    one.done(1)
-    assert not one.ended(2)
-    gates[0].write_text("go")
-    one.until(lambda: one.ended(2, 3), "the rest")
+    # It is known as one that ends at once.
+    os.write(write, b"x")
+    one.one(claim(1, "waits_for_a_byte", read))
+    one.run(claim(2, "noop"), claim(3, "waits_for_a_byte", read), claim(4, "noop"))
+    one.done(2)
+    assert not one.ended(3)
+    os.write(write, b"x")
+    one.until(lambda: one.ended(3, 4), "the rest")
+    os.close(read)
+    os.close(write)
 
 
 def test_ends_of_tiny_jobs_travel_together(start: Callable[..., Runner]) -> None:

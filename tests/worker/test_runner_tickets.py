@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -125,6 +127,40 @@ def test_a_runner_that_leaves_tells_of_each_end_also_if_the_rest_is_taken_back(
         back = runner.recall(number)
         assert runner.wait() == 0
         assert runner.order == list(range(1, 40 - back))
+
+
+@pytest.fixture
+def gate() -> Iterator[tuple[int, int]]:
+    """A pipe: what a job reads from, and what lets it go on."""
+    read, write = os.pipe()
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(("kind", "task"), [("thread", "holds_the_interpreter"), ("async", "ablocks")])
+def test_ends_are_not_kept_while_a_job_lets_nobody_else_run(
+    kind: str, task: str, start: Callable[..., Runner], gate: tuple[int, int]
+) -> None:
+    _, _, quick = KINDS[kind]
+    runner = start(kind, 4)
+    runner.run(claim(1, *quick[0]), claim(2, task, gate[0]), claim(3, *quick[0]), claim(4, *quick[0]))
+    runner.done(1)
+    assert not runner.ended(2)
+    os.write(gate[1], b"x")
+    runner.until(lambda: runner.ended(2, 3, 4), "the rest")
+
+
+@pytest.mark.parametrize(("kind", "task"), [("thread", "dies"), ("async", "adies")])
+def test_a_job_that_ends_its_process_takes_no_end_of_others_with_it(
+    kind: str, task: str, start: Callable[..., Runner]
+) -> None:
+    """The job that had ended would have crashed, too: charged, run again, and a suspect from then on."""
+    _, _, quick = KINDS[kind]
+    runner = start(kind, 1 if kind == "thread" else 4)
+    runner.run(claim(1, *quick[0]), claim(2, task), claim(3, *quick[0]))
+    runner.done(1)
+    assert runner.wait() == -signal.SIGKILL
 
 
 def last(sent: int, taken: set[int], count: int) -> list[int]:

@@ -170,10 +170,10 @@ class Loop:
 
     async def _run(self, claim: Claim, drive: Drive) -> None:
         self._unbegun -= 1
-        began = time.monotonic_ns()
+        began = self.reporter.begin(claim)
         job_reporter = JobReporter(self.reporter)
         ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
-        self.reporter.done(job_reporter, claim.token, ended, began)
+        self.reporter.done(job_reporter, claim, ended, began)
         if self.reporter.keeps and not self._sends:
             self._sends = True
             self._loop.call_soon(self._send)
@@ -196,7 +196,7 @@ class Loop:
             if task.cancelled():
                 self._unbegun -= 1
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self.reporter.done(JobReporter(self.reporter), claim.token, Released(), time.monotonic_ns())
+                self.reporter.done(JobReporter(self.reporter), claim, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:

@@ -114,7 +114,7 @@ class Process:
         ended = self._perform(self.runner_context, self.gate, claim, job_reporter)
         if watched and profiler is not None:
             profiler.end()
-        self.reporter.done(job_reporter, claim.token, ended, began)
+        self.reporter.done(job_reporter, claim, ended, began)
 
     def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:
         """Sort what arrived; returns why to raise in the code of ``current``."""

@@ -6,6 +6,7 @@ are sent at once, since they are the evidence if the next line of the job crashe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -16,6 +17,7 @@ from typing import Protocol
 
 from headrace.context import CurrentJob
 from headrace.model.ended import Ended, Succeeded
+from headrace.model.job import Claim
 from headrace.protocol.consume import Note
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.messages import Done, JobProgress, ToRunner
@@ -26,7 +28,8 @@ from headrace.worker.preload.startup_profiler import StartupProfiler
 PACE = 0.05
 BURST = 5.0
 # The ends of jobs that took less than so many nanoseconds are kept for as long, up to so many bytes, while other jobs
-# follow at once: they travel together.
+# follow at once: they travel together. They are sent before a job begins whose task was not as quick the last time: it
+# may hold the interpreter's lock or the event loop for long, or end the process.
 KEEP, MOST_KEPT = 1_000_000, 1 << 14
 # The store keeps so many lines of a job's log, so more of one call need not travel.
 LINES = 1000
@@ -69,8 +72,22 @@ class Reporter:
         self._following = following
         # When the first of the ends that are kept was.
         self._since = 0
+        # Tasks whose last job here was so quick that its end may have been kept.
+        self._quick: set[str] = set()
 
-    def done(self, job_reporter: JobReporter, token: int, ended: Ended, began: int) -> None:
+    def begin(self, claim: Claim) -> int:
+        """Send what is kept before a start begins, unless that will most likely end at once.
+
+        Returns:
+            when it begins, nanoseconds of the monotonic clock.
+        """
+        if self._channel.full and claim.task not in self._quick:
+            # Who reads the channel learns that the dispatcher is gone.
+            with contextlib.suppress(Closed):
+                self.flush()
+        return time.monotonic_ns()
+
+    def done(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
         """Send a start's end, after all that it said.
 
         Args:
@@ -83,6 +100,7 @@ class Reporter:
             # A job forked this process, which must neither speak nor go on as a runner.
             _leave_stray(ended)
         job_reporter.over = True
+        token = claim.token
         with self._lock:
             if self.profiler is not None and self.profiler.noted:
                 self._channel.send(self.profiler.found(token))
@@ -93,10 +111,17 @@ class Reporter:
             # What did not succeed has a line in the log, which tells it: the others need not pay for it.
             memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
             done = Done(token, ended, (now - began) // 1000, memory)
-            if self._following is not None and now - began < KEEP and self._following():
+            if self._following is not None and self._is_quick(claim.task, now - began) and self._following():
                 self._keep(done, now)
             else:
                 self._channel.send(done)
+
+    def _is_quick(self, task: str, took: int) -> bool:
+        if took < KEEP:
+            self._quick.add(task)
+            return True
+        self._quick.discard(task)
+        return False
 
     def _keep(self, done: Done, now: int) -> None:
         if not self._channel.full:

@@ -250,11 +250,11 @@ class Threads:
         return None
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
-        began = time.monotonic_ns()
+        began = self.reporter.begin(claim)
         job_reporter = JobReporter(self.reporter)
         ended = self._perform(self._runner_context, gate, claim, job_reporter)
         try:
-            self.reporter.done(job_reporter, claim.token, ended, began)
+            self.reporter.done(job_reporter, claim, ended, began)
         except Closed:
             self._closed = True
         self._forget(claim)
