@@ -166,6 +166,14 @@ def test_a_mate_that_cancels_every_task_loses_no_job(loop: Runner) -> None:
     assert loop.done(3).ended.kind == "released"
 
 
+def test_the_end_of_a_job_that_a_mate_cancelled_is_not_kept_behind_one_that_waits(start: Callable[..., Runner]) -> None:
+    loop = start("async", 2)
+    # It is known as one that ends at once.
+    loop.one(claim(1, "meet", "a", "a"))
+    loop.run(claim(2, "acancels_all"), claim(3, "anoop"), claim(4, "meet", "b", "nobody"))
+    assert loop.done(3).ended.kind == "released"
+
+
 def test_system_exit_ends_a_job_and_not_the_loop(loop: Runner) -> None:
     loop.noisy = True
     assert loop.one(claim(1, "aexits", "here")).ended.kind == "failed"

@@ -18,7 +18,7 @@ from collections import deque
 from functools import partial
 
 from headrace.context import CurrentJob, StopReason
-from headrace.model.ended import Released
+from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
@@ -173,6 +173,10 @@ class Loop:
         began = self.reporter.begin(claim)
         job_reporter = JobReporter(self.reporter)
         ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
+        self._tell(job_reporter, claim, ended, began)
+
+    def _tell(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
+        """Send a start's end, or keep it for this turn of the loop."""
         self.reporter.done(job_reporter, claim, ended, began)
         if self.reporter.keeps and not self._sends:
             self._sends = True
@@ -196,7 +200,7 @@ class Loop:
             if task.cancelled():
                 self._unbegun -= 1
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self.reporter.done(JobReporter(self.reporter), claim, Released(), time.monotonic_ns())
+                self._tell(JobReporter(self.reporter), claim, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:
