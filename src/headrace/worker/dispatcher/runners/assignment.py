@@ -5,7 +5,7 @@ since it depends on what may be sent ahead; what the others (:mod:`headrace.disp
 place (local_queues.py).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
-sent ahead to process and thread runners, so that pipes and round trips are amortised. A runner without progress for
+sent ahead to runners of each kind but fork, so that pipes and round trips are amortised. A runner without progress for
 ``STALL`` loses what it was sent ahead: nothing waits behind a slow job.
 """
 
@@ -75,8 +75,7 @@ class Assignment:
         for handle in self.handles.values():
             if not handle.ready or handle.single or (handle.place is not None and handle.place.line):
                 continue
-            # Those that it holds besides what runs at once, and one.
-            line = len(handle.starts) - handle.slots + 1
+            line = handle.in_line
             if not handle.ahead:
                 found[handle.kind] += max(0, handle.spare(handle.slots))
             elif line <= 0 or (
@@ -208,11 +207,8 @@ class Assignment:
 
     @property
     def least_held(self) -> int:
-        """The least that any busy runner holds for each job that it runs: while it is large, none waits for more."""
-        return min(
-            (max(1, len(handle.starts) - handle.slots + 1) for handle in self.handles.values() if handle.starts),
-            default=0,
-        )
+        """The shortest line of a busy runner, at least 1; 0: none is busy. While it is large, no runner lacks work."""
+        return min((max(1, handle.in_line) for handle in self.handles.values() if handle.starts), default=0)
 
     @property
     def likely(self) -> int:

@@ -122,6 +122,11 @@ class RunnerHandle:
         """Whether it may be given work at all."""
         return not (self.starting or self.leaving or self.gone)
 
+    @property
+    def in_line(self) -> int:
+        """How many starts its last slot has, those that wait included; 0 or less while a slot is free."""
+        return len(self.starts) - self.slots + 1
+
     def spare(self, most: int) -> int:
         """How many more starts it may be given, holding ``most`` at once."""
         held = len(self.starts)

@@ -155,7 +155,7 @@ class RunnerPool:
         if handle is None:
             return _NOTHING
         returned = self._hand_back(handle, handle.take_back(event.count))
-        # Jobs that came meanwhile were refused.
+        # A job that came before this answer found no room here.
         self.supply.freed.add(handle.kind)
         for start in handle.starts.values():
             if start.stop_reason == "cancel" and not start.told:
