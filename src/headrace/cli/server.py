@@ -19,27 +19,32 @@ if TYPE_CHECKING:
 
 SHARED = ("dir", "json", "debug")
 
-Wait = Annotated[float, typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Give up after TIME.")]
+DEFAULT_WAIT = 30.0  # seconds
+
+Wait = Annotated[
+    float | None,
+    typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Give up after TIME.", show_default="30s"),
+]
 
 app = group("Start, stop and describe the private Valkey of a directory.")
 
 
 @command(app, "start", shared=SHARED)
-def start(session: Session, timeout: Wait = 30.0) -> None:
+def start(session: Session, timeout: Wait = None) -> None:
     """Start the server, or keep the running one, until `headrace server stop`. Programs start it by themselves."""
     from headrace import embedded
 
-    _show(session.output, embedded.start(session.settings["dir"], timeout=timeout))
+    _show(session.output, embedded.start(session.settings["dir"], timeout=_seconds(timeout)))
     _remind(session.output)
 
 
 @command(app, "stop", shared=SHARED)
-def stop(session: Session, timeout: Wait = 30.0) -> None:
+def stop(session: Session, timeout: Wait = None) -> None:
     """Stop the server in order, even while programs use it. Its data stay."""
     from headrace import embedded
 
     directory = embedded.path(session.settings["dir"])
-    stopped = embedded.stop(session.settings["dir"], timeout=timeout)
+    stopped = embedded.stop(session.settings["dir"], timeout=_seconds(timeout))
     text = f"the server of {directory} has stopped" if stopped else f"no server runs for {directory}"
     session.output.done(text, {"directory": str(directory), "stopped": stopped})
 
@@ -62,6 +67,10 @@ def path(session: Session) -> None:
 
     directory = str(embedded.path(session.settings["dir"]))
     session.output.done(directory, {"directory": directory})
+
+
+def _seconds(wait: float | None) -> float:
+    return DEFAULT_WAIT if wait is None else wait
 
 
 def _show(output: Output, found: Status) -> None:
