@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,6 +21,8 @@ from headrace.protocol.script import Call, blob, load
 MOST_TICKS = 500
 # Rows of a schedule's history.
 HISTORY = 100
+# Of a tick that is known ahead: its nominal and its due time, microseconds.
+_tick = Struct("<dd")
 
 Row: TypeAlias = tuple[str, str, list[Any]]
 
@@ -141,7 +144,7 @@ def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[in
             one.wanting.name,
             one.wanting.version,
             one.wanting.known,
-            [time for tick in one.ticks for time in tick],
+            blob(b"".join(_tick.pack(*tick) for tick in one.ticks)),
             one.passed,
             int(one.more),
             int(one.final),
@@ -155,7 +158,6 @@ def _record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) -> Sched
     def text(field: str) -> str:
         return fields.get(field, b"").decode("utf-8", "replace")
 
-    flat = _unpacked(fields.get("ticks", b""), list[int], [])
     return ScheduleRecord(
         name=name,
         about=fields.get("about", b""),
@@ -174,9 +176,13 @@ def _record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) -> Sched
         orphaned=number(fields.get("orphaned")),
         runs=number(fields.get("runs")),
         known=number(fields.get("known")),
-        ticks=list(zip(flat[::2], flat[1::2], strict=False)),
+        ticks=_ticks(fields.get("ticks", b"")),
         last=[one for row in rows if (one := _unpacked(row, TickRecord, None)) is not None],
     )
+
+
+def _ticks(data: bytes) -> list[tuple[int, int]]:
+    return [(int(tick), int(due)) for tick, due in _tick.iter_unpack(data[: len(data) // _tick.size * _tick.size])]
 
 
 def _unpacked(data: bytes, form: Any, otherwise: Any) -> Any:

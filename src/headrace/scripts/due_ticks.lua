@@ -5,7 +5,7 @@
 -- clock   now
 -- batch   ticks_told  {}  {name, what became of ticks, how many, ...}
 -- What of a schedule its ticks go by.
-local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'version', 'about', 'known', 'ended', 'source', 'pause_after', 'again_to', 'runs', unpack(WORK)}
+local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'ended', 'pause_after', 'again_to', 'runs', unpack(WORK)}
 -- A tick is late after so long (microseconds); of those that were missed so many run.
 local LATE, MOST_MISSED = 30000000, 100
 
@@ -44,10 +44,10 @@ end
 
 -- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether the schedule is paused now.
 local function run_due(name, f, due, count)
-  local work, left, missed = {unpack(f, 15, 19)}, tonumber(f[5]), {}
+  local work, left, missed = {unpack(f, 11, 15)}, tonumber(f[5]), {}
   for n = 1, #due, 2 do
     local runs, why = chosen(f, due[n], due[n + 1], n == #due - 1)
-    count.paused = runs and left ~= count.ran and f[12] and failed_too_often(name)
+    count.paused = runs and left ~= count.ran and f[8] and failed_too_often(name)
     if left == count.ran or count.paused then
       break
     elseif not runs or #due - n > 2 * MOST_MISSED then
@@ -55,7 +55,7 @@ local function run_due(name, f, due, count)
     else
       tell_missed(name, missed)
       missed = {}
-      if f[13] and due[n] <= tonumber(f[13]) and ran_before(name, due[n]) then
+      if f[9] and due[n] <= tonumber(f[9]) and ran_before(name, due[n]) then
         -- No row of its own: it would push out what the history tells of others.
         tell_tick(name, 'twice', 1)
       else

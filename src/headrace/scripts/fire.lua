@@ -11,21 +11,35 @@
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read,
 --         {name, what became of ticks, how many, ...}}
 -- A schedule that waits for ticks is looked at again after RETRY (microseconds), one that cannot be read after BROKEN; SHOWN: after its end.
-local RETRY, BROKEN, LOW, SHOWN = 5000000, 60000000, 8, 7 * 86400000000
+-- TICK: bytes of a tick, its nominal and its due time; a schedule that has less than LOW of them needs more.
+local RETRY, BROKEN, LOW, TICK, SHOWN = 5000000, 60000000, 8, 16, 7 * 86400000000
 local ran, seen, wanting, broken = 0, 0, {}, {}
 
 local function want(name, f)
   local n = #wanting
-  wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, f[7], f[8], f[9]
+  local p = redis.call('HMGET', plan .. name, 'version', 'about', 'known')
+  wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, p[1], p[2], p[3]
+  if not p[3] then error('no record') end
   wanting[n + 5] = f[3] == 'all' and MOST_MISSED or 1
+end
+
+-- {tick, due, ...} of the ticks that are due, where those begin that are not, and when the first of these is due.
+local function split(ticks)
+  local due, at = {}, 1
+  while at <= #ticks do
+    local tick, time, next_at = struct.unpack('<dd', ticks, at)
+    if time > now then return due, at, time end
+    due[#due + 1], due[#due + 2], at = tick, time, next_at
+  end
+  return due, at
 end
 
 -- The fields of a schedule whose due ticks ran: what is left of it. Also returns whether it has ended.
 local function after(f, rest, count)
-  local left, found = tonumber(f[5]), {'ticks', #rest > 0 and cmsgpack.pack(rest) or '', 'runs', (tonumber(f[14]) or 0) + count.ran, 'seen', now}
-  local has_ended = not count.paused and (left == count.ran or #rest == 0)
+  local left, found = tonumber(f[5]), {'ticks', rest, 'runs', (tonumber(f[10]) or 0) + count.ran, 'seen', now}
+  local has_ended = not count.paused and (left == count.ran or rest == '')
   if left then found[#found + 1], found[#found + 2] = 'left', left - count.ran end
-  if f[12] and count.last then found[#found + 1], found[#found + 2] = 'last_job', count.last end
+  if f[8] and count.last then found[#found + 1], found[#found + 2] = 'last_job', count.last end
   if has_ended then found[#found + 1], found[#found + 2] = 'ended', now end
   return found, has_ended
 end
@@ -33,26 +47,22 @@ end
 -- Returns when its timer is due next; nil: it has none.
 local function fire(name)
   local f = redis.call('HMGET', plan .. name, unpack(FIELDS))
-  if not f[9] or f[6] then return nil end
-  if f[10] then
-    if tonumber(f[10]) + SHOWN > now then return tonumber(f[10]) + SHOWN end
+  if not f[1] or f[6] then return nil end
+  if f[7] then
+    if tonumber(f[7]) + SHOWN > now then return tonumber(f[7]) + SHOWN end
     -- What code declares would come to be anew.
-    if f[11] == 'code' then return nil end
+    if redis.call('HGET', plan .. name, 'source') == 'code' then return nil end
     redis.call('ZREM', schedules, name)
     redis.call('UNLINK', plan .. name, history .. name)
     return nil
   end
-  local ticks = f[1] and f[1] ~= '' and cmsgpack.unpack(f[1]) or {}
+  local due, at, next_due = split(f[1])
   -- Not before the ticks reach beyond now: which one is the newest is not known.
-  if not f[2] and (#ticks == 0 or ticks[#ticks] <= now) then
+  if not f[2] and not next_due then
     want(name, f)
     return now + RETRY
   end
-  local due, rest, count = {}, {}, {ran = 0}
-  for n, value in ipairs(ticks) do
-    local list = ticks[n - (n + 1) % 2 + 1] <= now and due or rest
-    list[#list + 1] = value
-  end
+  local rest, count = string.sub(f[1], at), {ran = 0}
   local ok, wrong = pcall(run_due, name, f, due, count)
   local fields, has_ended = after(f, rest, count)
   -- Also where that failed half-way: what ran must not run twice.
@@ -61,8 +71,8 @@ local function fire(name)
   if not ok then error(wrong, 0) end
   if count.paused then return nil end
   if has_ended then return now + SHOWN end
-  if not f[2] and #rest < 2 * LOW then want(name, f) end
-  return rest[2]
+  if not f[2] and #rest < TICK * LOW then want(name, f) end
+  return next_due
 end
 
 local timers = {}

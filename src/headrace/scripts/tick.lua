@@ -15,28 +15,36 @@ local WORK = {'head', 'args', 'overlap', 'keep', 'unique'}
 local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
 local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
--- Kept for the next tick: two digits of a hash as one of an id, and milliseconds as nine.
-local OF_BYTE = setmetatable({}, {__index = function(known, byte)
-  known[byte] = digit(tonumber(byte, 16) % 32)
-  return known[byte]
-end})
-local OF_TIME = setmetatable({}, {__index = function(known, time)
+-- The last two digits of an id, shard and kind: of an ordered, a named, an ordered and named job, and of one that is neither.
+local function kind(bits) return digit(math.floor(SHARD / 32) % 4 + bits) .. digit(SHARD % 32) end
+local ORDERED, NAMED, BOTH, PLAIN = kind(8), kind(4), kind(12), kind(0)
+
+-- What was worked out once is kept for the next tick.
+local function kept(work_out)
+  return setmetatable({}, {__index = function(known, of)
+    known[of] = work_out(of)
+    return known[of]
+  end})
+end
+
+local HEADS = kept(cmsgpack.unpack)
+-- Two digits of a hash as one of an id.
+local OF_BYTE = kept(function(byte) return digit(tonumber(byte, 16) % 32) end)
+-- Milliseconds as nine digits of an id, and as the text that its hash begins with.
+local OF_TIME = kept(function(time)
   local text, rest = '', time
   for _ = 1, 9 do
     text = digit(rest % 32) .. text
     rest = math.floor(rest / 32)
   end
-  known[time] = text
-  return text
-end})
+  return {text, ':' .. string.format('%.0f', time)}
+end)
 
--- Milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick, two of shard and kind.
--- Returns the ids of its ordered, its named, its ordered and named job, and of the one that is neither: the options may have changed since it ran.
-local function tick_ids(name, tick, nth)
-  local time = math.floor(tick / 1000)
-  local hash = string.sub(redis.sha1hex(name .. ':' .. string.format('%.0f', time)), 1, 20)
-  local stem, shard, last = OF_TIME[time] .. string.gsub(hash, '..', OF_BYTE) .. digit(nth), math.floor(SHARD / 32) % 4, digit(SHARD % 32)
-  return stem .. digit(shard + 8) .. last, stem .. digit(shard + 4) .. last, stem .. digit(shard + 12) .. last, stem .. digit(shard) .. last
+-- An id but for its kind: milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick.
+local function tick_stem(name, tick, nth)
+  local time = OF_TIME[math.floor(tick / 1000)]
+  local hash = string.sub(redis.sha1hex(name .. time[2]), 1, 20)
+  return time[1] .. string.gsub(hash, '..', OF_BYTE) .. digit(nth)
 end
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
@@ -73,28 +81,26 @@ local function start_tick(name, tick, work, overlap, nth)
   local key = 'cron:' .. name
   local policy = overlap ~= '' and overlap or work[3] or 'skip'
   local is_ordered, is_named = policy ~= 'allow_all', work[5] and true
-  local ordered, named, both, plain = tick_ids(name, tick, nth)
-  local id = is_ordered and (is_named and both or ordered) or is_named and named or plain
-  if redis.call('EXISTS', job .. ordered, job .. named, job .. both, job .. plain) > 0 then return 'twice', id end
+  local stem = tick_stem(name, tick, nth)
+  local id, at = stem .. (is_ordered and (is_named and BOTH or ORDERED) or is_named and NAMED or PLAIN), job .. stem
+  -- Of any kind: the options may have changed since it ran.
+  if redis.call('EXISTS', at .. ORDERED, at .. NAMED, at .. BOTH, at .. PLAIN) > 0 then return 'twice', id end
   local may, holder = admitted(key, policy, tonumber(work[4]) or 0)
   if not may then return 'skipped', holder end
-  local head = cmsgpack.unpack(work[1])
-  local queue, priority, _, _, ends, fields = unpack(head)
-  if is_ordered then
-    fields[#fields + 1] = 'key'
-    fields[#fields + 1] = key
-    head[7] = key
-  end
   if is_named then
+    local head = cmsgpack.unpack(work[1])
+    if is_ordered then
+      local fields = head[6]
+      fields[#fields + 1], fields[#fields + 2], head[7] = 'key', key, key
+    end
     holder = naming().store_named(id, work[5], work[2], head)
     if holder then return 'skipped', holder end
   else
-    if ends > 0 then
-      fields[#fields + 1] = 'expires'
-      fields[#fields + 1] = now + ends
-    end
-    redis.call('HSET', job .. id, 'args', work[2], 'state', 'ready', unpack(fields))
-    local line = {now - priority * 600000000, id}
+    local queue, priority, _, _, ends, fields = unpack(HEADS[work[1]])
+    local record, line = {'args', work[2], 'state', 'ready', unpack(fields)}, {now - priority * 600000000, id}
+    if is_ordered then record[#record + 1], record[#record + 2] = 'key', key end
+    if ends > 0 then record[#record + 1], record[#record + 2] = 'expires', now + ends end
+    redis.call('HSET', job .. id, unpack(record))
     if is_ordered then line = turns().await_turns(key, line) end
     if #line > 0 then line_up(id, queue, line[1]) end
   end
