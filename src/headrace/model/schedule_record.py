@@ -1,10 +1,18 @@
-"""Facts about a schedule that is stored, and about its ticks. Pure records."""
+"""Facts about a schedule that is stored, and about its ticks; how the store keeps them. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from struct import Struct
 from typing import Literal
 
 import msgspec
+
+from headrace.model.job import number
+
+# Of a tick that is known ahead: its nominal and its due time, microseconds.
+_tick = Struct("<dd")
 
 
 class TickRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -73,3 +81,49 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
         if self.orphaned:
             return "orphaned"
         return "active" if self.paused is None else "paused"
+
+
+def schedule_record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) -> ScheduleRecord:
+    """A stored schedule: the fields of its record, and the rows of its history. What cannot be read is left out."""
+
+    def text(field: str) -> str:
+        return fields.get(field, b"").decode("utf-8", "replace")
+
+    return ScheduleRecord(
+        name=name,
+        about=fields.get("about", b""),
+        task=text("task"),
+        queue=text("queue"),
+        source=text("source"),
+        missed=text("missed"),
+        within=number(fields.get("within")),
+        overlap=text("overlap"),
+        left=number(fields["left"]) if "left" in fields else None,
+        paused=text("paused") if "paused" in fields else None,
+        paused_at=number(fields.get("paused_at")),
+        created=number(fields.get("created")),
+        changed=number(fields.get("changed")),
+        ended=number(fields.get("ended")),
+        orphaned=number(fields.get("orphaned")),
+        runs=number(fields.get("runs")),
+        known=number(fields.get("known")),
+        ticks=_ticks(fields.get("ticks", b"")),
+        last=[one for row in rows if (one := _told(row)) is not None],
+    )
+
+
+def packed_ticks(ticks: Iterable[tuple[int, int]]) -> bytes:
+    """Ticks that are known ahead as scripts keep them: nominal and due time of each, two doubles."""
+    return b"".join(_tick.pack(*tick) for tick in ticks)
+
+
+def _ticks(data: bytes) -> list[tuple[int, int]]:
+    times = _tick.iter_unpack(data[: len(data) // _tick.size * _tick.size])
+    return [(int(tick), int(due)) for tick, due in times if isfinite(tick + due)]
+
+
+def _told(row: bytes) -> TickRecord | None:
+    try:
+        return msgspec.msgpack.decode(row, type=TickRecord, strict=False)
+    except msgspec.MsgspecError:
+        return None

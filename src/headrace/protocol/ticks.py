@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from struct import Struct
 from typing import Any, TypeAlias
 
 import msgspec
 
 from headrace.model.form import Form
 from headrace.model.job import moment, number
-from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.model.schedule_record import ScheduleRecord, packed_ticks, schedule_record
 from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import pairs, text_of, texts_of
@@ -21,8 +20,6 @@ from headrace.protocol.script import Call, blob, load
 MOST_TICKS = 500
 # Rows of a schedule's history.
 HISTORY = 100
-# Of a tick that is known ahead: its nominal and its due time, microseconds.
-_tick = Struct("<dd")
 
 Row: TypeAlias = tuple[str, str, list[Any]]
 
@@ -144,7 +141,7 @@ def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[in
             one.wanting.name,
             one.wanting.version,
             one.wanting.known,
-            blob(b"".join(_tick.pack(*tick) for tick in one.ticks)),
+            blob(packed_ticks(one.ticks)),
             one.passed,
             int(one.more),
             int(one.final),
@@ -152,44 +149,6 @@ def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[in
         for one in refills
     ]
     return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, rows=rows)
-
-
-def _record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) -> ScheduleRecord:
-    def text(field: str) -> str:
-        return fields.get(field, b"").decode("utf-8", "replace")
-
-    return ScheduleRecord(
-        name=name,
-        about=fields.get("about", b""),
-        task=text("task"),
-        queue=text("queue"),
-        source=text("source"),
-        missed=text("missed"),
-        within=number(fields.get("within")),
-        overlap=text("overlap"),
-        left=number(fields["left"]) if "left" in fields else None,
-        paused=text("paused") if "paused" in fields else None,
-        paused_at=number(fields.get("paused_at")),
-        created=number(fields.get("created")),
-        changed=number(fields.get("changed")),
-        ended=number(fields.get("ended")),
-        orphaned=number(fields.get("orphaned")),
-        runs=number(fields.get("runs")),
-        known=number(fields.get("known")),
-        ticks=_ticks(fields.get("ticks", b"")),
-        last=[one for row in rows if (one := _unpacked(row, TickRecord, None)) is not None],
-    )
-
-
-def _ticks(data: bytes) -> list[tuple[int, int]]:
-    return [(int(tick), int(due)) for tick, due in _tick.iter_unpack(data[: len(data) // _tick.size * _tick.size])]
-
-
-def _unpacked(data: bytes, form: Any, otherwise: Any) -> Any:
-    try:
-        return msgspec.msgpack.decode(data, type=form, strict=False) if data else otherwise
-    except msgspec.MsgspecError:
-        return otherwise
 
 
 class SchedulePage(msgspec.Struct, frozen=True):
@@ -220,7 +179,7 @@ def read_schedules(
     def parsed(reply: Any) -> SchedulePage:
         now, count, flat = reply
         rows = [(flat[n].decode(), pairs(flat[n + 1]), flat[n + 2]) for n in range(0, len(flat), 3)]
-        return SchedulePage(now, count, [_record(*row) for row in rows if row[1]])
+        return SchedulePage(now, count, [schedule_record(*row) for row in rows if row[1]])
 
     return load("schedule_read").bind(keys, parsed, now=now, names=list(names), after=after, limit=limit, ticks=ticks)
 

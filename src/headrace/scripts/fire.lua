@@ -28,6 +28,7 @@ local function split(ticks)
   local due, at = {}, 1
   while at <= #ticks do
     local tick, time, next_at = struct.unpack('<dd', ticks, at)
+    if not (tick <= time) then error('no ticks') end
     if time > now then return due, at, time end
     due[#due + 1], due[#due + 2], at = tick, time, next_at
   end
