@@ -16,20 +16,43 @@ OpenPage = Callable[..., Any]
 WIDER = "document.documentElement.scrollWidth - window.innerWidth"
 
 
-def look(store: Store, page: Any, paths: list[str]) -> None:
-    for path in paths:
-        answer = page.goto(store.base + path)
-        assert answer.status == 200, path
-        assert page.locator("h1").count() == 1, path
-        assert page.evaluate(WIDER) <= 0, path
+SMALL = """() => [...document.querySelectorAll(
+  "button, summary, select, input:not([type=hidden]), a.button, .side ul a, .tabs a, .spans a")]
+  .filter((one) => one.checkVisibility() && !one.closest("dialog"))
+  .map((one) => one.type === "checkbox" ? one.closest("label") : one)
+  .map((one) => [one.getBoundingClientRect(), one.outerHTML.slice(0, 120)])
+  .filter(([box]) => box.width < 24 || box.height < 24)
+  .map(([box, text]) => `${box.width}x${box.height} ${text}`)"""
+
+
+def grave(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [
+        (one["id"], [node["html"][:160] for node in one["nodes"][:3]])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 @pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
-@pytest.mark.parametrize("width", [320, 768, 1280])
-def test_no_page_is_wider_than_the_screen_or_complains(store: Store, open_page: OpenPage, width: int) -> None:
-    paths = pages(store.shop) if store.shop.flow else list(LISTS)
-    page = open_page("/", width=width, scheme="dark" if width == 768 else "light")
-    look(store, page, paths)
+def test_all_pages_fit_their_screen_and_axe_finds_nothing_serious(store: Store, open_page: OpenPage) -> None:
+    """Whoever opens a page looks at all of this: a visit costs more than a look."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe()
+    page = open_page("/")
+    found: list[tuple[str, Any]] = []
+    for path in pages(store.shop) if store.shop.flow else LISTS:
+        answer = page.goto(store.base + path)
+        assert answer.status == 200, path
+        assert page.locator("h1").count() == 1, path
+        found.append((f"{path}: light", grave(axe.run(page).response)))
+        for width in (768, 320, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            found.append((f"{path}: wider than {width}", page.evaluate(WIDER) > 0))
+            found.append((f"{path}: too small to press at {width}", page.evaluate(SMALL)))
+        page.emulate_media(color_scheme="dark")
+        # No other rule depends on colours.
+        found.append((f"{path}: dark", grave(page.evaluate("axe.run({runOnly: ['color-contrast']})"))))
+        page.emulate_media(color_scheme="light")
+    assert [one for one in found if one[1]] == []
 
 
 def test_pages_are_whole_without_script(store: Store, open_page: OpenPage) -> None:
@@ -225,15 +248,3 @@ def test_the_answer_to_a_form_is_not_asked_for_again(store: Store, open_page: Op
     page.get_by_role("link", name="Leave it").click()
     page.locator("#job-now").wait_for()
     assert [url for url in asked if "/act/" in url] == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("store", ["full", "empty"], indirect=True)
-def test_axe_finds_nothing_serious(store: Store, open_page: OpenPage, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe()
-    page = open_page("/", scheme=scheme)
-    for path in pages(store.shop) if store.shop.flow else LISTS:
-        page.goto(store.base + path)
-        found = axe.run(page).response["violations"]
-        grave = [one for one in found if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in grave] == [], path

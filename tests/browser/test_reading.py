@@ -13,7 +13,6 @@ import pytest
 from headrace import Headrace
 from tests.browser import chromium
 from tests.browser.conftest import Store
-from tests.dashboard.test_pages import LISTS, pages
 from tests.proxy import Proxy
 from tests.servers import Server
 
@@ -42,26 +41,6 @@ def test_an_id_is_copied(store: Store, open_page: OpenPage) -> None:
     page.get_by_role("button", name="Copy").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == store.shop.failed
-
-
-SMALL = """() => [...document.querySelectorAll(
-  "button, summary, select, input:not([type=hidden]), a.button, .side ul a, .tabs a, .spans a")]
-  .filter((one) => one.checkVisibility() && !one.closest("dialog"))
-  .map((one) => one.type === "checkbox" ? one.closest("label") : one)
-  .map((one) => [one.getBoundingClientRect(), one.outerHTML.slice(0, 120)])
-  .filter(([box]) => box.width < 24 || box.height < 24)
-  .map(([box, text]) => `${box.width}x${box.height} ${text}`)"""
-
-
-@pytest.mark.parametrize("width", [320, 1280])
-def test_what_is_pressed_is_large_enough(store: Store, open_page: OpenPage, width: int) -> None:
-    page = open_page("/", width=width)
-    found: dict[str, list[str]] = {}
-    for path in [*LISTS, *pages(store.shop)]:
-        page.goto(store.base + path)
-        if small := page.evaluate(SMALL):
-            found[path] = small
-    assert found == {}
 
 
 def test_the_first_key_leads_to_the_content(store: Store, open_page: OpenPage) -> None:
