@@ -192,6 +192,21 @@ def test_a_stop_that_comes_with_its_job_is_not_lost(start: Callable[..., Runner]
         assert "started" not in lines(runner, 2)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fork"])
+def test_a_shutdown_replaces_no_stop_that_waits_for_its_job_to_begin(start: Callable[..., Runner], kind: str) -> None:
+    """A cancelled job of a worker that was stopped ran to its end."""
+    runner = start(kind)
+    messages = [
+        Run([claim(1, f"{kind}.waits", "waits"), claim(2, f"{kind}.works", "raises")]),
+        *(Stop(2, "cancel"), Stop(2, "shutdown"), Stop(1, "shutdown")),
+    ]
+    give_tickets(runner.ticket_write, 2, 0)
+    runner.channel.sock.sendall(b"".join(map(frame, messages)))
+    assert runner.value(1) == "shutdown"
+    assert runner.done(2).ended.kind == "cancelled"
+    assert "started" not in lines(runner, 2)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reason", ["soft", "cancel"])
 def test_the_event_is_set_by_a_limit_and_a_cancellation_too(

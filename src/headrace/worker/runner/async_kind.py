@@ -24,7 +24,7 @@ from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.async_drive import SIGNALS, Drive, told
-from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
@@ -138,7 +138,7 @@ class Loop:
         if stop.token in self._drives:
             self._drives[stop.token].stop(stop.reason)
         elif stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
-            self._pending[stop.token] = stop.reason
+            keep_stop(self._pending, stop.token, stop.reason)
 
     def _leave(self) -> None:
         self._leaving = self._gone = True

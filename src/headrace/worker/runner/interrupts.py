@@ -23,6 +23,12 @@ SIGNALS: dict[str, type[Interrupt]] = {
 }
 
 
+def keep_stop(pending: dict[int, StopReason], token: int, reason: StopReason) -> None:
+    """Keep a stop for a start that has not begun. A shutdown, of which a job is only told, replaces no other one."""
+    if reason != "shutdown" or token not in pending:
+        pending[token] = reason
+
+
 class Gate(Protocol):
     """What the code that runs a job sees of a gate."""
 

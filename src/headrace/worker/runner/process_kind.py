@@ -16,7 +16,7 @@ from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.fork_server import ForkServer
-from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
@@ -140,7 +140,7 @@ class Process:
             return _raised(current, stop.reason)
         # A limit is one of code that runs.
         if stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
-            self._pending[stop.token] = stop.reason
+            keep_stop(self._pending, stop.token, stop.reason)
         return ""
 
     def _look(self, job: CurrentJob) -> StopReason:

@@ -25,7 +25,7 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
-from headrace.worker.runner.interrupts import SIGNALS, MainGate
+from headrace.worker.runner.interrupts import SIGNALS, MainGate, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
@@ -219,7 +219,7 @@ class Threads:
     def _stop(self, stop: Stop) -> None:
         # Written down first, so that a start which begins while the gates are looked at finds it itself.
         if stop.reason != "soft" and stop.token in self._held:
-            self._pending[stop.token] = stop.reason
+            keep_stop(self._pending, stop.token, stop.reason)
         for gate in self._gates:
             gate.stop(stop.token, stop.reason)
         if stop.token not in self._held:
