@@ -166,6 +166,23 @@ def test_whether_a_worker_lives_is_an_exit_code(headrace: Program, worker: Calla
     assert "no worker is named" in headrace("workers", "show", place, code=1).fault
 
 
+def test_a_worker_that_is_resized_is_told_of_which_kind(headrace: Program, worker: Callable[..., Worker]) -> None:
+    text = '\n@app.task(kind="thread")\ndef threaded() -> None: ...\n'
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
+    one = worker("--threads", "2")
+    one.says("serves default")
+    place = headrace("workers", "list", "--json").lines[0]["place"]
+    assert headrace("workers", "scale", place, "2").out.endswith(": 2 at once, of kind process\n")
+    told = headrace("workers", "scale", place, "3", "--kind", "thread", "--json").json
+    assert (told["kind"], told["size"]) == ("thread", 3)
+    eventually(lambda: headrace("workers", "show", place, "--json").json["sizes"] == {"process": 2, "thread": 3}, 60)
+    assert (
+        "has no async runners: it has process, thread"
+        in headrace("workers", "scale", place, "3", "--kind", "async", code=1).fault
+    )
+    assert one.stop() == 0
+
+
 def test_no_password_is_logged(
     tmp_path: Path, new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
 ) -> None:

@@ -130,8 +130,9 @@ def scale(
     """
     with session.acting("scale", "workers", name, view=True) as (app, act):
         worker = app.workers.scale(name, count, kind)
-        act.reply = f"told {worker.owner}: {count} at once"
-    session.output.done(act.reply, {"worker": worker.owner, "size": count})
+        told = kind or next(kind for kind in KINDS if kind in worker.sizes)
+        act.reply = f"told {worker.owner}: {count} at once, of kind {told}"
+    session.output.done(act.reply, {"worker": worker.owner, "kind": told, "size": count})
 
 
 def _replaced(one: RunnerFacts) -> str:
