@@ -49,3 +49,9 @@ def test_there_may_be_none(nodes: list[NodeRecord]) -> None:
 def test_a_thousand_in_a_row_and_parents_that_were_not_read_are_no_trouble() -> None:
     nodes = [node(n, str(n - 1), n, n + 1) for n in range(5, 1005)]
     assert longest_chain(nodes, 0).seconds == 1000
+
+
+def test_a_node_may_wait_for_one_that_was_added_later() -> None:
+    nodes = [node(1, "", 1, 2), node(2, "4", 9, 10), node(3, "1", 2, 5), node(4, "3", 5, 9)]
+    found = longest_chain(nodes, 20 * SECOND)
+    assert (list(found.names), found.seconds) == (["n1", "n3", "n4", "n2"], 9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import graphlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
@@ -176,7 +176,7 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
     # Of each node: seconds of its chain up to its end, and the parent before it; 0: none.
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
     try:
-        order = list(graphlib.TopologicalSorter(parents).static_order())
+        order = _parents_first(parents)
     except graphlib.CycleError:
         return Chain()
     for number in order:
@@ -190,6 +190,13 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
         names += [node.facts.name or str(last)] if _began(node) else []
         last = best[last][1]
     return Chain(names[::-1], seconds)
+
+
+def _parents_first(parents: Mapping[int, Sequence[int]]) -> Iterable[int]:
+    """Most are numbered so, which is cheaper to see than to sort; nodes that were added later may come before some."""
+    if all(one < number for number, some in parents.items() for one in some):
+        return sorted(parents)
+    return list(graphlib.TopologicalSorter(parents).static_order())
 
 
 def _began(node: NodeRecord) -> bool:

@@ -32,6 +32,7 @@ def check_name(kind: str, name: str) -> str:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
+_OF_PAIR = {pair: number for number, pair in enumerate(_PAIRS)}
 _ID = re.compile(rf"[{_DIGITS}]{{22}}")
 
 
@@ -116,11 +117,11 @@ def number_of(id: str) -> int:
 
 
 def number_of_code(code: str) -> int:
-    """See :func:`code_of`."""
-    number = 0
-    for digit in code:
-        number = number * 32 + _DIGITS.index(digit)
-    return number
+    """See :func:`code_of`. Raises ValueError where it is no code."""
+    try:
+        return _OF_PAIR[code[:2]] << 10 | _OF_PAIR[code[2:]]
+    except KeyError:
+        raise ValueError(f"{code!r} is not the number of a node") from None
 
 
 def flow_of(id: str) -> str:
