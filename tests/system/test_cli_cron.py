@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,7 +60,11 @@ def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
     assert "--overlap allow_all does" in headrace("cron", "run", "nightly", code=1).err
     assert headrace("cron", "run", "nightly", "--overlap", "allow_all").out.strip() != job
     assert [one["what"] for one in headrace("cron", "ticks", "nightly", "--json").lines] == ["ran", "skipped", "ran"]
-    assert job in headrace("cron", "ticks", "nightly").out
+    zone = datetime.now(UTC).astimezone().tzname()
+    rows = headrace("cron", "ticks", "nightly").out
+    assert job in rows
+    assert rows.count(f" {zone} ") == 3
+    assert f" {zone}\n" in headrace("cron", "next", "nightly").out
     made = headrace("cron", "backfill", "often", "--from", "5h ago", "--overlap", "allow_all", "--json").lines[0]
     assert len(made["jobs"]) == 5
     again = headrace("cron", "backfill", "often", "--from", "5h ago", "--overlap", "allow_all")

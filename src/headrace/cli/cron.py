@@ -10,7 +10,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
 from headrace.cli.session import Session
-from headrace.cli.units import distance, parse_moment, several
+from headrace.cli.units import distance, local, parse_moment, several
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 Overlap = Annotated[
@@ -80,7 +80,7 @@ def next_(
         if session.output.json:
             session.output.document({"due": iso(microseconds)})
         else:
-            session.output.line(f"{time.astimezone():%Y-%m-%d %H:%M:%S %Z}")
+            session.output.line(local(microseconds))
     if not times:
         session.output.remark(f"{name} has ended")
 
@@ -92,7 +92,6 @@ def ticks(
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=100, help="How many.")] = 20,
 ) -> None:
     """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
-    from headrace.model.notation import iso
     from headrace.schedules.schedule_documents import tick_document
 
     with session.view(hide=True) as headrace:
@@ -101,7 +100,7 @@ def ticks(
         for one in found:
             session.output.document(tick_document(one))
         return
-    rows = [(iso(one.tick) or "-", one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
+    rows = [(local(one.tick), one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
     session.output.table(("tick", "what", ">times", "job or why"), rows, keep=("tick", "job or why"))
 
 

@@ -71,6 +71,12 @@ def moment(microseconds: int, now: float) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance(microseconds, now)})" if at else "-"
 
 
+def local(microseconds: int) -> str:
+    """A time of the store in local time, with its zone: ``2026-11-21 22:36:00 CET``."""
+    at = utc(microseconds)
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if at else "-"
+
+
 def distance(microseconds: int, now: float) -> str:
     """How far a time of the store is from ``now`` (seconds since 1970): ``3m ago`` or ``in 3m``."""
     if utc(microseconds) is None:
