@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
+
+import msgspec
 
 from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
@@ -40,13 +43,17 @@ def fired(now: int, due: int, *wants: ticks.Wanting) -> ticks.Fired:
 
 def rows_of(made: TickDuty, now: float) -> list[Any]:
     """What the refill of this moment says, unpacked; empty where there is none."""
-    import msgspec
-
     for call, handler in made.steps(now):
         if call.script.name == "refill":
             handler((0, SERVER, 0))
-            return list(msgspec.msgpack.decode(call.args[2]))  # type: ignore[arg-type]
+            rows = msgspec.msgpack.decode(call.args[2], type=list[tuple[str, int, int, msgspec.Raw, int, int, int]])
+            return [(*row[:3], times(bytes(row[3])), *row[4:]) for row in rows]
     return []
+
+
+def times(packed: bytes) -> list[int]:
+    """Nominal and due times of ticks: behind the one to three bytes that begin the text of them."""
+    return [int(one) for (one,) in struct.iter_unpack("<d", packed[len(packed) % 16 :])]
 
 
 def test_a_tick_is_fired_when_it_is_due_by_the_servers_clock() -> None:
