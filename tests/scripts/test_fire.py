@@ -122,6 +122,14 @@ def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage
     assert "a" in stage.members("ticking")
 
 
+@pytest.mark.parametrize("field", ["version", "about", "known"])
+def test_a_record_without_what_ticks_are_reckoned_by_is_named_and_no_other_is_misread(stage: Stage, field: str) -> None:
+    put(stage, row("a"), row("b"))
+    stage.client.hdel(stage.keys.schedule("a"), field)
+    fired = stage.run(ticks.fire(stage.keys, now=stage.now))
+    assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
+
+
 @pytest.mark.parametrize("overlap", ["skip", "buffer_one", "cancel_other", "allow_all"])
 @pytest.mark.parametrize("became", ["succeeded", "failed", "cancelled", "corrupt", "its record is gone"])
 def test_the_next_tick_runs_whatever_became_of_the_job_before(stage: Stage, became: str, overlap: str) -> None:

@@ -193,7 +193,7 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
 
 
 def _parents_first(parents: Mapping[int, Sequence[int]]) -> Iterable[int]:
-    """Most are numbered so, which is cheaper to see than to sort; nodes that were added later may come before some."""
+    """Numbers of nodes, parents before children. Most are numbered so: to check that is cheaper than to sort."""
     if all(one < number for number, some in parents.items() for one in some):
         return sorted(parents)
     return list(graphlib.TopologicalSorter(parents).static_order())

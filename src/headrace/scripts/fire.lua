@@ -16,10 +16,10 @@ local RETRY, BROKEN, LOW, TICK, SHOWN = 5000000, 60000000, 8, 16, 7 * 8640000000
 local ran, seen, wanting, broken = 0, 0, {}, {}
 
 local function want(name, f)
-  local n = #wanting
-  local p = redis.call('HMGET', plan .. name, 'version', 'about', 'known')
+  local n, p = #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known')
+  -- Before anything is written down: half a row would shift those of the others.
+  if not (p[1] and p[2] and p[3]) then error('no record') end
   wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, p[1], p[2], p[3]
-  if not p[3] then error('no record') end
   wanting[n + 5] = f[3] == 'all' and MOST_MISSED or 1
 end
 
