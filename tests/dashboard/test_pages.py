@@ -303,6 +303,15 @@ async def test_a_schedule_shows_its_next_times_in_its_zone_and_its_last_ticks(sh
     assert (await ask(dashboard, "/schedules/nothing")).status == 404
 
 
+async def test_a_schedule_counts_ticks_without_a_job(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    assert "Ticks without a job" not in (await ask(dashboard, "/schedules/shop.nightly")).text
+    # The job of the first run is at work.
+    shop.app.schedules["shop.nightly"].run()
+    nightly = await ask(dashboard, "/schedules/shop.nightly")
+    assert "<dt>Ticks without a job</dt><dd>1 skipped</dd>" in nightly.text
+
+
 async def test_a_limit_shows_its_numbers_and_what_waits_for_each_value(shop: Shop) -> None:
     dashboard = Dashboard(shop.app, operator)
     shop.app.limits["shop.customer"].pause("globex", 600)

@@ -14,12 +14,13 @@ from headrace.metrics.exporter import Exporter
 from headrace.metrics.metric_families import BOUNDS, FAMILIES, FoldedHistogram, fold
 from headrace.metrics.snapshot import MOST
 from headrace.model.form import Form
-from headrace.protocol import consume, operations, produce
+from headrace.protocol import consume, operations, produce, ticks
 from headrace.settings import Settings
 from headrace.stats import Stats
 from headrace.stats.histogram import bucket_of
 from headrace.store.client import Client
-from tests.scripts.stage import Stage
+from tests.schedules.bench_of_ticks import put, row
+from tests.scripts.stage import SECOND, Stage
 
 prometheus_client = pytest.importorskip("prometheus_client")
 
@@ -259,7 +260,8 @@ def test_the_table_is_well_formed() -> None:
         assert family.help.endswith("."), family.name
 
 
-def test_it_tells_what_became_of_ticks(app: Headrace) -> None:
-    app.stats.add("schedules/daily", {"ran": 3, "skipped": 1})
-    app.stats.flush()
-    assert told(app)["headrace_schedule_ticks_total"] == {("daily", "ran"): 3, ("daily", "skipped"): 1}
+def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any) -> None:
+    put(stage, row("daily", overlap="skip"), row("quiet"))
+    for tick in (stage.now, stage.now + SECOND):
+        stage.run(ticks.run_schedule(stage.keys, f"sender-{tick}", "daily", [tick], now=stage.now))
+    assert told(app)["headrace_schedule_ticks_total"] == {("daily", "ran"): 1, ("daily", "skipped"): 1}

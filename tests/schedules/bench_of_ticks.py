@@ -47,14 +47,19 @@ def fire(stage: Stage, limit: int = 500) -> ticks.Fired:
     if fired.wanting:
         refill(stage, fired)
         again = stage.run(ticks.fire(stage.keys, limit, stage.now))
-        became = {**fired.became, **again.became}
-        return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken, became)
+        return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken)
     return fired
 
 
 def schedule(stage: Stage, name: str = "s") -> ScheduleRecord:
     page = stage.run(ticks.read_schedules(stage.keys, [name], ticks=100, now=stage.now))
     return page.rows[0]
+
+
+def counts(stage: Stage) -> dict[str, dict[str, int]]:
+    """What became of the ticks of each schedule, but for what did not happen."""
+    found = stage.run(ticks.count_ticks(stage.keys))
+    return {name: {word: n for word, n in became.items() if n} for name, became in found.items()}
 
 
 def told(stage: Stage, name: str = "s") -> list[tuple[int, str, int]]:

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.model.ids import tick_id
 from headrace.protocol import ticks
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, counts, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -54,12 +54,28 @@ def test_older_than_within_does_not_run(stage: Stage) -> None:
     assert [one.what for one in (fire(stage), schedule(stage, "t"))[1].last] == ["missed", "missed"]
 
 
-def test_what_became_of_ticks_is_told_for_those_who_count(stage: Stage) -> None:
+def test_what_became_of_ticks_is_counted(stage: Stage) -> None:
     put(stage, row("latest"), row("busy", overlap="skip"), row("quiet"))
     fire(stage)
     stage.now = FIRST
-    assert fire(stage).became == {(name, "ran"): 1 for name in ("latest", "busy", "quiet")}
+    fire(stage)
+    assert counts(stage) == {name: {"ran": 1} for name in ("latest", "busy", "quiet")}
     stage.run(ticks.pause_schedule(stage.keys, "quiet", "", stage.now))
     stage.now = FIRST + 4 * MINUTE
-    became = {("latest", "missed"): 3, ("latest", "ran"): 1, ("busy", "missed"): 3, ("busy", "skipped"): 1}
-    assert fire(stage).became == became
+    fire(stage)
+    latest = schedule(stage, "latest")
+    assert (latest.runs, latest.ticks_missed, latest.ticks_skipped, latest.ticks_twice) == (2, 3, 0, 0)
+    assert counts(stage) == {
+        "latest": {"ran": 2, "missed": 3},
+        "busy": {"ran": 1, "missed": 3, "skipped": 1},
+        "quiet": {"ran": 1},
+    }
+
+
+def test_a_count_that_is_no_number_stops_no_tick(stage: Stage) -> None:
+    put(stage, row("s"), row("t"))
+    fire(stage)
+    stage.client.hset(stage.keys.schedule("s"), "ticks_missed", "x")
+    stage.now = FIRST + 4 * MINUTE
+    assert fire(stage).broken == []
+    assert counts(stage) == {"s": {"ran": 1}, "t": {"ran": 1, "missed": 4}}

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import OptionsError
 from headrace.stats import Stats
-from headrace.stats.engine_labels import SCHEDULES, WORKER_KEEP, schedules_layout, unit_of, workers_layout
+from headrace.stats.engine_labels import WORKER_KEEP, unit_of, workers_layout
 from headrace.stats.resolutions import layout_of
 
 Make = Callable[..., Stats]
@@ -36,30 +36,6 @@ def test_what_is_counted_of_a_worker_stays_a_week_at_most(keep: str, short: str)
     assert found.slot == layout_of(keep).slot
     assert all(level.keep <= WORKER_KEEP for level in found.levels)
     assert layout_of(found.text).levels == found.levels
-
-
-@pytest.mark.parametrize(
-    ("keep", "coarse"),
-    [
-        ("minute=2d hour=60d day=2y month=20y", "day=63115200s month=631152000s"),
-        ("second=1h hour=2y", "hour=63115200s"),
-        ("month=1d", "month=86400s"),
-    ],
-)
-def test_what_is_counted_of_a_schedule_is_kept_by_days_at_least(keep: str, coarse: str) -> None:
-    found = schedules_layout(layout_of(keep))
-    assert (found.text, found) == (coarse, layout_of(found.text))
-
-
-def test_ticks_are_found_by_days(make_stats: Make) -> None:
-    stats, now = make_stats(), time.time()
-    schedules = stats.scope(SCHEDULES, schedules_layout(stats.layout).text)
-    schedules.absorb("acme", {"ran": 2})
-    schedules.absorb("acme", {"ran": 1}, now - 86400)
-    stats.flush()
-    assert stats.find("schedules/acme", now - 86400)["ran"] == stats.find("schedules", now - 86400)["ran"] == 3
-    with pytest.raises(OptionsError, match="every='hour' is not kept here: take one of day, month"):
-        stats.find("schedules/acme", now, every="hour")
 
 
 def test_a_worker_is_found_for_a_week_and_no_longer(make_stats: Make) -> None:

@@ -150,6 +150,7 @@ JOBS: dict[str, Play] = {
     "fire": Play(lambda s: (put(s), fire(s))[1], lambda k, _, t: ticks.fire(k, now=t + MINUTE), fires_once),
     "schedule_walk": Play(put, lambda k, _, t: ticks.walk_schedules(k, now=t)),
     "schedule_read": Play(put, lambda k, _, t: ticks.read_schedules(k, now=t)),
+    "schedule_counts": Play(put, lambda k, _, __: ticks.count_ticks(k)),
     "schedule_pause": Play(put, lambda k, _, t: ticks.pause_schedule(k, "s", "", t), says("was")),
     "schedule_resume": Play(
         lambda s: (put(s), s.run(ticks.pause_schedule(s.keys, "s", "", s.now))),

@@ -33,7 +33,7 @@ def counts() -> Counts:
 
 @pytest.fixture
 def tally(counts: Counts) -> Tally:
-    return Tally(counts, counts, counts, "host:1")
+    return Tally(counts, counts, "host:1")
 
 
 def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts: Counts) -> None:
@@ -49,15 +49,6 @@ def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts:
         ("queues/low", 100): {"enqueued": 1},
         ("host:1", None): {"busy": 5_000},
     }
-    assert tally.next == float("inf")
-
-
-def test_ticks_of_schedules_are_counted_by_what_became_of_them(tally: Tally, counts: Counts) -> None:
-    for count in (1, 2):
-        tally.ticked("report", "missed", count, 7.0)
-    assert tally.next == 7.0 + EVERY
-    tally.pass_on()
-    assert counts.all == {("report", None): {"missed": 3}}
     assert tally.next == float("inf")
 
 

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
+from headrace.model.schedule_record import TickWord
 from headrace.protocol.queue_load import CountedQueues
 from headrace.protocol.stats_calls import Held
 from headrace.stats.engine_labels import OUTCOMES
@@ -133,11 +134,11 @@ def _outcomes(held: Mapping[str, Held], always: tuple[str, ...] = ()) -> Rows:
                 yield (name, outcome), counts.get(outcome, 0)
 
 
-def _ticks(held: Mapping[str, Held]) -> Rows:
+def _ticks(held: Mapping[str, Mapping[TickWord, int]]) -> Rows:
     for name, counts in held.items():
-        for result in ("ran", "missed", "skipped", "twice"):
-            if counts.get(result):
-                yield (name, result), counts[result]
+        for result, n in counts.items():
+            if n:
+                yield (name, result), n
 
 
 def _folded(held: Mapping[str, Held], field: str) -> Rows:
@@ -257,7 +258,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
     Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",
        "store", lambda s: _one(_overdue(s))),
     Of("headrace_schedule_ticks_total", "counter", "ticks", ("schedule", "result"),
-       "Ticks of a schedule: ran, missed, skipped (its last job was at work), twice (it had run before).", "statistics",
+       "Ticks of a schedule: ran, missed, skipped (its last job was at work), twice (it had run before).", "store",
        lambda s: _ticks(s.schedules)),
     Of("headrace_server_memory_used_bytes", "gauge", "bytes", (), "Memory that the server uses.", "server",
        lambda s: _one(s.load.memory)),

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.metrics.label_memory import CHANGES, LabelMemory
+from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.overviews import Overview, WorkerFacts
 from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
-from headrace.stats.engine_labels import QUEUES, SCHEDULES, TASKS, WORKERS, workers_layout
+from headrace.protocol.ticks import count_ticks
+from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
 from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats import Stats
 from headrace.stats.stats_client import Way
@@ -39,7 +41,7 @@ class MetricSnapshot:
         line: statistics that wait to be counted.
         tasks, queues: what was counted of each since the beginning of the coarsest bucket (a month, as a rule).
         workers: what was counted of each live one within this hour.
-        schedules: what became of the ticks of each since then; the 500 that were counted last.
+        schedules: what became of the ticks of each, ever; the first 500 by name.
         shown: queues, tasks and workers that have series of their own, by the name of their label.
     """
 
@@ -49,7 +51,7 @@ class MetricSnapshot:
     tasks: Mapping[str, Held]
     queues: Mapping[str, Held]
     workers: Mapping[str, Held]
-    schedules: Mapping[str, Held]
+    schedules: Mapping[str, Mapping[TickWord, int]]
     shown: Mapping[str, frozenset[str]]
 
     @property
@@ -80,25 +82,23 @@ def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> Me
     less where nothing was counted since the last.
     """
     keys, level = way.keys, stats.layout.levels[-1]
-    jobs: list[Any] = [overviews.overview(keys, details=False), store_load(keys, soon=SOON)]
+    jobs: list[Any] = [overviews.overview(keys, details=False), store_load(keys, soon=SOON), count_ticks(keys, MOST)]
     counted: list[Any] = [
         protocol.children(stats.way.keys, TASKS, limit=LOOK),
         protocol.children(stats.way.keys, QUEUES, limit=LOOK),
-        protocol.children(stats.way.keys, SCHEDULES, limit=MOST),
         protocol.peek(stats.way.keys),
     ]
     if stats.way is way:
-        seen, load, tasks, queues, schedules, line = way.store.run_all(jobs + counted)
+        seen, load, schedules, tasks, queues, line = way.store.run_all(jobs + counted)
     else:
-        seen, load = way.store.run_all(jobs)
-        tasks, queues, schedules, line = stats.way.store.run_all(counted)
+        seen, load, schedules = way.store.run_all(jobs)
+        tasks, queues, line = stats.way.store.run_all(counted)
     live = sorted(seen.live, key=lambda one: -one.running)
     places = [place_of(worker) for worker in live[:MOST]]
     date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
     totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]
     labels = totals + [f"{date}:{TASKS}/{name}" for name in tasks] + [f"{date}:{QUEUES}/{name}" for name in queues]
-    small = [f"{hour}:{WORKERS}/{name}" for name in places] + [f"{date}:{SCHEDULES}/{name}" for name in schedules]
-    held, rest = _read_all(stats.way, memory, labels, small)
+    held, workers = _read_all(stats.way, memory, labels, [f"{hour}:{WORKERS}/{name}" for name in places])
     whole_tasks, whole_queues, held = held[0], held[1], held[2:]
     tasks_held = _bounded(dict(zip(tasks, held, strict=False)), whole_tasks, seen.parked)
     sizes = {queue.name: queue.size for queue in seen.queues}
@@ -111,8 +111,8 @@ def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> Me
         stats.behind(line),
         tasks_held[1],
         queues_held[1],
-        dict(zip(places, rest, strict=False)),
-        dict(zip(schedules, rest[len(places) :], strict=True)),
+        dict(zip(places, workers, strict=True)),
+        schedules,
         {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
     )
 

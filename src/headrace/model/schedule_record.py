@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from struct import Struct
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from headrace.model.job import number
 
+TickWord: TypeAlias = Literal["ran", "missed", "skipped", "twice"]
+TICK_WORDS: tuple[TickWord, ...] = get_args(TickWord)
 # Of a tick that is known ahead: its nominal and its due time, microseconds.
 _tick = Struct("<dd")
 
@@ -48,6 +50,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
         created: when it was declared or put first.
         paused_at, changed, ended, orphaned: when that was.
         runs: jobs that it made.
+        ticks_missed, ticks_skipped, ticks_twice: ticks that made none, by what became of them.
         known: nominal time up to which its ticks are known.
         ticks: the next ones, nominal and due time each.
         last: what became of its last ticks, oldest first.
@@ -69,6 +72,9 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     ended: int
     orphaned: int
     runs: int
+    ticks_missed: int
+    ticks_skipped: int
+    ticks_twice: int
     known: int
     ticks: list[tuple[int, int]]
     last: list[TickRecord]
@@ -106,6 +112,9 @@ def schedule_record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) 
         ended=number(fields.get("ended")),
         orphaned=number(fields.get("orphaned")),
         runs=number(fields.get("runs")),
+        ticks_missed=number(fields.get("ticks_missed")),
+        ticks_skipped=number(fields.get("ticks_skipped")),
+        ticks_twice=number(fields.get("ticks_twice")),
         known=number(fields.get("known")),
         ticks=_ticks(fields.get("ticks", b"")),
         last=[one for row in rows if (one := _told(row)) is not None],

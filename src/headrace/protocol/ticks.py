@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ import msgspec
 
 from headrace.model.form import Form
 from headrace.model.job import moment, number
-from headrace.model.schedule_record import ScheduleRecord, packed_ticks, schedule_record
+from headrace.model.schedule_record import TICK_WORDS, ScheduleRecord, TickWord, packed_ticks, schedule_record
 from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import pairs, text_of, texts_of
@@ -50,7 +49,6 @@ class Fired(msgspec.Struct, frozen=True):
         due: when the next tick is due, 0: there is none.
         wanting: schedules that need more ticks.
         broken: names of schedules whose records cannot be read.
-        became: of ticks of schedules, by name and word (ran, missed, skipped, twice): how many.
     """
 
     ran: int
@@ -58,7 +56,6 @@ class Fired(msgspec.Struct, frozen=True):
     due: int
     wanting: list[Wanting]
     broken: list[str]
-    became: dict[tuple[str, str], int] = {}
 
 
 class Refill(msgspec.Struct, frozen=True):
@@ -109,15 +106,12 @@ def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[l
 
 
 def _fired(reply: Any) -> Fired:
-    ran, now, due, flat, broken, told = reply
-    became: Counter[tuple[str, str]] = Counter()
-    for n in range(0, len(told), 3):
-        became[text_of(told[n]), told[n + 1].decode()] += told[n + 2]
+    ran, now, due, flat, broken = reply
     wanting = [
         Wanting(flat[n].decode(), number(flat[n + 1]), flat[n + 2], number(flat[n + 3]), flat[n + 4])
         for n in range(0, len(flat), 5)
     ]
-    return Fired(ran, now, moment(due), wanting, texts_of(broken), became)
+    return Fired(ran, now, moment(due), wanting, texts_of(broken))
 
 
 def fire(keys: Keys, limit: int = MOST_TICKS, now: int = 0) -> Call[Fired]:
@@ -182,6 +176,19 @@ def read_schedules(
         return SchedulePage(now, count, [schedule_record(*row) for row in rows if row[1]])
 
     return load("schedule_read").bind(keys, parsed, now=now, names=list(names), after=after, limit=limit, ticks=ticks)
+
+
+def count_ticks(keys: Keys, limit: int = MOST_TICKS) -> Call[dict[str, dict[TickWord, int]]]:
+    """What became of the ticks of the first schedules by name; jobs that were made by hand count as ``ran``.
+
+    Cost: one round trip, O(limit).
+    """
+
+    def parsed(reply: Any) -> dict[str, dict[TickWord, int]]:
+        rows = zip(reply[::2], reply[1::2], strict=True)
+        return {text_of(name): dict(zip(TICK_WORDS, map(number, counts), strict=True)) for name, counts in rows}
+
+    return load("schedule_counts").bind(keys, parsed, limit=limit)
 
 
 class Walked(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 -- include tick_failures
 -- include telling
 -- clock   now
--- batch   ticks_told  {}  {name, what became of ticks, how many, ...}
 -- What of a schedule its ticks go by.
 local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'ended', 'pause_after', 'again_to', 'runs', unpack(WORK)}
 -- A tick is late after so long (microseconds); of those that were missed so many run.
@@ -19,23 +18,12 @@ local function chosen(f, tick, due, is_last)
   return true
 end
 
-local function tell_tick(name, what, count)
-  local told = batch.ticks_told
-  local n = #told
-  told[n + 1], told[n + 2], told[n + 3] = name, what, count
-end
-
-local function note_and_tell(name, tick, what, text, count)
-  tell_tick(name, what, count)
-  note_tick(name, tick, what, text, count)
-end
-
 local function tell_missed(name, missed)
   local first = 1
   for n = 1, #missed, 2 do
     if missed[n + 3] ~= missed[n + 1] then
       local count = (n - first) / 2 + 1
-      note_and_tell(name, missed[first], 'missed', missed[n + 1], count)
+      note_tick(name, missed[first], 'missed', missed[n + 1], count)
       telling().happened('schedule_missed', {'schedule', name, 'count', count, 'why', missed[n + 1]})
       first = n + 2
     end
@@ -57,10 +45,10 @@ local function run_due(name, f, due, count)
       missed = {}
       if f[9] and due[n] <= tonumber(f[9]) and ran_before(name, due[n]) then
         -- No row of its own: it would push out what the history tells of others.
-        tell_tick(name, 'twice', 1)
+        count_ticks(name, 'twice', 1)
       else
         local what, text = start_tick(name, due[n], work, '', 0)
-        note_and_tell(name, due[n], what, text, 1)
+        note_tick(name, due[n], what, text, 1)
         if what == 'ran' then count.ran, count.last = count.ran + 1, text end
       end
     end

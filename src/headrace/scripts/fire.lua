@@ -8,8 +8,7 @@
 -- key     schedules  zset  schedules
 -- derive  plan       hash  schedule:<name>
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
--- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read,
---         {name, what became of ticks, how many, ...}}
+-- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
 -- A schedule that waits for ticks is looked at again after RETRY (microseconds), one that cannot be read after BROKEN; SHOWN: after its end.
 -- TICK: bytes of a tick, its nominal and its due time; a schedule that has less than LOW of them needs more.
 local RETRY, BROKEN, LOW, TICK, SHOWN = 5000000, 60000000, 8, 16, 7 * 86400000000
@@ -90,4 +89,4 @@ for _, name in ipairs(redis.call('ZRANGE', ticking, '-inf', now, 'BYSCORE', 'LIM
   end
 end
 zadd_all(ticking, timers)
-return {ran, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, wanting, broken, batch.ticks_told}
+return {ran, now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, wanting, broken}

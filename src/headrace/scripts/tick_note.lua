@@ -1,13 +1,18 @@
 -- Tick note: the history of a schedule tells what became of a tick. Included, never run alone.
 -- clock   now
 -- derive  history  list  ticks:<name>  what became of the last ticks
+-- derive  plan     hash  schedule:<name>  how many became what, but for those that ran: its runs
 -- Ticks that a history keeps.
 local KEPT = 100
+
+-- A count that is full, or no number, stops nothing else.
+local function count_ticks(name, what, count) redis.pcall('HINCRBY', plan .. name, 'ticks_' .. what, count) end
 
 -- Rows are {tick, when, what became of it, id or why, how many ticks this row tells of}.
 local function note_tick(name, tick, what, text, count)
   local size = redis.call('RPUSH', history .. name, cmsgpack.pack({tick, now, what, text or '', count or 1}))
   if size > KEPT then redis.call('LTRIM', history .. name, -KEPT, -1) end
+  if what ~= 'ran' then count_ticks(name, what, count or 1) end
 end
 
 -- Whether the history tells that a tick ran: the clock was set back, perhaps more than once, so that its time has come again.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from headrace.stats.resolutions import DAY, Level, Resolutions
 
-# Below each: a task, a queue, a worker's host and pid, a schedule.
-TASKS, QUEUES, WORKERS, SCHEDULES = "jobs", "queues", "workers", "schedules"
-ALL = (TASKS, QUEUES, WORKERS, SCHEDULES)
+# Below each: a task, a queue, a worker's host and pid.
+TASKS, QUEUES, WORKERS = "jobs", "queues", "workers"
+ALL = (TASKS, QUEUES, WORKERS)
 # How a start ended: fields of tasks and of queues.
 OUTCOMES = (
     "succeeded", "failed", "retried", "snoozed", "cancelled", "crashed", "interrupted", "quarantined", "skipped",
@@ -31,20 +31,6 @@ def queue_label(queue: str) -> str:
 def unit_of(label: str, field: str) -> str:
     """What a field of a label is counted in; empty for what is a mere number, and for labels of a program's own."""
     return UNITS.get(field, "") if label.partition("/")[0] in ALL else ""
-
-
-def engine_layouts(layout: Resolutions) -> dict[str, Resolutions]:
-    """The resolutions of the labels that have their own, by the label that all theirs are below."""
-    return {WORKERS: workers_layout(layout), SCHEDULES: schedules_layout(layout)}
-
-
-def schedules_layout(layout: Resolutions) -> Resolutions:
-    """How long what is counted of schedules is kept: the resolutions from a day on.
-
-    There may be as many schedules as there are customers, each bucket is a key, and minutes are 2,880 of them.
-    """
-    coarse = tuple(level for level in layout.levels if not 0 < level.cut.step < DAY) or layout.levels[-1:]
-    return Resolutions(coarse, min(DAY, coarse[0].cut.step or DAY))
 
 
 def workers_layout(layout: Resolutions) -> Resolutions:

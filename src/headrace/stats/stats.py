@@ -17,7 +17,7 @@ from headrace.settings import Duration, Settings
 from headrace.stats import event as events
 from headrace.stats.buffer import Check, Full, LabelledBuffer, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
-from headrace.stats.engine_labels import WORKERS, engine_layouts, workers_layout
+from headrace.stats.engine_labels import WORKERS, workers_layout
 from headrace.stats.event import Event
 from headrace.stats.flusher import last_words
 from headrace.stats.labels import field_of
@@ -69,7 +69,7 @@ class Stats:
         self._size = settings.stats_buffer
         self._keep_events = round(settings.stats_events)
         # What workers count is right below the root, and nowhere else.
-        self._engine = {} if prefix else engine_layouts(self.layout)
+        self._engine = {} if prefix else {WORKERS: workers_layout(self.layout)}
 
     def scope(self, name: str, keep: Mapping[str, Duration] | str | None = None) -> Stats:
         """Statistics below a label of their own, with resolutions of their own; the buffer is shared.

@@ -86,7 +86,7 @@ class Core:
         self.report = SelfReport(worker, runner_pool)
         maintenance = self.maintenance = Maintenance(
             context.keys, context.settings, context.tasks, context.options.queues.names, self.report.news, self._held,
-            context.schedules, worker.actions.log, self._ticked, context.limits,
+            context.schedules, worker.actions.log, context.limits,
         )  # fmt: skip
         demand = self.demand = Demand(
             runner_pool, {task.name: task.kind for task in context.tasks.values()}, worker.timers
@@ -249,11 +249,6 @@ class Core:
             self._placement.feed()
 
         return call, handed
-
-    def _ticked(self, name: str, what: str, count: int) -> None:
-        """What became of ticks of a schedule is counted."""
-        if (tally := self.worker.context.tally) is not None:
-            tally.ticked(name, what, count, self.worker.now)
 
     # -- the store --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from headrace.stats.engine_labels import SCHEDULES, schedules_layout
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -80,8 +79,7 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         stats = app.stats
-        ticks = stats.scope(SCHEDULES, schedules_layout(stats.layout).text)
-        self._tally = Tally(stats, stats.of_workers(), ticks, place) if settings.stats_jobs else None
+        self._tally = Tally(stats, stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
         pid, tally, limits = os.getpid(), self._tally, app.limits.declared()
         context = WorkerContext(

@@ -20,7 +20,7 @@ from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.duty import BATCH, LATE, Duty, moment
 from headrace.worker.dispatcher.duties.reclaim import Reclaim
 from headrace.worker.dispatcher.duties.renewal import Renewal
-from headrace.worker.dispatcher.duties.schedule_ticks import Log, TickDuty, Ticked, no_log
+from headrace.worker.dispatcher.duties.schedule_ticks import Log, TickDuty, no_log
 from headrace.worker.dispatcher.duties.unparking import Unparking
 from headrace.worker.dispatcher.timers import NEVER
 
@@ -231,10 +231,9 @@ class Maintenance:
         expected: Callable[[], int] = int,
         schedules: Sequence[Row] = (),
         log: Log = no_log,
-        ticked: Ticked = no_log,
         limits: DeclaredLimits = NO_LIMITS,
     ) -> None:
-        """Make one; ``metadata``, ``expected`` are for :class:`Renewal`, the three after them for :class:`TickDuty`."""
+        """Make one; ``metadata``, ``expected`` are for :class:`Renewal`, the two after them for :class:`TickDuty`."""
         self.renewal = Renewal(keys, settings, queues, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
@@ -242,7 +241,7 @@ class Maintenance:
         self.background = BackgroundWork(keys)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        self.ticks = TickDuty(keys, schedules, log, ticked)
+        self.ticks = TickDuty(keys, schedules, log)
         self.limits = LimitDeclaration(keys, tasks, limits)
         self._duties: tuple[Duty, ...] = (
             self.limits,

@@ -37,24 +37,18 @@ def no_log(*_: object) -> None:
     """For tests."""
 
 
-# Of ticks of a schedule: its name, what became of them, how many.
-Ticked = Callable[[str, str, int], None]
-
-
 class TickDuty:
     """Times are this process's monotonic seconds, except where they are the server's microseconds."""
 
-    def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Log = no_log, ticked: Ticked = no_log) -> None:
+    def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Log = no_log) -> None:
         """Know what the code declares, and nothing of the store.
 
         Args:
             log: takes a level, a text and its arguments.
-            ticked: counts what became of ticks.
         """
         self._keys = keys
         self._rows = rows
         self._log = log
-        self._ticked = ticked
         self._owner = ""
         self._declaring: deque[ticks.Row] = deque()
         self._declare_at = NEVER
@@ -128,8 +122,6 @@ class TickDuty:
     def _fired(self, reply: ticks.Fired, sent: float) -> None:
         self.learn(sent, reply.now, reply.due)
         self._wanting.extend(reply.wanting)
-        for (name, what), count in reply.became.items():
-            self._ticked(name, what, count)
         for name in reply.broken:
             self._log(logging.ERROR, "schedule %s: its record cannot be read; delete and declare it anew", name)
 
@@ -149,12 +141,8 @@ class TickDuty:
             return None
 
         def kept(reply: tuple[int, int, int]) -> None:
-            taken, answered, due = reply
+            _, answered, due = reply
             self.learn(now, answered, due)
-            # Where another worker was first for some, it is not told for which.
-            for one in refills if taken == len(refills) else ():
-                if one.passed:
-                    self._ticked(one.wanting.name, "missed", one.passed)
 
         return ticks.refill(self._keys, refills), kept
 

@@ -84,21 +84,18 @@ class Tally:
         next: when they go on (monotonic seconds).
     """
 
-    def __init__(self, counts: StatsSink, workers: StatsSink, schedules: StatsSink, place: str) -> None:
+    def __init__(self, counts: StatsSink, workers: StatsSink, place: str) -> None:
         """Make one.
 
         Args:
             workers: where the worker counts what is of itself.
-            schedules: where ticks are counted.
             place: the worker's host and pid.
         """
         self.next = float("inf")
         self._counts = counts
         self._workers = workers
-        self._schedules = schedules
         self._place = place
         self._sums: dict[tuple[str, str], _Sums] = {}
-        self._ticks: Counter[tuple[str, str]] = Counter()
         self._busy = 0
         self._memory = 0
 
@@ -127,11 +124,6 @@ class Tally:
             if not (claim.failures or claim.snoozes):
                 sums.came.append(ready // 1_000_000)
 
-    def ticked(self, name: str, what: str, count: int, now: float) -> None:
-        """Ticks of a schedule ran, were missed, were skipped."""
-        self._ticks[name, what] += count
-        self.next = min(self.next, now + EVERY)
-
     def grew(self, memory: int) -> None:
         """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
@@ -146,9 +138,6 @@ class Tally:
                 self._counts.absorb(label, counts)
                 for second, count in came.items():
                     self._counts.absorb(label, {"enqueued": count}, second)
-        for (name, what), count in self._ticks.items():
-            self._schedules.absorb(name, {what: count})
-        self._ticks.clear()
         if taken:
             mine = {"busy": self._busy}
             if self._memory:
