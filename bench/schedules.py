@@ -20,7 +20,7 @@ from bench.systems import HEADRACE
 from bench.tick_trial import trial
 from headrace import Headrace
 from headrace.model.form import Form
-from headrace.model.schedule_record import ScheduleRecord
+from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
 from headrace.schedules.timing import Timing
 
@@ -55,7 +55,7 @@ def _store(app: Headrace, steps: Sequence[tuple[int, int]]) -> None:
         rows = [
             ticks.row_of(
                 f"s{first + n}", "f", form, b"\x92\x90\x80",
-                [("about", Timing(step=step, shift=shift).packed()), ("missed", "all"), ("overlap", "allow_all")],
+                Timing(step=step, shift=shift).packed(), Policies("all", overlap="allow_all"),
             )
             for n, (step, shift) in enumerate(steps[first : first + ticks.MOST_TICKS])
         ]  # fmt: skip

@@ -28,7 +28,7 @@ from headrace import Headrace
 from headrace.model.form import Form
 from headrace.model.ids import tick_of
 from headrace.model.job import FINAL
-from headrace.model.schedule_record import ScheduleRecord
+from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
 from headrace.schedules.timetables import moment_of
 from headrace.schedules.timing import Timing
@@ -168,10 +168,9 @@ def _declare(scene: _Scene, zone: str) -> dict[str, Timing]:
     timings[f"{scene.jumps}.even"] = Timing(step=_MINUTE, shift=7 * _MICRO)
     timings[f"{scene.jumps}.late"] = Timing("*/5 * * * *", zone, jitter=2 * _MICRO)
     scene.names = list(timings)
-    form, facts = Form("bench.tick_app.ticked"), [("missed", "all"), ("overlap", "allow_all")]
+    form, policies = Form("bench.tick_app.ticked"), Policies("all", overlap="allow_all")
     rows = [
-        ticks.row_of(name, "f", form, b"\x92\x90\x80", [("about", timing.packed()), *facts])
-        for name, timing in timings.items()
+        ticks.row_of(name, "f", form, b"\x92\x90\x80", timing.packed(), policies) for name, timing in timings.items()
     ]
     scene.app.client.run(ticks.declare(scene.app.client.keys, "", rows, scene.now))
     return timings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.model.form import Form
-from headrace.model.schedule_record import ScheduleRecord
+from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
 from headrace.schedules.timing import Timing, refilled
 from tests.scripts.stage import ARGS, KEEP, SECOND, Stage
@@ -17,9 +17,13 @@ FIRST = 1_700_000_040_000_000
 
 def row(name: str = "s", fingerprint: str = "f1", timing: Timing | None = None, **facts: Any) -> ticks.Row:
     timing = timing or Timing(step=MINUTE)
-    given = {"about": timing.packed(), "missed": "latest", "within": 0, "overlap": "allow_all", "keep": KEEP} | facts
-    form = given.pop("form", Form("add", headers=b"\x81\xa1a\xa1b"))
-    return ticks.row_of(name, fingerprint, form, given.pop("args", ARGS), list(given.items()))
+    form, args, left = (
+        facts.pop("form", Form("add", headers=b"\x81\xa1a\xa1b")),
+        facts.pop("args", ARGS),
+        facts.pop("left", None),
+    )
+    policies = Policies(**{"missed": "latest", "overlap": "allow_all", "keep": KEEP} | facts)
+    return ticks.row_of(name, fingerprint, form, args, timing.packed(), policies, left)
 
 
 def put(stage: Stage, *rows: ticks.Row, owner: str = "") -> list[str]:

@@ -106,7 +106,7 @@ def test_after_so_many_jobs_it_has_ended(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("head", b"\xc1"), ("ticks", b"\xc1"), ("ticks", b"\xff" * 16), ("ticks", b"\xff" * 20)],
+    [("rules", b"\xc1"), ("rules", b"\x01"), ("ticks", b"\xc1"), ("ticks", b"\xff" * 16), ("ticks", b"\xff" * 20)],
 )
 def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage, field: str, value: bytes) -> None:
     put(stage, row("a"), row("b"))

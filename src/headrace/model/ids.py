@@ -166,6 +166,12 @@ def is_unique(id: str) -> bool:
     return len(id) == 22 and id[20] in _UNIQUE_DIGITS
 
 
+def digits_of(name: str) -> str:
+    """Ten digits of a schedule's name, 50 bits: all ids of its jobs have them."""
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).digest()
+    return "".join(_DIGITS[byte % 32] for byte in digest[:10])
+
+
 def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True, shard: int = 0) -> str:
     """The id of the job that a tick of a schedule makes, as tick.lua makes it.
 
@@ -173,17 +179,13 @@ def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True, shard
         moment: the tick, microseconds.
         nth: 0; other jobs of the same tick (backfills) have more, up to 31.
     """
-    milliseconds = moment // 1000
-    digest = hashlib.sha1(f"{name}:{milliseconds}".encode(), usedforsecurity=False).digest()
-    digits = "".join(_DIGITS[byte % 32] for byte in digest[:10])
-    id = _base32(milliseconds, 9) + digits + _DIGITS[nth] + _base32(shard, 2)
+    id = _base32(moment // 1000, 9) + digits_of(name) + _DIGITS[nth] + _base32(shard, 2)
     return ordered_id(id) if ordered else id
 
 
 def tick_of(id: str, name: str) -> int:
     """The tick, in microseconds, for which the schedule of this name made the job; 0: it did not make this one."""
-    moment = milliseconds_of(id) * 1000
-    return moment if id[9:19] == tick_id(name, moment)[9:19] else 0
+    return milliseconds_of(id) * 1000 if id[9:19] == digits_of(name) else 0
 
 
 def ticked_at(id: str, name: str) -> datetime | None:

@@ -15,6 +15,27 @@ TickWord: TypeAlias = Literal["ran", "missed", "skipped", "twice"]
 TICK_WORDS: tuple[TickWord, ...] = get_args(TickWord)
 # Of a tick that is known ahead: its nominal and its due time, microseconds.
 _tick = Struct("<dd")
+_encode = msgspec.msgpack.Encoder().encode
+_rules = msgspec.msgpack.Decoder(tuple[msgspec.Raw, str, int, str, int, str, int])
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """How the ticks of a schedule go by.
+
+    Attributes:
+        missed, overlap: words of policies.
+        within: missed ticks that are older do not run, microseconds; 0: without end.
+        keep: microseconds for which a job that a policy cancels is kept.
+        unique: the name that its jobs hold, or empty.
+        pause_after: so many jobs that fail in a row pause it; 0: none do.
+    """
+
+    missed: str = ""
+    within: int = 0
+    overlap: str = ""
+    keep: int = 0
+    unique: str = ""
+    pause_after: int = 0
 
 
 class TickRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -95,15 +116,16 @@ def schedule_record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) 
     def text(field: str) -> str:
         return fields.get(field, b"").decode("utf-8", "replace")
 
+    policies = _policies(fields.get("rules", b""))
     return ScheduleRecord(
         name=name,
         about=fields.get("about", b""),
         task=text("task"),
         queue=text("queue"),
         source=text("source"),
-        missed=text("missed"),
-        within=number(fields.get("within")),
-        overlap=text("overlap"),
+        missed=policies.missed,
+        within=policies.within,
+        overlap=policies.overlap,
         left=number(fields["left"]) if "left" in fields else None,
         paused=text("paused") if "paused" in fields else None,
         paused_at=number(fields.get("paused_at")),
@@ -121,9 +143,21 @@ def schedule_record(name: str, fields: dict[str, bytes], rows: Sequence[bytes]) 
     )
 
 
+def packed_rules(head: msgspec.Raw, policies: Policies) -> bytes:
+    """What each tick needs and does not change, as scripts keep it: the head of its jobs, the policies."""
+    return _encode([head, *msgspec.structs.astuple(policies)])
+
+
 def packed_ticks(ticks: Iterable[tuple[int, int]]) -> bytes:
     """Ticks that are known ahead as scripts keep them: nominal and due time of each, two doubles."""
     return b"".join(_tick.pack(*tick) for tick in ticks)
+
+
+def _policies(data: bytes) -> Policies:
+    try:
+        return Policies(*_rules.decode(data)[1:])
+    except msgspec.MsgspecError:
+        return Policies()
 
 
 def _ticks(data: bytes) -> list[tuple[int, int]]:

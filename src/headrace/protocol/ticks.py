@@ -8,8 +8,17 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headrace.model.form import Form
+from headrace.model.ids import digits_of
 from headrace.model.job import moment, number
-from headrace.model.schedule_record import TICK_WORDS, ScheduleRecord, TickWord, packed_ticks, schedule_record
+from headrace.model.schedule_record import (
+    TICK_WORDS,
+    Policies,
+    ScheduleRecord,
+    TickWord,
+    packed_rules,
+    packed_ticks,
+    schedule_record,
+)
 from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import pairs, text_of, texts_of
@@ -74,16 +83,20 @@ class Refill(msgspec.Struct, frozen=True):
     final: bool = False
 
 
-def row_of(name: str, fingerprint: str, form: Form, args: bytes, facts: Sequence[tuple[str, str | int | bytes]]) -> Row:
+def row_of(
+    name: str, fingerprint: str, form: Form, args: bytes, about: bytes, policies: Policies, most: int | None = None
+) -> Row:
     """A schedule as ``declare`` takes it.
 
     Args:
         form, args: of its jobs.
-        facts: further fields of its record.
+        about: its times, packed.
+        most: jobs that it may make.
     """
-    fields: list[Any] = ["task", form.task, "queue", form.queue, "head", blob(bytes(head_of(form))), "args", blob(args)]
-    for field, value in facts:
-        fields += (field, blob(value) if isinstance(value, bytes) else value)
+    fields: list[Any] = ["task", form.task, "queue", form.queue, "about", blob(about), "digits", digits_of(name)]
+    fields += ["rules", blob(packed_rules(head_of(form), policies)), "args", blob(args)]
+    if most is not None:
+        fields += ["left", most]
     return name, fingerprint, fields
 
 

@@ -14,6 +14,7 @@ from headrace.errors import CronError
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
 from headrace.model.ids import check_name
+from headrace.model.schedule_record import Policies
 from headrace.protocol import ticks
 from headrace.protocol.batches import head_of
 from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, span
@@ -129,15 +130,13 @@ def request(
     given = _checked(options)
     timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], time.time_ns() // 1000)
     form = _form(name, job.form, given["overlap"], job.request_id)
-    keep = microseconds(settings.failure_ttl)
-    facts: list[tuple[str, str | int | bytes]] = [("about", timing.packed()), ("keep", keep)]
-    facts += [(field, given[field]) for field in ("overlap", "missed", "within")]
-    facts += [("left", given["most"])] if given["most"] else []
-    facts += [("pause_after", given["pause_after"])] if given["pause_after"] else []
-    facts += [("unique", job.name)] if job.name else []
-    whole = _pack([name, head_of(form), job.args, facts])
+    keep, about = microseconds(settings.failure_ttl), timing.packed()
+    pause_after, most = given["pause_after"] or 0, given["most"]
+    policies = Policies(given["missed"], given["within"], given["overlap"], keep, job.name or "", pause_after)
+    whole = _pack([name, head_of(form), job.args, about, policies, most])
     fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
-    return Request(name, ticks.row_of(name, fingerprint, form, job.args, facts), fingerprint, timetable)
+    row = ticks.row_of(name, fingerprint, form, job.args, about, policies, most)
+    return Request(name, row, fingerprint, timetable)
 
 
 def policy(name: str, value: Any, kind: Any) -> str:

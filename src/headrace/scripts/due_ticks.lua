@@ -4,16 +4,16 @@
 -- include telling
 -- clock   now
 -- What of a schedule its ticks go by.
-local FIELDS = {'ticks', 'final', 'missed', 'within', 'left', 'paused', 'ended', 'pause_after', 'again_to', 'runs', unpack(WORK)}
+local FIELDS = {'ticks', 'left', 'again_to', 'runs', unpack(WORK)}
 -- A tick is late after so long (microseconds); of those that were missed so many run.
 local LATE, MOST_MISSED = 30000000, 100
 
 -- Whether one of several due ticks runs, and else why not.
-local function chosen(f, tick, due, is_last)
+local function chosen(rules, tick, due, is_last)
   local late = now - due > LATE
   if is_last and not late then return true end
-  local within = tonumber(f[4]) or 0
-  if f[3] == 'skip' or f[3] ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
+  local missed, within = rules[2], rules[3]
+  if missed == 'skip' or missed ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
   if within > 0 and now - tick > within then return false, 'older than within' end
   return true
 end
@@ -32,10 +32,10 @@ end
 
 -- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether the schedule is paused now.
 local function run_due(name, f, due, count)
-  local work, left, missed = {unpack(f, 11, 15)}, tonumber(f[5]), {}
+  local work, rules, left, missed = {unpack(f, 5, 7)}, RULES[f[5]], tonumber(f[2]), {}
   for n = 1, #due, 2 do
-    local runs, why = chosen(f, due[n], due[n + 1], n == #due - 1)
-    count.paused = runs and left ~= count.ran and f[8] and failed_too_often(name)
+    local runs, why = chosen(rules, due[n], due[n + 1], n == #due - 1)
+    count.paused = runs and left ~= count.ran and rules[7] > 0 and failed_too_often(name, rules[7])
     if left == count.ran or count.paused then
       break
     elseif not runs or #due - n > 2 * MOST_MISSED then
@@ -43,7 +43,7 @@ local function run_due(name, f, due, count)
     else
       tell_missed(name, missed)
       missed = {}
-      if f[9] and due[n] <= tonumber(f[9]) and ran_before(name, due[n]) then
+      if f[3] and due[n] <= tonumber(f[3]) and ran_before(name, due[n]) then
         -- No row of its own: it would push out what the history tells of others.
         count_ticks(name, 'twice', 1)
       else

@@ -14,12 +14,15 @@
 local RETRY, BROKEN, LOW, TICK, SHOWN = 5000000, 60000000, 8, 16, 7 * 86400000000
 local ran, seen, wanting, broken = 0, 0, {}, {}
 
-local function want(name, f)
-  local n, p = #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known')
+-- Whether a schedule needs more ticks; the answer asks for them.
+local function wants(name, rules)
+  local n, p = #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known', 'final')
   -- Before anything is written down: half a row would shift those of the others.
   if not (p[1] and p[2] and p[3]) then error('no record') end
+  if p[4] then return false end
   wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, p[1], p[2], p[3]
-  wanting[n + 5] = f[3] == 'all' and MOST_MISSED or 1
+  wanting[n + 5] = RULES[rules][2] == 'all' and MOST_MISSED or 1
+  return true
 end
 
 -- {tick, due, ...} of the ticks that are due, where those begin that are not, and when the first of these is due.
@@ -36,31 +39,35 @@ end
 
 -- The fields of a schedule whose due ticks ran: what is left of it. Also returns whether it has ended.
 local function after(f, rest, count)
-  local left, found = tonumber(f[5]), {'ticks', rest, 'runs', (tonumber(f[10]) or 0) + count.ran, 'seen', now}
+  local left, found = tonumber(f[2]), {'runs', (tonumber(f[4]) or 0) + count.ran, 'seen', now}
   local has_ended = not count.paused and (left == count.ran or rest == '')
   if left then found[#found + 1], found[#found + 2] = 'left', left - count.ran end
-  if f[8] and count.last then found[#found + 1], found[#found + 2] = 'last_job', count.last end
-  if has_ended then found[#found + 1], found[#found + 2] = 'ended', now end
+  if count.last and RULES[f[5]][7] > 0 then found[#found + 1], found[#found + 2] = 'last_job', count.last end
+  if has_ended then rest, found[#found + 1], found[#found + 2] = '', 'ended', now end
+  found[#found + 1], found[#found + 2] = 'ticks', rest
   return found, has_ended
+end
+
+-- One that ended is shown for a while. Returns when its timer is due next, or nil.
+local function show(name, ended)
+  if ended + SHOWN > now then return ended + SHOWN end
+  -- What code declares would come to be anew.
+  if redis.call('HGET', plan .. name, 'source') == 'code' then return nil end
+  redis.call('ZREM', schedules, name)
+  redis.call('UNLINK', plan .. name, history .. name)
+  return nil
 end
 
 -- Returns when its timer is due next; nil: it has none.
 local function fire(name)
   local f = redis.call('HMGET', plan .. name, unpack(FIELDS))
-  if not f[1] or f[6] then return nil end
-  if f[7] then
-    if tonumber(f[7]) + SHOWN > now then return tonumber(f[7]) + SHOWN end
-    -- What code declares would come to be anew.
-    if redis.call('HGET', plan .. name, 'source') == 'code' then return nil end
-    redis.call('ZREM', schedules, name)
-    redis.call('UNLINK', plan .. name, history .. name)
-    return nil
-  end
+  if not f[1] then return nil end
   local due, at, next_due = split(f[1])
-  -- Not before the ticks reach beyond now: which one is the newest is not known.
-  if not f[2] and not next_due then
-    want(name, f)
-    return now + RETRY
+  if not next_due then
+    local ended = redis.call('HGET', plan .. name, 'ended')
+    if ended then return show(name, tonumber(ended)) end
+    -- Not before the ticks reach beyond now: which one is the newest is not known.
+    if wants(name, f[5]) then return now + RETRY end
   end
   local rest, count = string.sub(f[1], at), {ran = 0}
   local ok, wrong = pcall(run_due, name, f, due, count)
@@ -71,7 +78,7 @@ local function fire(name)
   if not ok then error(wrong, 0) end
   if count.paused then return nil end
   if has_ended then return now + SHOWN end
-  if not f[2] and #rest < TICK * LOW then want(name, f) end
+  if #rest < TICK * LOW then wants(name, f[5]) end
   return next_due
 end
 

@@ -24,7 +24,7 @@ local function store(name, fingerprint, fields, old)
   -- This write comes first: where memory is full nothing is stored at run time.
   redis.call('HSET', plan .. name, 'fingerprint', fingerprint, 'source', owner == '' and 'stored' or 'code', 'known', now, 'ticks', '',
     'changed', now, 'declared', owner)
-  redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned', 'undeclared', 'pause_after', 'failing', 'seen')
+  redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned', 'undeclared', 'failing', 'seen')
   redis.call('HSET', plan .. name, unpack(fields))
   redis.call('HINCRBY', plan .. name, 'version', 1)
   redis.call('ZADD', schedules, 0, name)

@@ -1,6 +1,5 @@
 -- Tick: a tick of a schedule makes its job, unless another one of the schedule is at work. Included, never run alone.
 -- The id of the job is made of the schedule's name and the tick, so that the same tick never makes two.
--- include ids
 -- include withdraw
 -- include unique_store
 -- include tick_note
@@ -10,8 +9,9 @@
 -- derive  chain    zset    chain:<key>
 -- Jobs that wait with the policy buffer_all.
 local BUFFER = 1000
--- What start_tick takes of a schedule.
-local WORK = {'head', 'args', 'overlap', 'keep', 'unique'}
+-- What start_tick takes of a schedule. digits: ten, of its name, for the ids of its jobs.
+-- rules: {head of its jobs, missed, within, overlap, keep, name that its jobs hold or '', pause_after or 0}, packed.
+local WORK = {'rules', 'args', 'digits'}
 local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
 local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
@@ -27,25 +27,16 @@ local function kept(work_out)
   end})
 end
 
-local HEADS = kept(cmsgpack.unpack)
--- Two digits of a hash as one of an id.
-local OF_BYTE = kept(function(byte) return digit(tonumber(byte, 16) % 32) end)
--- Milliseconds as nine digits of an id, and as the text that its hash begins with.
+local RULES = kept(cmsgpack.unpack)
+-- Milliseconds as nine digits of an id.
 local OF_TIME = kept(function(time)
-  local text, rest = '', time
+  local text = ''
   for _ = 1, 9 do
-    text = digit(rest % 32) .. text
-    rest = math.floor(rest / 32)
+    text = digit(time % 32) .. text
+    time = math.floor(time / 32)
   end
-  return {text, ':' .. string.format('%.0f', time)}
+  return text
 end)
-
--- An id but for its kind: milliseconds of the tick, ten digits of the name, one that counts jobs of the same tick.
-local function tick_stem(name, tick, nth)
-  local time = OF_TIME[math.floor(tick / 1000)]
-  local hash = string.sub(redis.sha1hex(name .. time[2]), 1, 20)
-  return time[1] .. string.gsub(hash, '..', OF_BYTE) .. digit(nth)
-end
 
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
 local function at_work(key)
@@ -78,25 +69,27 @@ end
 -- Returns ran | skipped | twice, and the id of the job, or of the one that is in its way.
 -- work: the values of WORK. overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other jobs of it have more.
 local function start_tick(name, tick, work, overlap, nth)
-  local key = 'cron:' .. name
-  local policy = overlap ~= '' and overlap or work[3] or 'skip'
-  local is_ordered, is_named = policy ~= 'allow_all', work[5] and true
-  local stem = tick_stem(name, tick, nth)
+  local key, head, _, _, policy, keep, held_name = 'cron:' .. name, unpack(RULES[work[1]])
+  if overlap ~= '' then policy = overlap end
+  local is_ordered, is_named = policy ~= 'allow_all', held_name ~= ''
+  -- An id but for its kind: milliseconds of the tick, digits of the name, one that counts jobs of the same tick.
+  local stem = OF_TIME[math.floor(tick / 1000)] .. work[3] .. digit(nth)
   local id, at = stem .. (is_ordered and (is_named and BOTH or ORDERED) or is_named and NAMED or PLAIN), job .. stem
   -- Of any kind: the options may have changed since it ran.
   if redis.call('EXISTS', at .. ORDERED, at .. NAMED, at .. BOTH, at .. PLAIN) > 0 then return 'twice', id end
-  local may, holder = admitted(key, policy, tonumber(work[4]) or 0)
+  local may, holder = admitted(key, policy, keep)
   if not may then return 'skipped', holder end
   if is_named then
-    local head = cmsgpack.unpack(work[1])
+    -- Another copy, since it is changed.
+    head = cmsgpack.unpack(work[1])[1]
     if is_ordered then
       local fields = head[6]
       fields[#fields + 1], fields[#fields + 2], head[7] = 'key', key, key
     end
-    holder = naming().store_named(id, work[5], work[2], head)
+    holder = naming().store_named(id, held_name, work[2], head)
     if holder then return 'skipped', holder end
   else
-    local queue, priority, _, _, ends, fields = unpack(HEADS[work[1]])
+    local queue, priority, _, _, ends, fields = unpack(head)
     local record, line = {'args', work[2], 'state', 'ready', unpack(fields)}, {now - priority * 600000000, id}
     if is_ordered then record[#record + 1], record[#record + 2] = 'key', key end
     if ends > 0 then record[#record + 1], record[#record + 2] = 'expires', now + ends end
