@@ -83,11 +83,10 @@ local function take(queue, id, score, fields, node)
   if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
   elseif not node or starting().may_start(id, score) then
-    local text = string.format('%d', token)
-    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', text)
-    holds[#holds + 1] = text
+    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', token)
+    holds[#holds + 1] = token
     holds[#holds + 1] = id
-    claimed(id, text, queue, score, fields, node)
+    claimed(id, token, queue, score, fields, node)
     token = token + 1
     if fields[3] and is_unique(id) then naming().name_started(id) end
     return true

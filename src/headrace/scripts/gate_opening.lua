@@ -33,15 +33,15 @@ local function first_closed(list)
   end
 end
 
--- How many jobs may start before these are to be looked at again; 0: one of them is closed.
+-- How many jobs of cost 1 may start before these are to be looked at again; 0: one of them is closed.
 local function free_starts(list)
   local free = math.huge
   for n = 1, #list do
     local g = list[n]
     local limit = g.limit
     if closed_until(g) then return 0 end
-    if limit.kind then free = 1
-    elseif limit.most and limit.most - g.held < free then free = limit.most - g.held end
+    if limit.kind then free = math.min(free, math.max(1, limit.kind.free(g, limit))) end
+    if limit.most then free = math.min(free, limit.most - g.held) end
   end
   return free
 end

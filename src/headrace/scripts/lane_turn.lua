@@ -91,7 +91,8 @@ local function lane_turn(s, row, other)
         if shared < free then free = shared end
       end
     end
-    if not id then id, at = head(row, free < s.most and free + 1 or s.most) end
+    -- One more than may start, whose time the class is to have: what was taken out and does not start goes back.
+    if not id then id, at = head(row, math.min(free + 1, s.most)) end
     local word, cost = 'empty', 1
     if id then word, cost = s.take(s.queue, id, at, c.gates, row.own, s.ways) end
     if word == 'later' then
@@ -105,9 +106,9 @@ local function lane_turn(s, row, other)
       if id then row.at, s.took = row.at + 2, s.took + 1 end
       if word == 'taken' then
         hold(s, row, id, cost)
-        free = free - 1
+        free = cost == 1 and free - 1 or 0
       end
-      id, at = head(row, s.most)
+      id, at = head(row, math.min(free + 1, s.most))
       if s.bound < math.huge then keep_pace(s, at) end
       if not id then
         row.state = 'empty'

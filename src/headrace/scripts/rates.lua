@@ -1,4 +1,5 @@
 -- Rates: when a gate's rate lets the next job start, by the shape of it. Included, never run alone.
+-- Of each shape: when it opens; a start and one that is taken back; how many of cost 1 may start now, where it is open; when nothing is left of it.
 -- What a gate remembers of its rate: `next`, before which none starts; `at`, when the last one did; and `cells`, {time, units, ...}, which spread starts need not.
 -- lazy    limiting
 -- clock   now
@@ -12,6 +13,7 @@ local function even_rate()
     refund = function(g, limit, units, time)
       if time == g.at then g.next = g.next - units * limit.step end
     end,
+    free = function(g, limit) return math.floor((now - math.max(g.next, now - limit.slack)) / limit.step) + 1 end,
     ends = function(g, limit) return g.next + limit.slack end,
   }
 end
@@ -47,6 +49,11 @@ local function window_rate()
     end,
     set_back = function(g, _, by)
       for n = 1, #g.cells, 2 do g.cells[n] = g.cells[n] - by end
+    end,
+    free = function(g, limit)
+      local used = 0
+      for n = 2, #g.cells, 2 do used = used + g.cells[n] end
+      return limit.rate - used
     end,
     ends = function(g, limit) return #g.cells > 0 and g.cells[#g.cells - 1] + limit.cell + limit.per or 0 end,
   }
@@ -89,6 +96,7 @@ local function clock_rate()
     refund = function(g, limit, units, time)
       if g.cells[1] == period(limit, time) then g.cells[2] = math.max(0, g.cells[2] - units) end
     end,
+    free = function(g, limit) return limit.rate - (g.cells[2] or 0) end,
     -- No quota twice, and none lost for longer than a period: what was used counts until the end of the next one at most.
     set_back = function(g, limit)
       if g.cells[1] then g.cells[1] = math.min(g.cells[1], period(limit, now) + limit.per) end
