@@ -147,6 +147,9 @@ def test_a_hook_gets_the_events_that_it_asked_for_and_begins_with_new_ones(stage
 
 def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(stage: Stage) -> None:
     workers = [stage.start(PLAIN) for _ in range(2)]
+    for worker in workers:
+        # One that still imports would die of the signal below.
+        worker.says(" serves ")
     stage.held("plain", "coroutine")
     ids = [stage.fail() for _ in range(20)]
     eventually(lambda: len(stage.jobs("plain")) >= 20, 60)
