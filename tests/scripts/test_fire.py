@@ -122,7 +122,17 @@ def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage
     assert "a" in stage.members("ticking")
 
 
-@pytest.mark.parametrize("field", ["version", "about", "known"])
+@pytest.mark.parametrize("value", [b"\xc1", b"\x01", b""])
+def test_rules_that_cannot_be_read_before_the_first_ticks_are_named_and_no_other_is_misread(
+    stage: Stage, value: bytes
+) -> None:
+    put(stage, row("a"), row("b"))
+    stage.client.hset(stage.keys.schedule("a"), "rules", value)
+    fired = stage.run(ticks.fire(stage.keys, now=stage.now))
+    assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
+
+
+@pytest.mark.parametrize("field", ["version", "about", "known", "rules"])
 def test_a_record_without_what_ticks_are_reckoned_by_is_named_and_no_other_is_misread(stage: Stage, field: str) -> None:
     put(stage, row("a"), row("b"))
     stage.client.hdel(stage.keys.schedule("a"), field)

@@ -16,12 +16,12 @@ local ran, seen, wanting, broken = 0, 0, {}, {}
 
 -- Whether a schedule needs more ticks; the answer asks for them.
 local function wants(name, rules)
-  local n, p = #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known', 'final')
-  -- Before anything is written down: half a row would shift those of the others.
+  -- All that may fail comes before anything is written down: half a row would shift those of the others.
+  local missed, n, p = RULES[rules][2], #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known', 'final')
   if not (p[1] and p[2] and p[3]) then error('no record') end
   if p[4] then return false end
   wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, p[1], p[2], p[3]
-  wanting[n + 5] = RULES[rules][2] == 'all' and MOST_MISSED or 1
+  wanting[n + 5] = missed == 'all' and MOST_MISSED or 1
   return true
 end
 
