@@ -20,16 +20,21 @@ end
 
 -- So many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has left the window.
 local function window_rate()
+  local function used(g)
+    local sum = 0
+    for n = 2, #g.cells, 2 do sum = sum + g.cells[n] end
+    return sum
+  end
   return {
     opens = function(g, limit, units)
-      local used, gone, opens = 0, 0, g.next
+      local gone, opens = 0, g.next
       while g.cells[1] and g.cells[1] + limit.cell + limit.per <= now do
         table.remove(g.cells, 1)
         table.remove(g.cells, 1)
       end
-      for n = 2, #g.cells, 2 do used = used + g.cells[n] end
+      local sum = used(g)
       for n = 1, #g.cells, 2 do
-        if used - gone + units <= limit.rate then break end
+        if sum - gone + units <= limit.rate then break end
         gone, opens = gone + g.cells[n + 1], math.max(opens, g.cells[n] + limit.cell + limit.per)
       end
       return opens
@@ -50,11 +55,7 @@ local function window_rate()
     set_back = function(g, _, by)
       for n = 1, #g.cells, 2 do g.cells[n] = g.cells[n] - by end
     end,
-    free = function(g, limit)
-      local used = 0
-      for n = 2, #g.cells, 2 do used = used + g.cells[n] end
-      return limit.rate - used
-    end,
+    free = function(g, limit) return limit.rate - used(g) end,
     ends = function(g, limit) return #g.cells > 0 and g.cells[#g.cells - 1] + limit.cell + limit.per or 0 end,
   }
 end
