@@ -260,8 +260,13 @@ def test_the_table_is_well_formed() -> None:
         assert family.help.endswith("."), family.name
 
 
-def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any) -> None:
+def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any, url: str) -> None:
     put(stage, row("daily", overlap="skip"), row("quiet"))
     for tick in (stage.now, stage.now + SECOND):
         stage.run(ticks.run_schedule(stage.keys, f"sender-{tick}", "daily", [tick], now=stage.now))
-    assert told(app)["headrace_schedule_ticks_total"] == {("daily", "ran"): 1, ("daily", "skipped"): 1}
+    expected = {("daily", "ran"): 1, ("daily", "skipped"): 1}
+    assert told(app)["headrace_schedule_ticks_total"] == expected
+    # Schedules are with the jobs, wherever the statistics are.
+    with Headrace(url, settings=Settings(stats_url=url, stats_flush_interval=3600)) as other:
+        assert other.stats.way is not other.client
+        assert told(other)["headrace_schedule_ticks_total"] == expected

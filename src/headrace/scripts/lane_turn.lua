@@ -91,7 +91,7 @@ local function lane_turn(s, row, other)
         if shared < free then free = shared end
       end
     end
-    -- One more than may start, whose time the class is to have: what was taken out and does not start goes back.
+    -- One job more than may start leaves the lane: the class needs the time of the next one. It goes back.
     if not id then id, at = head(row, math.min(free + 1, s.most)) end
     local word, cost = 'empty', 1
     if id then word, cost = s.take(s.queue, id, at, c.gates, row.own, s.ways) end
