@@ -138,7 +138,8 @@ def finish(world: World) -> None:
     served = set(world.core.worker.options.queues.names)
     for _ in range(400):
         world.calm()
-        if not world.end("succeeded"):
+        # Few or all at once: each calm costs as much as ten events.
+        if not sum(world.end("succeeded") for _ in range(world.dice.choice((1, 100)))):
             if all(job.state == "ended" for job in world.store.jobs.values() if job.queue in served):
                 break
             world.advance(world.now + 3.0)
