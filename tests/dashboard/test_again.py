@@ -87,7 +87,7 @@ async def test_what_cannot_be_read_or_does_not_fit_is_said_with_what_was_typed(
     assert "Nothing was done" in misfit.text
     assert "&#34;&lt;b&gt;&#34;</textarea>" in misfit.text
     assert shop.app.jobs.count("ready") == before
-    assert (await ask(dashboard, f"/jobs/{'0' * 22}/again")).status == 404
+    assert (await ask(dashboard, f"/jobs/{'0' * 21}/again")).status == 404
     assert (await ask(dashboard, "/jobs/no/act/again", form={})).status == 404
 
 

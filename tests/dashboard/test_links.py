@@ -147,7 +147,7 @@ class Step:
     @property
     def page(self) -> str:
         """The page that it leads to, whatever that is about."""
-        path = re.sub(r"(?<=/)([0-9a-z]{22}|[0-9a-f]{16})(?![0-9a-z])", "ID", urlsplit(self.to).path)
+        path = re.sub(r"(?<=/)([0-9a-z]{21}|[0-9a-f]{16})(?![0-9a-z])", "ID", urlsplit(self.to).path)
         return re.sub(rf"^(/({NAMED})/).+?(/act/.*|\.json|\.csv)?$", r"\1NAME\3", path)
 
     @property

@@ -14,7 +14,7 @@ from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator
 from tests.dashboard.conftest import CANARY, Shop
 
-ROWS = re.compile(r'data-id="(\w{22})"')
+ROWS = re.compile(r'data-id="(\w{21})"')
 
 
 @pytest.fixture

@@ -285,7 +285,7 @@ async def test_failures_of_one_fingerprint_are_one_cause(empty: Shop, kit: Kit) 
 async def test_the_graph_of_a_workflow_has_a_link_for_each_job(shop: Shop) -> None:
     pytest.importorskip("pygraphviz")
     graph = await graph_of(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
-    assert len(re.findall(r'<a href="/jobs/\w{22}"', graph)) == 3
+    assert len(re.findall(r'<a href="/jobs/\w{21}"', graph)) == 3
     assert "s-failed" in graph
     assert 'fill="#ffffff"' not in graph.partition("</defs>")[2][:100]
 

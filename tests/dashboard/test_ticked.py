@@ -60,7 +60,7 @@ async def test_a_page_asks_and_names_the_jobs_where_there_is_no_script(shop: Sho
 
 
 async def test_one_that_refuses_stops_no_other_and_says_why(shop: Shop, dashboard: Dashboard) -> None:
-    told = said(await press(dashboard, "retry", shop.done, shop.waiting, "0" * 22))
+    told = said(await press(dashboard, "retry", shop.done, shop.waiting, "0" * 21))
     assert told.startswith("1 job is ready again, 2 refused (")
     assert f"{shop.waiting} is ready: only a job that has ended can be retried" in told
     told = said(await press(dashboard, "cancel", shop.waiting, shop.failed))

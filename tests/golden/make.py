@@ -128,11 +128,11 @@ def moved(lines: list[str], now: int) -> list[str]:
         milliseconds = ids.milliseconds_of(found[0])
         if abs(milliseconds // 1000 - now) > 86400:
             return found[0]
-        return ids.make_id(milliseconds - shift * 1000, 0)[:9] + found[0][9:]
+        return ids.make_id(milliseconds - shift * 1000, 0)[:8] + found[0][8:]
 
     host = socket.gethostname()
     text = re.sub(rf"\b{re.escape(host)}(?=:\d)", ("golden" * len(host))[: len(host)], "\n".join(lines))
-    text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{22}\b", id, text)
+    text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{21}\b", id, text)
     return re.sub(r"\b\d{16}\b", time, text).splitlines()
 
 

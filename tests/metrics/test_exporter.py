@@ -202,7 +202,7 @@ def test_the_names_used_most_have_series_and_the_rest_are_summed(app: Headrace) 
 
 def test_what_was_broadcast_has_no_series_of_its_own_for_each_worker(app: Headrace, stage: Stage) -> None:
     stage.register("w1", LEASE)
-    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", "0" * 22)], stage.now))
+    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", "0" * 21)], stage.now))
     stage.take("w1", queues=["@w1"])
     assert [labels for labels in told(app)["headrace_queue_running"] if labels[0].startswith("@")] == []
 

@@ -264,12 +264,12 @@ class LaneMachine(RuleBasedStateMachine):
         while self.stage.run(consume.promote(self.keys, 1000, self.stage.now))[0]:
             pass
         for id in list(self.scheduled):
-            if self.client.hget(self.keys.job(id), "state") == b"ready":
+            if self.client.hget(self.keys.job(id), "st") == b"ready":
                 self.waiting[id] = self.scheduled.pop(id)
 
     def _follow(self, id: str) -> None:
         """Where a job is after its start ended."""
-        state = self.client.hget(self.keys.job(id), "state")
+        state = self.client.hget(self.keys.job(id), "st")
         if state == b"ready":
             self.waiting[id] = self.facts[id]
         elif state == b"scheduled":

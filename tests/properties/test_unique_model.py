@@ -227,7 +227,7 @@ class NameMachine(RuleBasedStateMachine):
         return (self.client.get(self.keys(f"unique:{name}")) or b"").decode()
 
     def _follows(self, name: str, id: str) -> bool:
-        return self._value(name)[23:] == id
+        return self._value(name).split()[1:] == [id]
 
     def _live(self, name: str) -> list[str]:
         mine = [id for id, own in self.names.items() if own == name]

@@ -162,7 +162,7 @@ class Flow:
         """Claim all that is ready; the claims of this workflow by name."""
         names = {number: name for name, number in self.names.items()}
         taken = self.stage.take(owner, queues=queues)
-        return {names[number_of(one.id)]: one for one in taken if one.id[:16] == self.id[:16]}
+        return {names[number_of(one.id)]: one for one in taken if one.id[:15] == self.id[:15]}
 
     def play(self, queues: Sequence[str] = ("default",), **kinds: str) -> list[str]:
         """Claim and settle until nothing is ready, a round at a time and in order; names in order of their starts.
@@ -242,7 +242,7 @@ class Flow:
 
     def left(self) -> set[str]:
         """Keys that still name it."""
-        return {key.decode() for key in self.stage.client.keys(f"*{self.id[:16]}*")}
+        return {key.decode() for key in self.stage.client.keys(f"*{self.id[:15]}*")}
 
     def output(self, name: str) -> bytes | None:
         return self.stage.record(self[name]).get("result")

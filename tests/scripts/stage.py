@@ -171,7 +171,7 @@ class Stage:
         return {name.decode(): value for name, value in self.client.hgetall(self.keys.job(id)).items()}
 
     def state(self, id: str) -> str | None:
-        return self.record(id).get("state", b"").decode() or None
+        return self.record(id).get("st", b"").decode() or None
 
     def members(self, name: str) -> dict[str, int]:
         """A sorted set: ids with scores, in its order."""

@@ -62,7 +62,7 @@ def test_a_finished_job_stays_as_it_is(stage: Stage, kind: str) -> None:
 
 
 def test_a_job_that_does_not_exist(stage: Stage) -> None:
-    assert ask(stage, "0" * 22) == "missing"
+    assert ask(stage, "0" * 21) == "missing"
     assert stage.client.dbsize() == 0
 
 

@@ -20,7 +20,7 @@ def test_a_job_leaves_the_line_and_is_leased(stage: Stage) -> None:
     assert stage.ready() == []
     assert stage.members("claims:w1") == {id: claim.token}
     record = stage.record(id)
-    assert (record["state"], record["owner"], int(record["token"])) == (b"running", b"w1", claim.token)
+    assert (record["st"], record["owner"], int(record["token"])) == (b"running", b"w1", claim.token)
 
 
 def test_tokens_only_grow_even_when_the_clock_goes_back(stage: Stage) -> None:

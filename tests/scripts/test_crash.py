@@ -19,7 +19,7 @@ def test_a_crash_lets_the_job_run_again_with_its_evidence_stored(stage: Stage) -
     stage.now += SECOND
     crash(stage, claim)
     record = stage.record(claim.id)
-    assert (record["state"], record["crashes"], record["error"]) == (b"ready", b"1", EVIDENCE)
+    assert (record["st"], record["crashes"], record["error"]) == (b"ready", b"1", EVIDENCE)
     assert "owner" not in record
     assert stage.members("ready:default") == {claim.id: stage.now - LEVEL}
     assert stage.tokens() == 1

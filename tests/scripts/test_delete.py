@@ -50,4 +50,4 @@ def test_what_runs_or_belongs_to_a_workflow_stays(stage: Stage) -> None:
     assert stage.state(claim.id) == "running"
     node = Flow(stage, "a").started().claims()["a"].id
     assert drop(stage, node) == "node"
-    assert drop(stage, "0" * 22) == "missing"
+    assert drop(stage, "0" * 21) == "missing"

@@ -14,12 +14,20 @@ def send(stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, reques
 
 
 def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage) -> None:
-    job = stage.job(queue="low", options=b"\x81", priority=2, max_crashes=5, at_most_once=True, key="customer-7")
+    job = stage.job(
+        args=b"\x92\x91\x07\x80",
+        queue="low",
+        options=b"\x81",
+        priority=2,
+        max_crashes=5,
+        at_most_once=True,
+        key="customer-7",
+    )
     assert send(stage, job) == produce.Accepted("ok")
     assert stage.record(job.id) == {
-        "state": b"ready",
+        "st": b"ready",
         "task": b"add",
-        "args": ARGS,
+        "args": b"\x92\x91\x07\x80",
         "queue": b"low",
         "options": b"\x81",
         "priority": b"2",
@@ -49,7 +57,14 @@ def test_a_claim_tells_nothing_of_headers_that_a_job_does_not_have(stage: Stage)
 
 def test_defaults_take_no_fields(stage: Stage) -> None:
     (id,) = stage.put()
-    assert stage.record(id).keys() == {"state", "task", "args"}
+    assert stage.record(id).keys() == {"st", "task"}
+
+
+def test_a_job_without_arguments_is_read_and_claimed_with_none(stage: Stage) -> None:
+    (id,) = stage.put()
+    (record,) = stage.run(produce.read(stage.keys, [id]))
+    assert (record.args, record.kwargs) == ((), {})
+    assert [claim.args for claim in stage.take()] == [ARGS]
 
 
 def test_a_job_is_claimed_as_it_was_sent(stage: Stage) -> None:
@@ -59,7 +74,7 @@ def test_a_job_is_claimed_as_it_was_sent(stage: Stage) -> None:
     payloads = [data[: len(data) if n < 2 else sizes[n - 2]] for n, data in enumerate(payloads)]
     ids = [stage.put(args=data, options=data[:300])[0] for data in payloads]
     claims = {c.id: c for c in stage.take()}
-    assert [claims[id].args for id in ids] == payloads
+    assert [claims[id].args for id in ids] == [data or ARGS for data in payloads]
     assert [claims[id].options for id in ids] == [data[:300] for data in payloads]
 
 

@@ -55,7 +55,7 @@ BREAKS: dict[str, tuple[Callable[[Scene], object], str]] = {
     "failures": (lambda s: s.flow("hard", 0), r"hard says 0"),
     "a parent that counted twice": (lambda s: s.node("after", "pending", -1), r"waits for -1 parents, 0 are not"),
     "a parent that did not count": (lambda s: s.node("never", "pending", 0), r"waits for 0 parents, 1 are not"),
-    "a state of no view": (lambda s: s.flow("state", "running"), r"running, but is not in the view \|running"),
+    "a state of no view": (lambda s: s.flow("st", "running"), r"running, but is not in the view \|running"),
     "a view too many": (lambda s: s.put("flows:|failed", s.runs.id), r"stopped, but is in the view \|failed"),
     "a view too few": (lambda s: s.take("flows:shop|", s.runs.id), r"is not in the view shop\|"),
     "a time of creation": (lambda s: s.put("flows:|", s.runs.id, 7), r"another time of creation"),
@@ -76,7 +76,7 @@ BREAKS: dict[str, tuple[Callable[[Scene], object], str]] = {
     "a held one in no structure": (
         lambda s: s.take(f"held:{s.runs.id}", s.runs["held"]), r"its state says held:\w+, but it is in no structure"
     ),
-    "a held one that is ready": (lambda s: s.node("held", "state", "ready"), r"its state says ready:q"),
+    "a held one that is ready": (lambda s: s.node("held", "st", "ready"), r"its state says ready:q"),
     "a blocked one in a structure": (lambda s: s.put("ready:q", s.runs["never"]), r"says nowhere, but it is in ready:q"),
     "a key of another": (
         lambda s: s.stage.client.set(s.stage.keys("live:shop:k"), s.ended.id), r"does not live under that key"
@@ -87,12 +87,12 @@ BREAKS: dict[str, tuple[Callable[[Scene], object], str]] = {
     ),
     "failures of nothing": (lambda s: s.put("broken:x", "y"), r"broken:x: its workflow is gone"),
     "a number above the last": (
-        lambda s: s.stage.client.hset(s.stage.keys.job(node_id(s.runs.id, 99)), "state", "blocked"), r"above the size"
+        lambda s: s.stage.client.hset(s.stage.keys.job(node_id(s.runs.id, 99)), "st", "blocked"), r"above the size"
     ),
     "a waiter of what is over": (lambda s: s.put("waited", s.ended.id), r"has ended, and nobody was told"),
     "a waiter of a node that is": (lambda s: s.put("waited", s.runs["done"]), r"has ended, and nobody was told"),
     "one that nobody completes": (
-        lambda s: s.stage.client.hset(s.stage.keys("flow:1hf7yat0000000zz0000g0"), "size", 5), r"is not complete"
+        lambda s: s.stage.client.hset(s.stage.keys("flow:9wms8j0000000zz0000g0"), "size", 5), r"is not complete"
     ),
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ def test_a_record_says_everything(stage: Stage) -> None:
         {"k": 1},
         "c",
     )
-    assert record.fields["state"] == b"failed"
+    assert record.fields["st"] == b"failed"
 
 
 def test_rows_come_in_the_order_of_the_ids_and_none_where_nothing_is(stage: Stage) -> None:
@@ -57,6 +57,6 @@ def test_the_first_that_failed_is_named(stage: Stage) -> None:
 def test_alien_values_do_not_stop_a_look(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
     stage.client.hset(
-        stage.keys.flow(flow.id), mapping={"state": "odd", "total": "many", "ttl": "", "definition": b"\xff"}
+        stage.keys.flow(flow.id), mapping={"st": "odd", "total": "many", "ttl": "", "definition": b"\xff"}
     )
     assert (flow.now.state, flow.now.total, flow.now.ttl) == ("stopped", 0, -1)

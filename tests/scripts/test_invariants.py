@@ -35,7 +35,7 @@ BREAKS: dict[str, tuple[Break, str]] = {
     ),
     "a job in none": (lambda s, ids: s.client.zrem(k("ready:default"), ids["ready"]), r"but it is in no structure"),
     "a state of no meaning": (
-        lambda s, ids: s.client.hset(Keys().job(ids["ready"]), "state", "odd"), r"its state says odd"
+        lambda s, ids: s.client.hset(Keys().job(ids["ready"]), "st", "odd"), r"its state says odd"
     ),
     "a record that is gone": (lambda s, ids: s.client.delete(Keys().job(ids["ready"])), r"but has no record"),
     "another token": (lambda s, ids: s.client.hset(Keys().job(ids["running"]), "token", 5), r"its record says 5"),

@@ -54,5 +54,5 @@ def test_a_broadcast_is_not_limited(stage: Stage) -> None:
     put(stage, 1)
     assert len(stage.take(limit=10)) == 1
     (form,) = [stage.job(task="call").form]
-    stage.run(produce.broadcast(stage.keys, form, b"\x92\x90\x80", [("w1", "0" * 22)], stage.now))
-    assert ids(stage.take(limit=10, queues=["@w1"])) == ["0" * 22]
+    stage.run(produce.broadcast(stage.keys, form, b"\x92\x90\x80", [("w1", "0" * 21)], stage.now))
+    assert ids(stage.take(limit=10, queues=["@w1"])) == ["0" * 21]

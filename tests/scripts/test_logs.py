@@ -19,4 +19,4 @@ def test_the_last_lines_are_told_in_order(stage: Stage) -> None:
 
 
 def test_a_job_that_logged_nothing(stage: Stage) -> None:
-    assert stage.run(operations.logs(stage.keys, "0" * 22)) == []
+    assert stage.run(operations.logs(stage.keys, "0" * 21)) == []

@@ -60,12 +60,12 @@ def test_the_same_move_again_changes_nothing(stage: Stage) -> None:
 
 def test_what_does_not_wait_for_a_time_or_a_worker_stays(stage: Stage) -> None:
     stage.register()
-    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "1" * 22)], stage.now))
+    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "1" * 21)], stage.now))
     running, ended = stage.running(), stage.finished()
     stage.put(key="k", ordered=True)
     (blocked,) = stage.put(key="k", ordered=True)
     before = stage.everything()
-    words = [moved(stage, id, queue="mail", delay=0) for id in (asked, running.id, ended, blocked, "0" * 22)]
+    words = [moved(stage, id, queue="mail", delay=0) for id in (asked, running.id, ended, blocked, "0" * 21)]
     assert words == ["broadcast", "running", "succeeded", "blocked", "missing"]
     assert stage.everything() == before
 

@@ -52,7 +52,7 @@ def test_a_lost_reply_stores_no_line_twice(stage: Stage) -> None:
 
 
 def test_whoever_is_gone_leaves_no_trace(stage: Stage) -> None:
-    assert say(stage, Note("0" * 22, 1, 0.5), request=8) == 0
+    assert say(stage, Note("0" * 21, 1, 0.5), request=8) == 0
     assert stage.client.dbsize() == 0
 
 

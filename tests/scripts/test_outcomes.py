@@ -28,7 +28,7 @@ def test_a_start_that_is_repeated_later_waits_for_its_time(stage: Stage, kind: s
     claim = stage.running()
     stage.end(claim, kind, b'{"type":"E"}', 5 * SECOND)
     record = stage.record(claim.id)
-    assert (record["state"], record[counter]) == (b"scheduled", b"1")
+    assert (record["st"], record[counter]) == (b"scheduled", b"1")
     assert "owner" not in record
     assert stage.members("scheduled") == {claim.id: stage.now + 5 * SECOND}
     assert record.get("error") == (b'{"type":"E"}' if kind == "retry" else None)

@@ -33,7 +33,7 @@ def test_when_a_waiting_job_is_due(stage: Stage) -> None:
 
 def test_what_is_not_stored_is_none(stage: Stage) -> None:
     (id,) = stage.put()
-    assert [r and r.id for r in stage.run(read(stage.keys, ["0" * 22, id, "1" * 22]))] == [None, id, None]
+    assert [r and r.id for r in stage.run(read(stage.keys, ["0" * 21, id, "1" * 21]))] == [None, id, None]
     assert stage.run(read(stage.keys, [])) == []
 
 
@@ -53,8 +53,8 @@ def test_an_error_is_structured_text(stage: Stage) -> None:
 
 @pytest.mark.mangles
 def test_a_record_of_another_type_is_named(stage: Stage) -> None:
-    stage.client.set(stage.keys.job("0" * 22), "alien")
-    (record,) = stage.run(read(stage.keys, ["0" * 22]))
+    stage.client.set(stage.keys.job("0" * 21), "alien")
+    (record,) = stage.run(read(stage.keys, ["0" * 21]))
     assert record is not None
     assert record.state is State.QUARANTINED
     assert record.error is not None
@@ -64,7 +64,7 @@ def test_a_record_of_another_type_is_named(stage: Stage) -> None:
 @pytest.mark.mangles
 def test_alien_fields_are_shown_and_do_not_raise(stage: Stage) -> None:
     (id,) = stage.put()
-    fields = ("state", "task", "queue", "priority", "token", "failures", "progress", "error", "key", "\udc80alien")
+    fields = ("st", "task", "queue", "priority", "token", "failures", "progress", "error", "key", "\udc80alien")
     alien = {name.encode("utf-8", "surrogateescape"): b"\xff\x00" for name in fields}
     stage.client.hset(stage.keys.job(id), mapping=alien)
     (record,) = stage.run(produce.read(stage.keys, [id]))
@@ -103,7 +103,7 @@ def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> 
 def test_a_list_leaves_long_arguments_and_results_in_the_store(stage: Stage) -> None:
     id = stage.finished("succeeded", b"\xa6result")
     stage.client.hset(stage.keys.job(id), "args", b"x" * 5000)
-    short, whole = (stage.run(read(stage.keys, [id, "0" * 22], lean=lean)) for lean in (True, False))
+    short, whole = (stage.run(read(stage.keys, [id, "0" * 21], lean=lean)) for lean in (True, False))
     assert short[1] is whole[1] is None
     assert short[0] is not None
     assert whole[0] is not None
@@ -118,9 +118,9 @@ def test_a_list_leaves_long_arguments_and_results_in_the_store(stage: Stage) -> 
 
 
 def test_a_list_shows_what_is_no_job(stage: Stage) -> None:
-    alien = stage.keys.job("0" * 22)
+    alien = stage.keys.job("0" * 21)
     stage.client.set(alien, "text")
-    (record,) = stage.run(read(stage.keys, ["0" * 22], lean=True))
+    (record,) = stage.run(read(stage.keys, ["0" * 21], lean=True))
     assert record is not None
     assert record.state is State.QUARANTINED
     stage.client.delete(alien)

@@ -31,7 +31,7 @@ def test_a_dead_ones_jobs_run_again_and_count_a_crash(stage: Stage, known: bool)
     stage.doze()
     assert take_over(stage, known=known) == ("done", 1)
     record = stage.record(claim.id)
-    assert (record["state"], record["crashes"]) == (b"ready", b"1")
+    assert (record["st"], record["crashes"]) == (b"ready", b"1")
     error = msgspec.json.decode(record["error"])
     assert (error["type"], error["worker"]) == ("Crashed", "host:w1")
     assert stage.members("ready:default") == {claim.id: stage.now - LEVEL}

@@ -51,8 +51,8 @@ def test_a_newer_start_stays_its_owners(stage: Stage) -> None:
 def test_what_has_another_state_stays_as_it_is(stage: Stage) -> None:
     first, second = stage.put(2, key="k", ordered=True)
     ended = stage.finished(queue="other")
-    answer = put_back(stage, (second, stage.now), (ended, stage.now + SECOND), ("0" * 22, stage.now + 2))
-    assert answer == Restored([second, ended], ["0" * 22])
+    answer = put_back(stage, (second, stage.now), (ended, stage.now + SECOND), ("0" * 21, stage.now + 2))
+    assert answer == Restored([second, ended], ["0" * 21])
     assert (stage.state(second), stage.state(ended), stage.ready()) == ("blocked", "succeeded", [first])
 
 

@@ -15,7 +15,7 @@ def test_a_final_outcome_moves_the_job_to_its_state(stage: Stage, kind: str, sta
     stage.now += SECOND
     stage.end(claim, kind, b"told", KEEP)
     record = stage.record(claim.id)
-    assert record["state"] == state.encode()
+    assert record["st"] == state.encode()
     assert record["result" if kind == "succeeded" else "error"] == b"told"
     assert int(record["finished"]) == stage.now
     assert "owner" not in record

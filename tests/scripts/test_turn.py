@@ -214,7 +214,7 @@ def test_the_invariants_see_what_is_wrong_with_an_order(stage: Stage) -> None:
     for what, damage in {
         "nobody has": lambda: stage.client.delete(stage.keys.turn("k")),
         "which is blocked": lambda: stage.client.set(stage.keys.turn("k"), second),
-        "which is not stored": lambda: stage.client.set(stage.keys.turn("gone"), "0" * 22),
+        "which is not stored": lambda: stage.client.set(stage.keys.turn("gone"), "0" * 21),
         "wait in chains": lambda: stage.client.hincrby(stage.keys("totals"), "blocked", 1),
         "chain:k, but it is in no structure": lambda: stage.client.zrem(stage.keys("chain:k"), second),
     }.items():

@@ -25,7 +25,7 @@ def of_another_type(stage: Stage, id: str) -> None:
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "quarantined"])
 def test_a_job_that_has_ended_leaves_the_name_to_the_next(stage: Stage, rule: UniqueRule, state: str) -> None:
     first = one(stage, rule)
-    field("state", state)(stage, first)
+    field("st", state)(stage, first)
     second, answer = put(stage, rule)
     assert answer == Accepted("ok")
     assert holder(stage) == second.id

@@ -34,5 +34,5 @@ def test_a_finished_job_is_told_at_once(stage: Stage, kind: str) -> None:
 
 
 def test_a_job_that_does_not_exist_is_not_waited_for(stage: Stage) -> None:
-    assert stage.run(watch(stage.keys, "0" * 22, SECOND, stage.now)) == Watched(None, None, None)
+    assert stage.run(watch(stage.keys, "0" * 21, SECOND, stage.now)) == Watched(None, None, None)
     assert stage.client.dbsize() == 0

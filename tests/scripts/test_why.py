@@ -250,7 +250,7 @@ def test_a_node_of_a_stopped_workflow(stage: Stage) -> None:
 def test_a_record_that_is_not_where_its_state_says_is_not_consistent(stage: Stage, state: str) -> None:
     (id,) = stage.put()
     stage.client.zrem(stage.keys("ready:default"), id)
-    stage.client.hset(stage.keys.job(id), mapping={"state": state, "owner": "w1", "key": "k"})
+    stage.client.hset(stage.keys.job(id), mapping={"st": state, "owner": "w1", "key": "k"})
     assert why(stage, id).code == "not_consistent"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.model.form import NewJob
+from headrace.model.ids import LENGTH
 from headrace.model.job import Claim
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol.batches import Accepted
@@ -17,7 +18,7 @@ WITHIN = UniqueRule("n", "within", span=3600 * SECOND)
 
 def holder(stage: Stage, name: str = "n") -> str | None:
     found: Any = stage.client.get(stage.keys(f"unique:{name}"))
-    return found.decode()[:22] if found else None
+    return found.decode()[:LENGTH] if found else None
 
 
 def put(stage: Stage, rule: UniqueRule = NAMED, **facts: Any) -> tuple[NewJob, Accepted]:

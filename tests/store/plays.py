@@ -95,7 +95,7 @@ JOBS: dict[str, Play] = {
     ),
     "broadcast": Play(
         lambda s: s.register(),
-        lambda k, o, t: produce.broadcast(k, Form("add"), b"\x90", [(o, "0" * 22), ("gone", "1" * 22)], t),
+        lambda k, o, t: produce.broadcast(k, Form("add"), b"\x90", [(o, "0" * 21), ("gone", "1" * 21)], t),
     ),
     "command": Play(lambda s: s.register(), lambda k, o, t: operations.command(k, o, "scale:process:2", t)),
     "cancel": Play(lambda s: s.put()[0], lambda k, id, t: produce.cancel(k, id, KEEP, t)),

@@ -268,7 +268,7 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
     worker.succeed(app.tasks["fetch"].pack_result(b"x"))
     assert await job == job.result(allow_wait=True) == b"x"
     # In a job, whatever waits.
-    claim = Claim("0" * 22, 7, "default", 0, "tasks.f", b"", b"", "", once=False)
+    claim = Claim("0" * 21, 7, "default", 0, "tasks.f", b"", b"", "", once=False)
     with running(CurrentJob(claim, print)):
         for wait in (job.aresult(5), _awaited(run)):
             with pytest.raises(
@@ -286,7 +286,7 @@ async def _awaited(run: WorkflowRun) -> None:
     await run
 
 
-MISSING = "0" * 22
+MISSING = "0" * 21
 
 
 def test_what_is_not_stored_is_not_found(app: Headrace) -> None:
@@ -296,7 +296,7 @@ def test_what_is_not_stored_is_not_found(app: Headrace) -> None:
     for verb in verbs:
         with pytest.raises(JobNotFound, match="is stored: it never existed, or it ended and its retention"):
             verb()
-    for wrong in ("", "x", MISSING + "0", "U" * 22, "l" * 22, "héllo"):
+    for wrong in ("", "x", MISSING + "0", "U" * 22, "l" * 20, "héllo"):
         with pytest.raises(JobNotFound, match="is not the id of a job"):
             app.jobs.get(wrong)
     for wrong in ("\udcff", "x" * 257, 5):

@@ -109,7 +109,7 @@ def test_an_id_is_drawn_once_and_sorts_by_time(app: Headrace) -> None:
     made = app.workflow(name="w")(wide)
     ids = [made.create(1).id for _ in range(50)]
     assert len(set(ids)) == 50
-    assert [id[:9] for id in ids] == sorted(id[:9] for id in ids)
+    assert [id[:8] for id in ids] == sorted(id[:8] for id in ids)
 
 
 def test_loading_runs_no_definition(app: Headrace, url: str) -> None:

@@ -444,7 +444,7 @@ def test_a_finished_job_is_not_waited_for(make: Make, url: str, stage: Stage) ->
     id = stage.finished(data=b"told")
     seen = make(url).wait_final(id, None)
     assert (seen.state, seen.result) == (State.SUCCEEDED, b"told")
-    assert make(url).wait_final("0" * 22, None).state is None
+    assert make(url).wait_final("0" * 21, None).state is None
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])

@@ -34,7 +34,7 @@ from tests.store.test_app import Worker
 from tests.store.twin import started
 
 KEYS = Keys()
-MISSING = "0" * 22
+MISSING = "0" * 21
 
 
 def double(number: int) -> Any:

@@ -21,7 +21,7 @@ from tests.program import Program
 
 pytestmark = pytest.mark.system
 
-ID = re.compile(r"[0-9a-z]{22}")
+ID = re.compile(r"[0-9a-z]{21}")
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_the_attempts_of_a_job_are_shown_with_those_before_a_retry_by_hand(headr
 @pytest.mark.mangles
 def test_a_record_of_alien_bytes_is_shown_and_not_obeyed(headrace: Program, client: redis.Redis) -> None:
     id = headrace.enqueue("tasks.add", "1")
-    alien = {"args": b"\xff\x00", "state": "no state", "task": b"\xff[red]\x1b[2J", "finished": "9" * 30, "error": "{"}
+    alien = {"args": b"\xff\x00", "st": "no state", "task": b"\xff[red]\x1b[2J", "finished": "9" * 30, "error": "{"}
     client.hset(keys_of("hr").job(id), mapping=alien)
     shown = headrace("jobs", "show", id).out
     assert "<2 bytes that are not MessagePack>" in shown

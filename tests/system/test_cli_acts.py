@@ -26,7 +26,7 @@ def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
     headrace("jobs", "list")
     headrace("jobs", "cancel", one, two, two)
     headrace("jobs", "retry", one)
-    headrace("jobs", "cancel", "0" * 22, code=1)
+    headrace("jobs", "cancel", "0" * 21, code=1)
     headrace("queues", "pause", "default", "--for", "5m")
     headrace("queues", "purge", "default", code=2)
     headrace("queues", "purge", "default", "--yes")
@@ -34,7 +34,7 @@ def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
     assert [(act["verb"], act["kind"], act["name"], act["count"], act["reply"]) for act in found] == [
         ("cancel", "jobs", f"{one} {two}", 2, "2 done, 0 not"),
         ("retry", "jobs", one, 1, "is ready again"),
-        ("cancel", "jobs", "0" * 22, 1, f"refused: no job {'0' * 22} is stored: it never existed, or it ended and its "
+        ("cancel", "jobs", "0" * 21, 1, f"refused: no job {'0' * 21} is stored: it never existed, or it ended and its "
          "retention (result_ttl, failure_ttl) is over"),
         ("pause", "queues", "default", 1, "default is paused; it is resumed in 5m"),
         ("purge", "queues", "default", 1, "deleted 1 job of default"),

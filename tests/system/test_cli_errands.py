@@ -61,6 +61,6 @@ def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
 def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
     assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
     assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err
-    assert "give ids, or --all" in headrace("jobs", "retry", "0" * 22, "--all", code=2).err
-    assert "--all" in headrace("jobs", "retry", "0" * 22, "--task", "x", code=2).err
+    assert "give ids, or --all" in headrace("jobs", "retry", "0" * 21, "--all", code=2).err
+    assert "--all" in headrace("jobs", "retry", "0" * 21, "--task", "x", code=2).err
     assert "no errand" in headrace("errands", "stop", "0" * 16, code=1).err

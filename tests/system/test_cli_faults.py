@@ -18,7 +18,7 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.system
 
-ABSENT = "1m801hbybfkaavtsxynk00"
+ABSENT = "a801hbybfkaavtsxynk00"
 
 USAGE = {
     ("jobs", "shwo"): "Did you mean 'show'? (see headrace jobs --help)",

@@ -71,7 +71,7 @@ def headrace(tmp_path: Path, url: str) -> Program:
 
 def create(headrace: Program, *arguments: str) -> str:
     id = headrace("workflows", "create", *arguments, HEADRACE_APP="tasks:app").out.strip()
-    assert re.fullmatch(r"[0-9a-z]{22}", id), id
+    assert re.fullmatch(r"[0-9a-z]{21}", id), id
     return id
 
 
@@ -208,7 +208,7 @@ def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
 
 def test_cancel_ends_what_waits(headrace: Program) -> None:
     first, second = (create(headrace, "tasks.risky", "700", "--start") for _ in range(2))
-    ended = headrace("workflows", "cancel", first, "1" * 22, second, code=1)
+    ended = headrace("workflows", "cancel", first, "1" * 21, second, code=1)
     assert ended.out == f"{first} is cancelled\n{second} is cancelled\n", "one that is not there stops no other"
     assert "is not the id of a workflow" in ended.fault
     shown = headrace("workflows", "show", first, "--json", "--skip-jobs").json

@@ -200,9 +200,9 @@ def test_what_all_items_of_a_map_take_is_stored_once(fleet: Fleet) -> None:
     assert (run.refresh().total, len(nodes(run))) == (103, 105), "a value is no job, and in no list"
     client: Any
     with connect(fleet.url) as client:
-        assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:16]}*")) < 10 * len(big)
+        assert sum(client.memory_usage(key) for key in client.scan_iter(f"*{run.id[:15]}*")) < 10 * len(big)
         run.delete()
-        assert list(client.scan_iter(f"*{run.id[:16]}*")) == []
+        assert list(client.scan_iter(f"*{run.id[:15]}*")) == []
 
 
 def test_a_stopped_workflow_starts_nothing_until_it_is_started(fleet: Fleet, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_workflow_that_is_deleted_under_its_running_nodes_leaves_nothing(
     run.delete()
     gate.touch()
     fleet.drained()
-    left = {key.decode() for key in client.scan_iter(match=f"*{run.id[:16]}*")}
+    left = {key.decode() for key in client.scan_iter(match=f"*{run.id[:15]}*")}
     assert not left
     assert fleet.enqueue("process.add", 1, 1).result(timeout=60) == 2
 

@@ -224,7 +224,7 @@ def test_old_workflows_get_no_end_that_nobody_asked_for(client: redis.Redis, url
     kept, mine, dying, young = flows.make(client, 4)
     flows.forget(client, [kept, mine, dying, young], ["ttl"])
     for id in (kept, mine, dying):
-        client.hset(KEYS.flow(id), "state", "failed")
+        client.hset(KEYS.flow(id), "st", "failed")
     client.zadd(KEYS("lapses"), {mine: flows.MADE + HOUR})
     client.pexpire(KEYS.flow(dying), 600_000)
     client.pexpire(KEYS.job(node_id(dying, 1)), 600_000)
@@ -250,7 +250,7 @@ def test_old_forms_of_records_load(client: redis.Redis, url: str) -> None:
     client.hset(KEYS.flow(bare), "arguments", "x")
     client.hset(KEYS.flow(unsealed), "definition", "shop.order")
     client.zadd(KEYS("chores"), {f"abandon:{unsealed}": 1})
-    client.hset(KEYS.flow(alien), "state", "of another kind")
+    client.hset(KEYS.flow(alien), "st", "of another kind")
     client.set(KEYS.flow(foreign), "not a hash")
     client.set(KEYS("flow:not-an-id"), "x")
     client.set(KEYS("flow:\xff"), "x")
@@ -259,7 +259,7 @@ def test_old_forms_of_records_load(client: redis.Redis, url: str) -> None:
     (record,) = flows.run(client, graph_reads.read_flows(KEYS, [bare]))
     assert (record.state, record.ttl, record.definition) == ("pending", -1, "")
     assert client.hgetall(KEYS.flow(unsealed)) == {b"definition": b"shop.order"}
-    assert client.hgetall(KEYS.flow(alien)) == {b"state": b"of another kind"}
+    assert client.hgetall(KEYS.flow(alien)) == {b"st": b"of another kind"}
 
 
 def test_down_waits_for_workflows_that_older_programs_would_tear(client: redis.Redis, url: str) -> None:
@@ -626,7 +626,7 @@ def test_a_killed_migration_goes_on_where_it_was(headrace: Program, client: redi
     ids = [flow_id(flows.MADE // 1000 + n, n) for n in range(40_000)]
     pipe = client.pipeline(transaction=False)
     for n, id in enumerate(ids):
-        facts = {"definition": f"shop.d{n % 7}", "state": "succeeded", "created": str(flows.MADE + n), "ttl": "-1"}
+        facts = {"definition": f"shop.d{n % 7}", "st": "succeeded", "created": str(flows.MADE + n), "ttl": "-1"}
         pipe.hset(KEYS.flow(id), mapping=facts)
     pipe.execute()
     client.set(KEYS("schema"), 1)

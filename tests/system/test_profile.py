@@ -234,7 +234,7 @@ def test_a_job_that_does_not_run_is_not_looked_at(busy: Busy) -> None:
     busy.finish(0, "grind")
     eventually(lambda: busy.app.jobs.get(id).refresh().state == "succeeded", 60)
     assert f"the job {id} does not run: it is succeeded" in _fault(busy, "profile", "--job", id, code=1)
-    assert "0" * 22 in _fault(busy, "profile", "--job", "0" * 22, code=1)
+    assert "0" * 21 in _fault(busy, "profile", "--job", "0" * 21, code=1)
 
 
 def test_a_worker_on_another_machine_is_named(busy: Busy, url: str) -> None:

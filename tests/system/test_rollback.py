@@ -109,7 +109,7 @@ def test_a_claim_that_its_worker_does_not_know_goes_back(new_server: NewServer, 
     client, keys = server.client(), fleet.app.client.keys
     client.zrem(keys.ready("elsewhere"), job.id)
     token = int(client.time()[0]) * 1_000_000
-    client.hset(keys.job(job.id), mapping={"state": "running", "owner": owner, "token": token})
+    client.hset(keys.job(job.id), mapping={"st": "running", "owner": owner, "token": token})
     client.zadd(keys.claims(owner), {job.id: token})
     client.set(keys("token"), token)
     fleet.until(lambda: job.state is State.READY)

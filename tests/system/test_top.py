@@ -44,7 +44,7 @@ def busy(url: str, stage: Stage) -> Iterator[Headrace]:
     """A store where jobs run, wait, wait in vain, and were counted."""
     with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
         runners = json.dumps(
-            [{"kind": "process", "job": "j" * 22, "task": "tasks.send", "since": stage.now - 90_000_000}]
+            [{"kind": "process", "job": "j" * 21, "task": "tasks.send", "since": stage.now - 90_000_000}]
         )
         stage.register("w1", LEASE, "mail", facts=["sizes", "process:4", "runner_facts", runners])
         stage.put(3, queue="mail")
@@ -84,7 +84,7 @@ def test_a_frame_fits_into_any_terminal(busy: Headrace, columns: int, rows: int)
 
 def test_names_do_not_reach_the_terminal_as_commands(busy: Headrace, stage: Stage) -> None:
     stage.client.sadd(stage.keys("queues"), "x\x1b[2J")
-    stage.client.zadd(stage.keys.ready("x\x1b[2J"), {"0" * 22: 1})
+    stage.client.zadd(stage.keys.ready("x\x1b[2J"), {"0" * 21: 1})
     frame = TopReader(busy).read()
     assert "\x1b" not in "\n".join([*lines_of(frame, 100, 50, "time"), summary(frame)])
     stage.client.delete(stage.keys.ready("x\x1b[2J"))

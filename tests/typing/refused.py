@@ -83,7 +83,7 @@ app.types.add("Money", str, str)  # refused
 app.types.add(Money, "cents", Money)  # refused
 fetch.enqueue_json(["u"])  # refused
 app.job(7)  # refused
-app.job("0" * 22).refresh().finished - 1  # refused
+app.job("0" * 21).refresh().finished - 1  # refused
 
 
 app.workflow(no_flow)  # refused

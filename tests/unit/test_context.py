@@ -26,7 +26,7 @@ from headrace.protocol.consume import Note
 from headrace.worker.runner.current_start import running
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 
-CLAIM = Claim("0" * 22, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
+CLAIM = Claim("0" * 21, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def job(notes: list[Note]) -> CurrentJob:
 
 
 def test_a_job_knows_what_it_is(job: CurrentJob) -> None:
-    assert (job.id, job.token, job.queue, job.task, job.key) == ("0" * 22, 77, "low", "tasks.f", "k")
+    assert (job.id, job.token, job.queue, job.task, job.key) == ("0" * 21, 77, "low", "tasks.f", "k")
     assert (job.attempt, job.failures) == (5, 2)
 
 
@@ -231,7 +231,7 @@ def test_all_errors_can_be_caught_as_one() -> None:
 def test_it_says_whether_the_job_runs_again(
     failures: int, error: BaseException, stopped_by: StopReason, again: bool
 ) -> None:
-    claim = Claim("0" * 22, 1, "default", 0, "add", b"", failures=failures)
+    claim = Claim("0" * 21, 1, "default", 0, "add", b"", failures=failures)
     mine = CurrentJob(claim, print, retry=Retry(max=2, never=(KeyError,)))
     mine.stopped_by = stopped_by
     assert mine.will_retry(error) == again

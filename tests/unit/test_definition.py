@@ -204,8 +204,8 @@ def test_what_is_called_at_the_end_gets_the_id_and_is_not_part_of_the_run(app: H
     assert (graph.on_success, graph.on_failure) == (2, 3)
     assert (graph.nodes[1].form.task, graph.nodes[2].form.task) == ("take", "elsewhere.alarm")
     assert graph.nodes[0].children == graph.nodes[1].parents == ()
-    told = addressed(graph, "a" * 22)
-    assert [decode(one.args) for one in told.nodes[1:]] == [[["a" * 22], {}]] * 2
+    told = addressed(graph, "a" * 21)
+    assert [decode(one.args) for one in told.nodes[1:]] == [[["a" * 21], {}]] * 2
     assert told.nodes[0] is graph.nodes[0]
     with pytest.raises(ArgumentError, match="tick takes at most 0 arguments"):
         app.workflow(name="x", on_success="tick")(plain).graph("u", [1])

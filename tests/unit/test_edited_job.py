@@ -22,7 +22,7 @@ READER = Signature("total", total, Types())
 
 def stored(reader: ValueReader, *args: int, **kwargs: int) -> StoredArguments:
     packed = msgspec.msgpack.encode([args, kwargs])
-    return arguments_of(record_of("0" * 22, 0, {"task": b"total", "state": b"succeeded", "args": packed}), reader)
+    return arguments_of(record_of("0" * 21, 0, {"task": b"total", "st": b"succeeded", "args": packed}), reader)
 
 
 @pytest.mark.parametrize("more", range(4))

@@ -17,9 +17,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "waiting.md"
 
 
 def facts(state: str, *workers: WorkerSeen, **server: str) -> WhyFacts:
-    record = {"state": state, "queue": "mail", "task": "app.send"}
+    record = {"st": state, "queue": "mail", "task": "app.send"}
     place = {"score": str(NOW)}
-    return WhyFacts("0" * 22, NOW, "hash", record, place=place, live=len(workers), workers=workers, server=server)
+    return WhyFacts("0" * 21, NOW, "hash", record, place=place, live=len(workers), workers=workers, server=server)
 
 
 def test_every_state_has_its_row() -> None:
@@ -28,7 +28,7 @@ def test_every_state_has_its_row() -> None:
 
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_has_an_answer_where_nothing_else_is_known(state: State) -> None:
-    for found in (WhyFacts("0" * 22, NOW, "hash", {"state": state}), facts(state)):
+    for found in (WhyFacts("0" * 21, NOW, "hash", {"st": state}), facts(state)):
         assert reasons(found)[0].text
 
 

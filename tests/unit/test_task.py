@@ -27,7 +27,7 @@ def app() -> Headrace:
 
 
 def row(bound: BoundTask[..., Any], *args: Any) -> Form:
-    return bound.job(*args).take("0" * 22).form
+    return bound.job(*args).take("0" * 21).form
 
 
 def plain(x: int = 0) -> int:
@@ -268,13 +268,13 @@ def test_a_strategy_is_a_job_s_own_or_its_task_s(app: Headrace) -> None:
 
 def test_an_ordered_job_has_a_key_and_an_id_that_says_so(app: Headrace) -> None:
     task = app.task(ordered=True)(plain)
-    new = task.options(key="customer-7").job().take("0" * 22)
+    new = task.options(key="customer-7").job().take("0" * 21)
     assert (new.form.ordered, new.form.key, is_ordered(new.id)) == (True, "customer-7", True)
-    assert not is_ordered(task.options(key="customer-7", ordered=False).job().take("0" * 22).id)
+    assert not is_ordered(task.options(key="customer-7", ordered=False).job().take("0" * 21).id)
     with pytest.raises(OptionsError, match=r"plain is ordered by key, so each job needs one: .*options\(key="):
         row(task.options(priority=1))
     job = task.options(key="k").job()
-    assert job.take("0" * 22).id == job.id == ordered_id("0" * 22)
+    assert job.take("0" * 21).id == job.id == ordered_id("0" * 21)
     assert is_ordered(task.options(key="k").job().id)
 
 
@@ -343,10 +343,10 @@ def test_alien_options_are_named(app: Headrace, data: bytes) -> None:
 def test_an_unsent_job_has_its_id_and_its_handle_from_the_beginning(app: Headrace) -> None:
     job = app.task(plain).job()
     id = job.id
-    assert (len(id), job.handle.id, job.id) == (22, id, id)
-    assert job.take("0" * 22).id == id
+    assert (len(id), job.handle.id, job.id) == (21, id, id)
+    assert job.take("0" * 21).id == id
     with pytest.raises(OptionsError, match=f"was stored already, as {id}"):
-        job.take("1" * 22)
+        job.take("1" * 21)
 
 
 def test_each_option_is_documented() -> None:

@@ -50,7 +50,7 @@ def test_facts_of_an_older_version_can_be_read() -> None:
 
 
 def record(total: int, **counts: int) -> WorkflowRecord:
-    return WorkflowRecord("0" * 22, 0, b"", {"total": b"%d" % total} | {name: b"%d" % n for name, n in counts.items()})
+    return WorkflowRecord("0" * 21, 0, b"", {"total": b"%d" % total} | {name: b"%d" % n for name, n in counts.items()})
 
 
 def test_progress_counts_every_end() -> None:

@@ -19,6 +19,7 @@ import msgspec
 from headrace import Headrace
 from headrace.model import limit_values
 from headrace.model.ended import Ended
+from headrace.model.ids import LENGTH
 from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -182,7 +183,7 @@ class Store:
         lane: str = "",
     ) -> Job:
         number = len(self.jobs) + 1
-        id = f"{number:020}{ORDERED}0" if order else f"j{number}"
+        id = f"{number:019}{ORDERED}0" if order else f"j{number}"
         job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes, lane)
         self.jobs[id] = job
         if order:
@@ -225,7 +226,7 @@ class Store:
     def end(self, job: Job) -> None:
         assert job.state != "ended", f"{job} ends twice"
         job.state = "ended"
-        if len(job.id) == 22:
+        if len(job.id) == LENGTH:
             line = self._orders[job.key]
             line.remove(job.id)
             if line and self.jobs[line[0]].state == "ordered":

@@ -219,7 +219,7 @@ def test_what_is_added_is_checked_like_any_definition(app: Headrace) -> None:
 
 
 def test_a_plain_job_has_no_workflow_and_no_payloads() -> None:
-    mine = CurrentJob(Claim("0" * 22, 1, "low", 0, "add", b""), lambda note: None)
+    mine = CurrentJob(Claim("0" * 21, 1, "low", 0, "add", b""), lambda note: None)
     with pytest.raises(NoWorkflow, match="is not a node of a workflow"):
         _ = mine.workflow
     assert (mine.payloads, mine.workflow_id) == ([], "")

@@ -50,7 +50,7 @@ LOOK = 500
 # Lines of a job's log that its page shows.
 LINES = 200
 
-_ID = re.compile(r"[0-9a-z]{22}")
+_ID = re.compile(r"[0-9a-z]{21}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.DOTALL)
 
 

@@ -23,7 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # Jobs of these states are in one structure, so that a page can go back; of others, if one is named.
 _IN_ONE = ("scheduled", "failed", "quarantined", "cancelled", "succeeded")
 # Behind every id that a page may end with.
-_LAST = "z" * 22
+_LAST = "z" * 21
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from headrace.protocol.keys import Keys
 STATES = ("pending", "running", "stopped", "succeeded", "failed", "cancelled")
 FINAL = ("succeeded", "failed", "cancelled")
 # Fields of a workflow's record that the step reads, in this order.
-_FIELDS = ("definition", "state", "created", "ttl")
+_FIELDS = ("definition", "st", "created", "ttl")
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def _index(writes: _Writes, id: str, record: list[str], remaining: int) -> None:
     """
     definition, state, created, ttl = record
     keys, flow = writes.keys, writes.keys.flow(id)
-    missing = {} if state else {"state": "pending"}
+    missing = {} if state else {"st": "pending"}
     state = state or "pending"
     if state not in STATES:
         return

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.errors import MigrationRefused
 from headrace.migrations.step import Command, Piece, Reads, Step, walked
+from headrace.model.ids import LENGTH
 from headrace.protocol.keys import Keys
 
 # Keys that the schema before does not know, by what comes before their colon, or whole.
@@ -19,8 +20,6 @@ _OURS = frozenset(
 )
 # Before the cursor of the way down while it looks for what refuses it, before anything is written.
 _LOOK = "names:"
-# Characters of an id: the value of a name is the job that has it or, where another one waits for its end, both.
-_ID = 22
 
 
 def up(keys: Keys, cursor: str, size: int) -> Reads:  # noqa: ARG001 - the form of a move
@@ -56,7 +55,8 @@ def _check_names(keys: Keys, cursor: str, size: int) -> Reads:
     replies = yield [("SCAN", cursor, "MATCH", f"{keys.prefix}unique:*", "COUNT", size)]
     after, found = replies[0]
     held = (yield [("GET", name) for name in found]) if found else []
-    followers = [value[_ID + 1 :].decode() for value in held if value and len(value) > _ID]
+    # The value of a name is the job that has it or, where another one waits for its end, both.
+    followers = [value[LENGTH + 1 :].decode() for value in held if value and len(value) > LENGTH]
     if followers:
         raise MigrationRefused(
             f"unique jobs wait for others of their names, such as {followers[0]}: schema 2 knows no names, and its "

@@ -27,6 +27,8 @@ class ParentOutput(msgspec.Struct, frozen=True):
 # MessagePack extension that stands where the output of a node's parent goes; its payload is the parent's position.
 SLOT = 7
 NONE = b"\xc0"
+# The arguments of a call without any, [[], {}]; a job that has them is stored without.
+NOTHING = b"\x92\x90\x80"
 # How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
 TOO_DEEP = "nested too deeply to be read here"
 # Levels into which an error follows a value that cannot be sent.

@@ -16,11 +16,12 @@ import msgspec
 from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
 from headrace.model.annotations import hints, is_open, reason_unchecked
+from headrace.model.codec import NOTHING
 from headrace.model.hidden_values import hides, places_of
 from headrace.model.parameters import Keywords, Parameters, Positions
 from headrace.model.result_type import ResultType, lowered
 from headrace.model.type_registry import Types
-from headrace.model.unchecked_signature import NOTHING, Unknown, named_fault, packed_open
+from headrace.model.unchecked_signature import Unknown, named_fault, packed_open
 
 # Decoders kept, one per shape of a call (how many positions, which keywords): *args and **kwargs have no end of shapes.
 SHAPES = 128

@@ -8,12 +8,11 @@ import msgspec
 
 from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
+from headrace.model.codec import NOTHING
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Positions, unnamed
 from headrace.model.type_registry import Types
 
-# What an enqueue without arguments sends: [[], {}].
-NOTHING = b"\x92\x90\x80"
 # Arguments, by position or name, that hold what is not known yet.
 Unknown = frozenset[int | str]
 

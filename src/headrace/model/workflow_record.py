@@ -49,7 +49,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
     @property
     def state(self) -> WorkflowState:
         """Where it is; an alien word counts as stopped, since nothing of it can be trusted to run."""
-        return _STATES.get(self.fields.get("state", b""), WorkflowState.STOPPED)
+        return _STATES.get(self.fields.get("st", b""), WorkflowState.STOPPED)
 
     @property
     def created_us(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from headrace.model.codec import NOTHING
 from headrace.model.form import Form, NewJob
 from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.script import blob
@@ -61,6 +62,11 @@ def head_of(form: Form) -> msgspec.Raw:
     return msgspec.Raw(_pack(head))
 
 
+def packed_args(job: NewJob) -> msgspec.Raw | str:
+    """A job's arguments as a batch has them: nothing where there are none."""
+    return "" if job.args == NOTHING else blob(job.args)
+
+
 def script_of(form: Form) -> str:
     """The script that stores jobs of this form."""
     return "enqueue_unique" if form.unique else "enqueue_ordered" if form.ordered else "enqueue"
@@ -83,7 +89,7 @@ def batches_of(jobs: Sequence[NewJob]) -> tuple[list[Batch], str]:
             kinds.add(script_of(last))
             batches.append((head_of(last), rows, names) if last.unique else (head_of(last), rows))
         rows.append(job.id)
-        rows.append(blob(job.args))
+        rows.append(packed_args(job))
         names.append(job.name)
     return batches, max(kinds, key=_SCRIPTS.index)
 

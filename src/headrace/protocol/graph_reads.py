@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.ids import node_id, number_of_code
+from headrace.model.ids import node_id, number_of_code, siblings_of
 from headrace.model.job import moment
 from headrace.model.job_record import Finder
 from headrace.model.workflow import (
@@ -66,7 +66,7 @@ def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[NodeOutput]]:
 def _output(id: str, row: list[Any]) -> NodeOutput:
     task, state, facts, role, gather, parents, result = row
     codes = (gather or parents or b"").decode() if gather or role in (b"join", b"pass") else None
-    sources = None if codes is None else [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]
+    sources = None if codes is None else siblings_of(id, codes)
     return NodeOutput(
         facts or b"",
         (task or b"").decode("utf-8", "replace"),

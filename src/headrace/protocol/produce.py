@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from headrace.model.codec import NOTHING
 from headrace.model.form import FIELDS, Form, NewJob
 from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal
-from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, script_of
+from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, packed_args, script_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.option_fields import fields_of
 from headrace.protocol.replies import pairs, text_of
@@ -59,7 +60,7 @@ def enqueue(
     if len(jobs) == 1:
         # Few calls, since a program that enqueues now and then pays for each of them dearly.
         (job,) = jobs
-        batch = head_of(job.form), [job.id, blob(job.args)]
+        batch = head_of(job.form), [job.id, packed_args(job)]
         batches, word = [(*batch, [job.name]) if job.form.unique else batch], script_of(job.form)
     else:
         batches, word = batches_of(jobs)
@@ -195,7 +196,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
     """
     get, progress = fields.get, fields.get("progress")
     try:
-        state, share = State(text_of(get("state"))), float(progress) if progress else None
+        state, share = State(text_of(get("st"))), float(progress) if progress else None
     except ValueError:
         state, share = State.QUARANTINED, None
     priority = priority_of(get("priority"))
@@ -204,7 +205,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         state=state,
         task=text_of(get("task")),
         queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
-        packed_args=get("args", b""),
+        packed_args=get("args") or (b"" if "left_out" in fields else NOTHING),
         options=get("options", b""),
         priority=priority,
         key=text_of(get("key")),

@@ -19,10 +19,10 @@ MOST_WORKERS = 100
 
 # Fields of a job's record, and of its workflow's, that reasons are made of.
 FIELDS = (
-    "state", "queue", "task", "owner", "token", "key", "priority", "error", "failures", "crashes", "snoozes",
+    "st", "queue", "task", "owner", "token", "key", "priority", "error", "failures", "crashes", "snoozes",
     "finished", "cancel", "pending", "parents", "skip",
 )  # fmt: skip
-FLOW_FIELDS = ("state", "created")
+FLOW_FIELDS = ("st", "created")
 
 
 class WorkerSeen(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ class WhyFacts:
     @property
     def state(self) -> str:
         """The job's; empty when no readable record is stored."""
-        return self.record.get("state", "")
+        return self.record.get("st", "")
 
     @property
     def queue(self) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Ids of jobs hold the tick in milliseconds.
-_FINEST = 1000
+_FINEST = 10_000
 _A_SECOND = timedelta(seconds=1)
 _FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 _SHORTCUTS = {
@@ -71,7 +71,7 @@ class Every:
     in a zone use :class:`Cron`.
 
     Attributes:
-        interval: seconds or a timedelta, at least a second, of whole milliseconds.
+        interval: seconds or a timedelta, at least a second, of whole hundredths of a second.
         offset: how much later than the multiples of ``interval``; less than it.
 
     Raises:
@@ -88,7 +88,7 @@ class Every:
         if step < SECOND:
             raise CronError(f"interval must be at least a second, not {self.interval!r}")
         if step % _FINEST or shift % _FINEST:
-            raise CronError("interval and offset must be whole milliseconds: ids of jobs hold no finer time")
+            raise CronError("interval and offset must be whole hundredths of a second: ids of jobs hold no finer time")
         if shift >= step:
             raise CronError(f"offset must be less than the interval, and {self.offset!r} is not less than it")
         object.__setattr__(self, "step", step)

@@ -36,17 +36,20 @@ local function accept(ordered, take_names, by_rule, before)
       for n = 1, last, 2 do
         local lane_name = limiting().lane_of(queue, rule, rows[n + 1], fields)
         if names then redis.call('HSET', job .. rows[n], 'unique', names[(n + 1) / 2]) end
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'state', state, 'lane', lane_name, unpack(fields))
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'st', state, 'lane', lane_name, unpack(fields))
         limiting().enter_lane(lane_name, rows[n], score)
       end
     elseif names then
       for n = 1, last, 2 do
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'unique', names[(n + 1) / 2], 'state', state, unpack(fields))
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'unique', names[(n + 1) / 2], 'st', state, unpack(fields))
         line[n], line[n + 1] = score, rows[n]
       end
     else
       for n = 1, last, 2 do
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'state', state, unpack(fields))
+        local args = rows[n + 1]
+        -- What many jobs do not have takes no byte.
+        if args == '' then redis.call('HSET', job .. rows[n], 'st', state, unpack(fields))
+        else redis.call('HSET', job .. rows[n], 'args', args, 'st', state, unpack(fields)) end
         line[n], line[n + 1] = score, rows[n]
       end
     end

@@ -5,14 +5,14 @@
 -- Score 0 means: as if it came now, less what its priority is worth.
 local function ready_again(id, queue, priority, score)
   if is_ordered(id) and not turns().may_line_up(id) then return end
-  redis.call('HSET', job .. id, 'state', 'ready')
+  redis.call('HSET', job .. id, 'st', 'ready')
   if score == 0 then score = now - (tonumber(priority) or 0) * 600000000 end
   line_up(id, queue or 'default', score)
 end
 
 -- An id without a record is forgotten; a record of another type must not hold up the others.
 local function line_up_again(id, score)
-  local f = redis.pcall('HMGET', job .. id, 'queue', 'priority', 'state')
+  local f = redis.pcall('HMGET', job .. id, 'queue', 'priority', 'st')
   if f.err or not (f[1] or f[3]) then return end
   ready_again(id, f[1], f[2], score or 0)
 end

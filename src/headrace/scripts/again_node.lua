@@ -4,7 +4,7 @@
 -- lazy    graph retry_broken
 -- The caller has taken it out of those that failed.
 local function retry_node(id, f)
-  local h = redis.call('HMGET', job .. id, 'state', 'soft', 'queue', 'priority')
+  local h = redis.call('HMGET', job .. id, 'st', 'soft', 'queue', 'priority')
   if h[1] ~= 'failed' and h[1] ~= 'quarantined' and h[1] ~= 'cancelled' then return end
   if h[1] == 'failed' then redis.call('ZREM', failed, id) elseif h[1] == 'quarantined' then redis.call('ZREM', quarantined, id) end
   redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'finished', 'progress', 'note',

@@ -63,8 +63,9 @@ local function opened(data, at)
   return n, at + 1 + bytes
 end
 
--- The value of one argument, by its position or else its name; nil for one that was not given.
+-- The value of one argument, by its position or else its name; nil for one that was not given. A job without any has an empty text.
 local function argument(args, name, position)
+  if args == '' then return nil end
   if string.byte(args) ~= 0x92 then
     local positions, keywords = unpack(cjson.decode(args))
     local value = positions[position]

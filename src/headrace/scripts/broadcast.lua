@@ -22,7 +22,7 @@ for n = 1, #rows, 2 do
   if ends and tonumber(ends) > now then
     stored[#stored + 1] = id
     if not repeated then
-      redis.call('HSET', job .. id, 'state', 'ready', 'queue', '@' .. owner, unpack(fields))
+      redis.call('HSET', job .. id, 'st', 'ready', 'queue', '@' .. owner, unpack(fields))
       redis.call('ZADD', ready .. '@' .. owner, now, id)
       redis.call('PUBLISH', mail .. owner, '@')
     end

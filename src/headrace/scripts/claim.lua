@@ -83,7 +83,7 @@ local function take(queue, id, score, fields, node)
   if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
   elseif not node or starting().may_start(id, score) then
-    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', token)
+    redis.call('HSET', job .. id, 'st', 'running', 'owner', owner, 'token', token)
     holds[#holds + 1] = token
     holds[#holds + 1] = id
     claimed(id, token, queue, score, fields, node)

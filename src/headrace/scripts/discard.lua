@@ -8,7 +8,7 @@
 -- Returns deleted | missing | node | broadcast | running | blocked. A node belongs to its workflow, which is deleted as a whole.
 local function discard(id)
   if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
-  local f = redis.call('HMGET', job .. id, 'state', 'queue')
+  local f = redis.call('HMGET', job .. id, 'st', 'queue')
   local state = f[1]
   if not state then return 'missing' end
   if state == 'running' then return state end

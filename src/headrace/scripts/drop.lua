@@ -21,7 +21,7 @@ local function drop_nodes(fid, from, size)
   while from <= size and batch.room > 0 do
     local id = node_of(fid, code_of(from))
     -- A record of another type must not keep the others.
-    local n = redis.pcall('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
+    local n = redis.pcall('HMGET', job .. id, 'st', 'queue', 'task', 'owner')
     if n[1] == 'running' then naming().ask_to_stop(id, n[4])
     elseif n[1] == 'failed' or n[1] == 'quarantined' then redis.call('ZREM', finals[n[1]], id)
     elseif n[1] then naming().take_out(id, n[1], n[2], n[3]) end
@@ -35,7 +35,7 @@ local function drop_nodes(fid, from, size)
 end
 
 local function drop_flow(fid)
-  local f = redis.call('HMGET', flow .. fid, 'state', 'definition', 'key', 'size')
+  local f = redis.call('HMGET', flow .. fid, 'st', 'definition', 'key', 'size')
   redis.call('ZREM', lapses, fid)
   if not f[1] and not f[4] then return false end
   local definition = f[2] or ''

@@ -29,7 +29,7 @@ local function take_names(one, twice)
       if last + 1 < n then rows[last + 1], rows[last + 2], names[last / 2 + 1] = id, rows[n + 1], name end
       last = last + 2
     else
-      local holder = existing and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 22)
+      local holder = existing and #requests == 0 and string.sub(redis.call('GET', unique .. name) or '', 1, 21)
       if not holder or not alive(name, holder) then return last, n end
       twice[#twice + 1], twice[#twice + 2] = id, holder
     end

@@ -54,7 +54,7 @@ local function finish(id, state, data, ttl)
   -- A job that ran has an owner. Where nothing is taken away the record may have been deleted, and is not written anew.
   if redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result') == 0
     and redis.call('EXISTS', job .. id) == 0 then return end
-  redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
+  redis.call('HSET', job .. id, 'st', state, 'finished', now, field, data)
   batch.bytes = batch.bytes + #data
   local ended, retained = batch.indexed[state], batch.retained
   if not ended then ended = {} batch.indexed[state] = ended end

@@ -12,7 +12,7 @@
 -- arg     facts      packed  {field, value, ...} of the workflow's record
 -- arg     nodes      packed  {code, {field, value, ...}} each
 -- return  {ok, id} | {more, id} | {live, id of the live workflow of this key} | {gone, id}: begin again
-local known = redis.call('HMGET', flow .. id, 'state', 'size')
+local known = redis.call('HMGET', flow .. id, 'st', 'size')
 -- Complete already: its reply was lost.
 if known[1] then return {'ok', id} end
 local other = key ~= '' and redis.call('GET', live .. definition .. ':' .. key)
@@ -24,7 +24,7 @@ end
 -- It was removed meanwhile, as one that nobody completes: what is left must not become half a workflow.
 if first > 1 and not known[2] then return {'gone', id} end
 for _, node in ipairs(nodes) do
-  redis.call('HSET', job .. node_of(id, node[1]), 'state', 'blocked', unpack(node[2]))
+  redis.call('HSET', job .. node_of(id, node[1]), 'st', 'blocked', unpack(node[2]))
 end
 redis.call('HSET', flow .. id, 'size', size, 'definition', definition)
 if last == 0 then
@@ -32,7 +32,7 @@ if last == 0 then
   return {'more', id}
 end
 redis.call('ZREM', chores, 'abandon:' .. id)
-redis.call('HSET', flow .. id, 'state', 'pending', 'created', now, 'active', 0, unpack(facts))
+redis.call('HSET', flow .. id, 'st', 'pending', 'created', now, 'active', 0, unpack(facts))
 if key ~= '' then
   redis.call('HSET', flow .. id, 'key', key)
   redis.call('SET', live .. definition .. ':' .. key, id)

@@ -6,7 +6,7 @@
 -- arg     id      text
 -- arg     ttl     int   microseconds; negative: for ever
 -- return  ok | missing
-local state = redis.call('HGET', flow .. id, 'state')
+local state = redis.call('HGET', flow .. id, 'st')
 if not state then return 'missing' end
 local ended = state == 'succeeded' or state == 'failed' or state == 'cancelled'
 redis.call('HSET', flow .. id, 'ttl', ttl)

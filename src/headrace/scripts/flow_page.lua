@@ -15,7 +15,7 @@
 -- arg     high    text  greatest
 -- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of the first broken node, values}, ...}}
 -- Each is searched for in each row, so the last two are read of what runs alone: only there they say more than the state.
-local FIELDS = {'definition', 'state', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
+local FIELDS = {'definition', 'st', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
   'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
 local common = #FIELDS - 2
 local size, seen = slice(line, after, member, offset, limit, desc, low, high)

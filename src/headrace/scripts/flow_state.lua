@@ -7,7 +7,7 @@
 local function touch(fid)
   local f = batch.touched[fid]
   if not f then
-    local h = redis.call('HMGET', flow .. fid, 'state', 'definition', 'created', 'cancel')
+    local h = redis.call('HMGET', flow .. fid, 'st', 'definition', 'created', 'cancel')
     f = {there = h[1], state = h[1], definition = h[2] or '', created = h[3], cancel = h[4], add = {}}
     batch.touched[fid] = f
   end
@@ -21,6 +21,6 @@ local function become(fid, f, state)
     redis.call('ZREM', flows .. view .. f.state, fid)
     redis.call('ZADD', flows .. view .. state, f.created, fid)
   end
-  redis.call('HSET', flow .. fid, 'state', state)
+  redis.call('HSET', flow .. fid, 'st', state)
   f.state = state
 end

@@ -6,7 +6,7 @@
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- return  the state | missing
-local state = redis.call('HGET', flow .. id, 'state')
+local state = redis.call('HGET', flow .. id, 'st')
 if not state then return 'missing' end
 if wait > 0 and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' then
   redis.call('ZADD', waited, 'GT', now + wait, id)

@@ -21,7 +21,7 @@ end
 for _, node in ipairs(nodes) do
   -- An earlier attempt may have left more in this record.
   redis.call('UNLINK', job .. node_of(id, node[1]))
-  redis.call('HSET', job .. node_of(id, node[1]), 'state', 'blocked', 'origin', string.sub(id, 17, 20), unpack(node[2]))
+  redis.call('HSET', job .. node_of(id, node[1]), 'st', 'blocked', 'origin', string.sub(id, 16, 19), unpack(node[2]))
 end
 if #link > 0 then redis.call('HSET', job .. id, 'graft', cmsgpack.pack(link)) end
 return 'ok'

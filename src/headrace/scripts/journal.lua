@@ -3,7 +3,7 @@
 -- clock   now
 -- derive  job  hash  job:<id>
 local function note_start(id, ready_at, started, where, outcome, line, number, code)
-  local f = redis.call('HMGET', job .. id, 'journal', 'attempts', 'state')
+  local f = redis.call('HMGET', job .. id, 'journal', 'attempts', 'st')
   -- The record is gone: a field written now would be a key that nobody owns.
   if not f[3] then return end
   local read, kept = pcall(cmsgpack.unpack, f[1] or '')

@@ -10,7 +10,7 @@ local count_of = 0
 -- Whether somebody is still to be told of its end, or is being told.
 local function tells(fid)
   for _, code in ipairs(redis.call('HMGET', flow .. fid, 'on_success', 'on_failure')) do
-    local state = code and redis.call('HGET', job .. node_of(fid, code), 'state')
+    local state = code and redis.call('HGET', job .. node_of(fid, code), 'st')
     if state == 'ready' or state == 'running' or state == 'scheduled' then return true end
   end
   return false
@@ -18,7 +18,7 @@ end
 
 for _, fid in ipairs(due) do
   if batch.room <= 0 then break end
-  local h = redis.call('HMGET', flow .. fid, 'state', 'active')
+  local h = redis.call('HMGET', flow .. fid, 'st', 'active')
   local state = h[1]
   local waits = state == 'pending' or state == 'stopped' and tonumber(h[2]) == 0
   if not state or waits or state == 'succeeded' or state == 'failed' or state == 'cancelled' then

@@ -15,7 +15,7 @@
 -- arg     delay     int   microseconds from now; -1: none
 -- arg     at        int   microseconds since 1970; 0: none. Without both a scheduled job keeps its time, and one that is ready its age
 -- return  moved <its state now> | missing | broadcast: its worker's alone | late: it would expire before | the state that does not allow it
-local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority', 'task', 'expires', 'lane')
+local f = redis.call('HMGET', job .. id, 'st', 'queue', 'priority', 'task', 'expires', 'lane')
 local state, line = f[1], f[2] or 'default'
 if not state then return 'missing' end
 if string.byte(line) == 64 then return 'broadcast' end
@@ -42,11 +42,11 @@ if queue ~= '' then redis.call('HSET', job .. id, 'queue', queue) line = queue e
 if rank ~= before then redis.call('HSET', job .. id, 'priority', rank, 'more', 1) end
 if due > now then
   local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
-  redis.call('HSET', job .. id, 'state', 'scheduled')
+  redis.call('HSET', job .. id, 'st', 'scheduled')
   redis.call('ZADD', scheduled, due, id)
   -- A dispatcher that sleeps until the next due time learns of an earlier one.
   if not nearest or due < tonumber(nearest) then wake_up(line) end
   return 'moved scheduled'
 end
 ready_again(id, line, rank, score)
-return 'moved ' .. redis.call('HGET', job .. id, 'state')
+return 'moved ' .. redis.call('HGET', job .. id, 'st')

@@ -34,11 +34,11 @@ local function begin_node(id, f, queue, priority, delay)
   count(f, 'active', 1)
   if f.state == 'pending' then
     -- The end of a node that was cancelled alone has freed it: nothing runs before its workflow was started.
-    redis.call('HSET', job .. id, 'state', 'stopped')
+    redis.call('HSET', job .. id, 'st', 'stopped')
     redis.call('ZADD', held .. flow_of(id), now - (tonumber(priority) or 0) * 600000000, id)
   elseif delay > 0 then
     local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
-    redis.call('HSET', job .. id, 'state', 'scheduled')
+    redis.call('HSET', job .. id, 'st', 'scheduled')
     redis.call('ZADD', scheduled, now + delay, id)
     if not nearest or now + delay < tonumber(nearest) then wake_up(queue or 'default') end
   else
@@ -48,12 +48,12 @@ end
 
 -- The caller has taken it out of the structure of its old state.
 local function end_node(id, f, state, data)
-  local n = redis.call('HMGET', job .. id, 'state', 'role', 'children', 'released', 'soft', 'undo')
+  local n = redis.call('HMGET', job .. id, 'st', 'role', 'children', 'released', 'soft', 'undo')
   local role = n[2] or ''
   if n[1] ~= 'blocked' then count(f, 'active', -1) end
   local field = state == 'succeeded' and 'result' or 'error'
   redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
-  redis.call('HSET', job .. id, 'state', state, 'finished', now, field, data)
+  redis.call('HSET', job .. id, 'st', state, 'finished', now, field, data)
   -- For those who look at failures. It stays as long as its workflow does, so it has no retention of its own.
   if state == 'failed' then redis.call('ZADD', failed, now, id) elseif state == 'quarantined' then redis.call('ZADD', quarantined, now, id) end
   if role == 'callback' then
@@ -84,7 +84,7 @@ end
 
 -- All its parents have ended: it lines up, or ends without having started. A join is skipped with all that it stands for.
 local function open_node(id, f)
-  local c = redis.call('HMGET', job .. id, 'state', 'skip', 'role', 'queue', 'priority', 'delay', 'skips')
+  local c = redis.call('HMGET', job .. id, 'st', 'skip', 'role', 'queue', 'priority', 'delay', 'skips')
   if c[1] ~= 'blocked' or f.cancel then return end
   local joins = c[3] == 'join' or c[3] == 'pass'
   if c[2] or joins and c[7] and c[7] * 4 == redis.call('HSTRLEN', job .. id, 'parents') then end_node(id, f, 'skipped', '')

@@ -9,7 +9,7 @@
 -- Not while its workflow is stopped, never when that was deleted. Nodes that undo a cancelled one may, and the one that is told of its end.
 local function may_start(id, score)
   local fid, flows = flow_of(id), batch.flows
-  flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'state', 'stopped', 'cancel')
+  flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'st', 'stopped', 'cancel')
   local f = flows[fid]
   if not f[1] then
     redis.call('UNLINK', job .. id, log .. id)
@@ -18,6 +18,6 @@ local function may_start(id, score)
   if not f[2] and not f[3] then return true end
   local role = redis.call('HGET', job .. id, 'role')
   if role == 'callback' or role == 'undo' and not f[2] then return true end
-  redis.call('HSET', job .. id, 'state', 'stopped')
+  redis.call('HSET', job .. id, 'st', 'stopped')
   redis.call('ZADD', held .. fid, score, id)
 end

@@ -47,7 +47,7 @@ local function come_later(id, delay, counter, ttl)
   elseif delay <= 0 then
     go_back(id, 0, ttl)
   else
-    redis.call('HSET', job .. id, 'state', 'scheduled')
+    redis.call('HSET', job .. id, 'st', 'scheduled')
     redis.call('HDEL', job .. id, 'owner')
     redis.call('ZADD', scheduled, now + delay, id)
   end
@@ -89,7 +89,7 @@ local function new_handlers(owner, failure_ttl)
       local f = redis.call('HMGET', job .. id, 'task', 'cancel', 'queue')
       if f[2] then return finish(id, 'cancelled', CANCELLED, failure_ttl) end
       local task = f[1] or ''
-      redis.call('HSET', job .. id, 'state', 'parked')
+      redis.call('HSET', job .. id, 'st', 'parked')
       redis.call('HDEL', job .. id, 'owner')
       redis.call('ZADD', parked .. task, score == 0 and now or score, id)
       if redis.call('SADD', parking, task) == 1 then telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id}) end

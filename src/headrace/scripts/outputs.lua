@@ -5,7 +5,7 @@
 -- return  {{task, state, facts, role, gather, parents, result}, ...}; for the first ones of ids
 local found, size = {}, 0
 for n, id in ipairs(ids) do
-  local f = redis.call('HMGET', job .. id, 'task', 'state', 'facts', 'role', 'gather', 'parents', 'result')
+  local f = redis.call('HMGET', job .. id, 'task', 'st', 'facts', 'role', 'gather', 'parents', 'result')
   size = size + #(f[7] or '') + #(f[6] or '')
   if n > 1 and size > most then break end
   if f[4] ~= 'join' and f[4] ~= 'pass' then f[6] = '' end

@@ -28,13 +28,13 @@ local function records(ids, most)
     local fields = most > 0 and lean(job .. id, most) or redis.pcall('HGETALL', job .. id)
     local due = 0
     if fields.err then
-      fields = {'state', 'quarantined', 'error', '{"type":"Corrupt","message":"the key of its record holds another type"}'}
+      fields = {'st', 'quarantined', 'error', '{"type":"Corrupt","message":"the key of its record holds another type"}'}
     else
       local f = {}
       for m = 1, #fields, 2 do f[fields[m]] = fields[m + 1] end
-      if f.state == 'scheduled' then
+      if f.st == 'scheduled' then
         due = redis.call('ZSCORE', scheduled, id) or 0
-      elseif f.state == 'ready' then
+      elseif f.st == 'ready' then
         due = redis.call('ZSCORE', ready .. (f.queue or 'default'), id) or f.lane and redis.call('ZSCORE', lane .. f.lane, id) or 0
       end
     end

@@ -26,13 +26,13 @@ local limits = redis.call('EXISTS', limited) == 1
 
 for n = 1, #starts, 2 do
   local id, token = starts[n], starts[n + 1]
-  local f = redis.pcall('HMGET', job .. id, 'state', 'token', 'queue')
+  local f = redis.pcall('HMGET', job .. id, 'st', 'token', 'queue')
   -- What was given out once is never given out again, also by a server whose clock is behind.
   top = math.max(top, token)
   if f.err or f[1] and not take(id, token, f) then
     others[#others + 1] = id
   elseif f[1] then
-    redis.call('HSET', job .. id, 'state', 'running', 'owner', owner, 'token', string.format('%.0f', token))
+    redis.call('HSET', job .. id, 'st', 'running', 'owner', owner, 'token', string.format('%.0f', token))
     back[#back + 1], back[#back + 2] = string.format('%.0f', token), id
     if is_unique(id) then naming().name_started(id) end
     if limits then limiting().hold_again(owner, id) end

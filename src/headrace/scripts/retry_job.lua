@@ -12,7 +12,7 @@
 -- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>: that job has its name. A node's workflow goes on from it, see flow_retry.
 local function retry_job(id, request)
   if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
-  local f = redis.call('HMGET', job .. id, 'state', 'queue', 'priority', 'retried')
+  local f = redis.call('HMGET', job .. id, 'st', 'queue', 'priority', 'retried')
   if f[2] and string.sub(f[2], 1, 1) == '@' then return 'broadcast' end
   local index = ({succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined})[f[1] or '']
   if not f[1] then return 'missing' end

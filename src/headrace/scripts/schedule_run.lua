@@ -33,7 +33,7 @@ local function start(tick, nth, most)
 end
 
 local moments, by_hand, ran = ticks, #ticks == 0, 0
-if by_hand then moments = {math.floor(now / 1000) * 1000} end
+if by_hand then moments = {math.floor(now / 5000) * 5000} end
 for _, tick in ipairs(moments) do
   local what, id = 'ran before', before[tick]
   if not id then

@@ -23,7 +23,7 @@ local ids, gone, freed = {}, {}, 0
 for n = 1, #oldest, 2 do
   local id, ends = oldest[n], tonumber(oldest[n + 1])
   if ends > now and count - #ids <= most and bytes - freed <= room then break end
-  local state = redis.pcall('HGET', job .. id, 'state')
+  local state = redis.pcall('HGET', job .. id, 'st')
   if finals[state] then
     freed = freed + redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error')
     redis.call('ZREM', finals[state], id)

@@ -28,10 +28,10 @@ local function kept(work_out)
 end
 
 local RULES = kept(cmsgpack.unpack)
--- Milliseconds as nine digits of an id.
+-- The time of an id: eight digits of steps of 5 ms.
 local OF_TIME = kept(function(time)
   local text = ''
-  for _ = 1, 9 do
+  for _ = 1, 8 do
     text = digit(time % 32) .. text
     time = math.floor(time / 32)
   end
@@ -41,7 +41,7 @@ end)
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
 local function at_work(key)
   local holder = redis.call('GET', turn .. key)
-  local state = holder and redis.pcall('HGET', job .. holder, 'state')
+  local state = holder and redis.pcall('HGET', job .. holder, 'st')
   return type(state) == 'string' and not ENDED[state] and holder
 end
 
@@ -72,8 +72,8 @@ local function start_tick(name, tick, work, overlap, nth)
   local key, head, _, _, policy, keep, held_name = 'cron:' .. name, unpack(RULES[work[1]])
   if overlap ~= '' then policy = overlap end
   local is_ordered, is_named = policy ~= 'allow_all', held_name ~= ''
-  -- An id but for its kind: milliseconds of the tick, digits of the name, one that counts jobs of the same tick.
-  local stem = OF_TIME[math.floor(tick / 1000)] .. work[3] .. digit(nth)
+  -- An id but for its kind: the time of the tick, digits of the name, one that counts jobs of the same tick.
+  local stem = OF_TIME[math.floor(tick / 5000)] .. work[3] .. digit(nth)
   local id, at = stem .. (is_ordered and (is_named and BOTH or ORDERED) or is_named and NAMED or PLAIN), job .. stem
   -- Of any kind: the options may have changed since it ran.
   if redis.call('EXISTS', at .. ORDERED, at .. NAMED, at .. BOTH, at .. PLAIN) > 0 then return 'twice', id end
@@ -90,7 +90,7 @@ local function start_tick(name, tick, work, overlap, nth)
     if holder then return 'skipped', holder end
   else
     local queue, priority, _, _, ends, fields = unpack(head)
-    local record, line = {'args', work[2], 'state', 'ready', unpack(fields)}, {now - priority * 600000000, id}
+    local record, line = {'args', work[2], 'st', 'ready', unpack(fields)}, {now - priority * 600000000, id}
     if is_ordered then record[#record + 1], record[#record + 2] = 'key', key end
     if ends > 0 then record[#record + 1], record[#record + 2] = 'expires', now + ends end
     redis.call('HSET', job .. id, unpack(record))

@@ -8,7 +8,7 @@
 local function failed_too_often(name, most)
   local f = redis.call('HMGET', plan .. name, 'last_job', 'failing')
   if not f[1] then return false end
-  local state, failing = redis.pcall('HGET', job .. f[1], 'state'), tonumber(f[2] or 0)
+  local state, failing = redis.pcall('HGET', job .. f[1], 'st'), tonumber(f[2] or 0)
   if state == 'failed' or state == 'quarantined' then failing = failing + 1
   elseif state and not ENDED[state] then return false
   else failing = 0 end

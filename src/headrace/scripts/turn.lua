@@ -22,10 +22,10 @@ local function pass(key)
     local id = redis.call('ZPOPMIN', chain .. key)[1]
     if not id then break end
     redis.call('HINCRBY', sums, 'blocked', -1)
-    local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'priority')
+    local f = redis.pcall('HMGET', job .. id, 'st', 'queue', 'priority')
     if f[1] == 'blocked' then
       redis.call('SET', turn .. key, id)
-      redis.call('HSET', job .. id, 'state', 'ready')
+      redis.call('HSET', job .. id, 'st', 'ready')
       return line_up(id, f[2] or 'default', now - (tonumber(f[3]) or 0) * 600000000)
     end
   end
@@ -36,7 +36,7 @@ end
 local function has_turn(key, id)
   local holder = redis.call('GET', turn .. key)
   if holder and holder ~= id then
-    local state = redis.pcall('HGET', job .. holder, 'state')
+    local state = redis.pcall('HGET', job .. holder, 'st')
     if type(state) == 'string' and not ENDED[state] then return false end
     pass(key)
     holder = redis.call('GET', turn .. key)
@@ -53,7 +53,7 @@ local function await_turns(key, line)
   local last = tonumber(redis.call('ZRANGE', chain .. key, -1, -1, 'WITHSCORES')[2] or 0)
   local score, rest = math.max(now, last + 1), {}
   for n = first, #line, 2 do
-    redis.call('HSET', job .. line[n + 1], 'state', 'blocked')
+    redis.call('HSET', job .. line[n + 1], 'st', 'blocked')
     rest[n - first + 1], rest[n - first + 2] = score, line[n + 1]
     score = score + 1
   end

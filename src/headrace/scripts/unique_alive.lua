@@ -10,7 +10,7 @@ end
 
 -- What is known of a job that has the name and may start or runs. One whose time to start is over does not count.
 local function alive(name, id)
-  local f = redis.pcall('HMGET', job .. id, 'unique', 'state', 'expires', 'token')
+  local f = redis.pcall('HMGET', job .. id, 'unique', 'st', 'expires', 'token')
   local state = not f.err and f[1] == name and f[2]
   if not state or state == 'succeeded' or state == 'failed' or state == 'cancelled' or state == 'quarantined' then return false end
   return (state == 'running' or f[4] or not f[3] or tonumber(f[3]) > now) and {id = id, state = state, started = f[4]}

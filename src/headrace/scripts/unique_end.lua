@@ -7,7 +7,7 @@
 -- derive  sums    hash    totals         blocked: how many jobs wait for their turn
 -- The one that follows holds the name, and lines up.
 local function hand_on(name, id)
-  local f = redis.pcall('HMGET', job .. id, 'state', 'queue', 'priority', 'unique')
+  local f = redis.pcall('HMGET', job .. id, 'st', 'queue', 'priority', 'unique')
   redis.call('HINCRBY', sums, 'blocked', -1)
   if f.err or f[1] ~= 'blocked' or f[4] ~= name then return redis.call('UNLINK', unique .. name) end
   redis.call('SET', unique .. name, id)
@@ -17,7 +17,7 @@ end
 local function name_ended(id, state)
   local f = redis.pcall('HMGET', job .. id, 'unique', 'hold')
   local value = not f.err and f[1] and redis.call('GET', unique .. f[1]) or ''
-  local holder, follower = string.sub(value, 1, 22), string.sub(value, 24)
+  local holder, follower = string.sub(value, 1, 21), string.sub(value, 23)
   if follower == id then
     redis.call('HINCRBY', sums, 'blocked', -1)
     redis.call('SET', unique .. f[1], holder)

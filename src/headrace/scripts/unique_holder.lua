@@ -10,7 +10,7 @@
 local function holder_of(name)
   local value = redis.call('GET', unique .. name)
   if not value then return nil end
-  local id, follower = string.sub(value, 1, 22), string.sub(value, 24)
+  local id, follower = string.sub(value, 1, 21), string.sub(value, 23)
   local f = alive(name, id)
   if f then return id, f, follower ~= '' and follower end
   if follower ~= '' then

@@ -10,7 +10,7 @@ local function put(id, name, args, head, blocked, cap)
   local queue, priority, delay, at, ends, fields, key = unpack(head)
   local due = at > 0 and at or now + delay
   local state = blocked and 'blocked' or due > now and 'scheduled' or 'ready'
-  redis.call('HSET', job .. id, 'args', args, 'unique', name, 'state', state, unpack(fields))
+  redis.call('HSET', job .. id, 'args', args, 'unique', name, 'st', state, unpack(fields))
   if ends > 0 then redis.call('HSET', job .. id, 'expires', now + ends) end
   if cap then redis.call('HSET', job .. id, 'cap', cap) end
   if state == 'scheduled' then

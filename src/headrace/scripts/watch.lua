@@ -7,7 +7,7 @@
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
 -- return  {state, result or its length or false, error or its length or false} | {missing}
-local f = redis.call('HMGET', job .. id, 'state', 'result', 'error')
+local f = redis.call('HMGET', job .. id, 'st', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}
 if not finals[f[1]] and wait > 0 then

@@ -40,7 +40,7 @@ if kind ~= 'hash' then
   return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {}, {}, 0, {}, {}}
 end
 
-local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique')
+local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique')
 local state, queue, task, owner = f[1] or '', f[2] or 'default', f[3] or '', f[4]
 
 local function of_line()

@@ -9,7 +9,7 @@ local PARENTS, TOLD = 1000, 5
 
 -- Rows are {id, state or empty: it is not stored, task, what its end means: policy of its edge or empty, packed facts of a node}.
 local function row_of(other)
-  local f = redis.pcall('HMGET', job .. other, 'state', 'task', 'facts')
+  local f = redis.pcall('HMGET', job .. other, 'st', 'task', 'facts')
   if f.err then return {other, '', '', '', ''} end
   return {other, f[1] or '', f[2] or '', '', f[3] or ''}
 end
@@ -17,7 +17,7 @@ end
 -- Who has the name of a unique job that follows it; nil: it follows none. See unique_end.lua for the value of a name.
 local function who_has_name(name, id)
   local value = redis.call('GET', unique .. name) or ''
-  return string.sub(value, 24) == id and row_of(string.sub(value, 1, 22)) or nil
+  return string.sub(value, 23) == id and row_of(string.sub(value, 1, 21)) or nil
 end
 
 -- Who has the turn, and the place in the chain.
@@ -28,7 +28,7 @@ end
 
 -- The letter of the edge from a parent to a child: s stop, c continue, k skip.
 local function policy_of(parent, id)
-  local children, code = redis.call('HGET', job .. parent, 'children') or '', string.sub(id, 17, 20)
+  local children, code = redis.call('HGET', job .. parent, 'children') or '', string.sub(id, 16, 19)
   local at = string.find(children, code, 1, true)
   while at and at % 5 ~= 1 do at = string.find(children, code, at + 1, true) end
   return at and string.sub(children, at + 4, at + 4) or ''
@@ -39,7 +39,7 @@ local function unfinished(id, parents)
   local waits, ended = {}, {}
   for n = 1, math.min(#parents, PARENTS * 4), 4 do
     local other = node_of(id, string.sub(parents, n, n + 3))
-    local state = redis.pcall('HGET', job .. other, 'state')
+    local state = redis.pcall('HGET', job .. other, 'st')
     if type(state) ~= 'string' then state = '' end
     if state == 'failed' or state == 'cancelled' or state == 'quarantined' or state == 'skipped' then
       if #ended < TOLD then

@@ -3,7 +3,7 @@
 -- include take_out
 -- Returns cancelled | asked | missing | the state in which there is nothing to cancel.
 local function withdraw(id, ttl)
-  local f = redis.call('HMGET', job .. id, 'state', 'queue', 'task', 'owner')
+  local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner')
   local state = f[1]
   if not state then return 'missing' end
   if state == 'running' then naming().ask_to_stop(id, f[4]) return 'asked' end

@@ -374,7 +374,7 @@ class Stats:
         self, label: str, fields: Mapping[str, int], meta: Mapping[str, Any], at: float, id: str | None
     ) -> Steps[str | None]:
         row = self._lane.row(label, fields, at)
-        made = make_id(int(at * 1000) % (1 << 45), int.from_bytes(os.urandom(7)) >> 1)
+        made = make_id(int(at * 1000) % (5 << 40), int.from_bytes(os.urandom(7)) >> 1)
         name = made if id is None else events.check_id(id)
         body = events.pack(row.label, int(at // 1), fields, meta)
         counts = spread([row] if fields else [])

@@ -41,7 +41,7 @@ class Job(Generic[R]):
     """One durable request to run a task. ``R`` is the type that the task returns.
 
     Attributes:
-        id: 22 characters that sort by the time of the enqueue.
+        id: 21 characters that sort by the time of the enqueue.
         task: name of its task; on a handle of ``app.job(id)`` empty until a verb has read it.
         fresh: whether the enqueue that gave this handle has stored the job; False: a job with its name or request id
             was there, or the handle is of an id that was known.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.ids import flow_of, is_node, milliseconds_of
+from headrace.model.ids import LENGTH, flow_of, is_node, milliseconds_of
 from headrace.model.job import State, first_line, parse_error
 from headrace.protocol.why import OtherJob, WhyFacts
 from headrace.tasks.reason import Evidence, Reason, lasting, several
@@ -16,7 +16,7 @@ def unknown(facts: WhyFacts) -> Reason:
     if made := facts.place.get("request"):
         text = f"this is no job but a request id, which made job {made}"
         return Reason("unknown", text, {"job": made}, f"headrace jobs why {made}")
-    made_us = milliseconds_of(facts.id) * 1000 if len(facts.id) == 22 else 0
+    made_us = milliseconds_of(facts.id) * 1000 if len(facts.id) == LENGTH else 0
     text = "no job of this id is stored: it never existed here, or it ended and its retention is over"
     if is_node(facts.id):
         there = "is stored" if facts.flow else "is not stored either"
@@ -44,7 +44,7 @@ def not_consistent(facts: WhyFacts) -> Reason | None:
         text = f"its record says that it is {state}, and it is not where {state} jobs are"
     elif state == "blocked" and not is_node(facts.id) and facts.place.keys().isdisjoint(("score", "follows")):
         text = "its record says that it waits for its turn, and it is not in the chain of its key"
-    elif is_node(facts.id) and "state" not in facts.flow:
+    elif is_node(facts.id) and "st" not in facts.flow:
         text = f"its workflow {flow_of(facts.id)} is not stored"
     else:
         return None
@@ -154,7 +154,7 @@ def scheduled(facts: WhyFacts) -> Reason:
 
 def workflow_not_started(facts: WhyFacts) -> Reason | None:
     """Its workflow waits for its start."""
-    if facts.flow.get("state") != "pending":
+    if facts.flow.get("st") != "pending":
         return None
     flow = flow_of(facts.id)
     evidence: Evidence = {"workflow": flow, "created_us": int(facts.flow.get("created", 0))}
@@ -165,7 +165,7 @@ def workflow_not_started(facts: WhyFacts) -> Reason | None:
 
 def workflow_stopped(facts: WhyFacts) -> Reason | None:
     """Its workflow is stopped, or has ended."""
-    state, flow = facts.flow.get("state", ""), flow_of(facts.id)
+    state, flow = facts.flow.get("st", ""), flow_of(facts.id)
     evidence: Evidence = {"workflow": flow, "state": state}
     if state == "stopped" or facts.state == State.STOPPED:
         start = f"headrace workflows start {flow} lets it go on"

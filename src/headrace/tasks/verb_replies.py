@@ -17,7 +17,7 @@ def check_id(id: str) -> str:
     try:
         shard_of(id)
     except (ValueError, TypeError):
-        raise JobNotFound(f"{id!r} is not the id of a job: ids have 22 digits and lower-case letters") from None
+        raise JobNotFound(f"{id!r} is not the id of a job: ids have 21 digits and lower-case letters") from None
     return id
 
 

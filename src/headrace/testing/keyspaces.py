@@ -21,7 +21,7 @@ from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 
 def _state(record: dict[str, Any]) -> str:
-    return text_of(record.get("state", b""))
+    return text_of(record.get("st", b""))
 
 
 def _structures(space: Keyspace) -> dict[str, dict[str, int]]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.model.ids import FINAL, is_unique
+from headrace.model.ids import FINAL, LENGTH, is_unique
 
 Values = dict[str, dict[str, Any]]
 
@@ -22,9 +22,9 @@ def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
     """
     records, names = values["job"], values["unique"]
     for name, value in names.items():
-        id, follower = value[:22], value[23:]
+        id, follower = value[:LENGTH], value[LENGTH + 1 :]
         record = records.get(id, {})
-        state = _text(record, "state")
+        state = _text(record, "st")
         if name not in timed and (_text(record, "unique") != name or state in ("", *FINAL)):
             yield f"unique:{name}: {id} has it, which is {state or 'not stored'}"
         if follower and not follows(values, follower, records.get(follower, {})):
@@ -33,28 +33,28 @@ def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
             yield f"unique:{name}: {follower} waits for it, and it expires"
     for id, record in records.items():
         name = _text(record, "unique")
-        has = id in (names.get(name, "")[:22], names.get(name, "")[23:])
+        has = id in (names.get(name, "")[:LENGTH], names.get(name, "")[LENGTH + 1 :])
         if bool(name) != is_unique(id):
             yield f"job {id}: its id and its record disagree whether it is unique"
         elif name and "hold" not in record and _holds(record) and not has:
-            yield f"job {id}: {_text(record, 'state')}, but {names.get(name, 'no job')} has its name {name}"
+            yield f"job {id}: {_text(record, 'st')}, but {names.get(name, 'no job')} has its name {name}"
 
 
 def follows(values: Values, id: str, record: dict[str, Any]) -> bool:
     """Whether a job waits for the end of another one that has its name."""
     value: str = values["unique"].get(_text(record, "unique"), "")
-    return value[23:] == id and _text(record, "state") == "blocked"
+    return value[LENGTH + 1 :] == id and _text(record, "st") == "blocked"
 
 
 def followers(values: Values) -> int:
     """How many do so."""
-    return sum(len(value) > 22 for value in values["unique"].values())
+    return sum(len(value) > LENGTH for value in values["unique"].values())
 
 
 def _holds(record: dict[str, Any]) -> bool:
     """Whether a job of this record must have its name: one that expired before it started need not."""
     over = 0 < int(_text(record, "expires") or 0) < time.time_ns() // 1000 and "token" not in record
-    return _text(record, "state") not in FINAL and not over
+    return _text(record, "st") not in FINAL and not over
 
 
 def _text(record: dict[str, Any], name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.model.ids import flow_of, is_node, node_id, number_of, number_of_code
+from headrace.model.ids import code_in, flow_of, is_node, node_id, number_of, number_of_code
 
 Values = Mapping[str, dict[str, Any]]
 
@@ -92,12 +92,12 @@ def home(id: str, state: str) -> str | None:
 
 def _counters(flow: _Flow) -> Iterator[str]:
     jobs = [node for node in flow.parts().values() if not node.get("role")]
-    states = Counter(_text(node.get("state")) for node in jobs)
+    states = Counter(_text(node.get("st")) for node in jobs)
     expected = {name: states[name] for name in ENDED} | {
         "total": len(jobs),
-        "hard": sum(_text(node.get("state")) in FAILED and "soft" not in node for node in jobs),
+        "hard": sum(_text(node.get("st")) in FAILED and "soft" not in node for node in jobs),
         "active": sum(
-            _text(node.get("state")) in ACTIVE and _text(node.get("role")) != "callback" for node in flow.nodes.values()
+            _text(node.get("st")) in ACTIVE and _text(node.get("role")) != "callback" for node in flow.nodes.values()
         )
         + sum(chore[0] in COUNTED for chore in flow.chores),
     }
@@ -107,7 +107,7 @@ def _counters(flow: _Flow) -> Iterator[str]:
 
 
 def _life(flow: _Flow) -> Iterator[str]:
-    state, active = flow.text("state"), flow.number("active")
+    state, active = flow.text("st"), flow.number("active")
     if (state in FINAL) != ("finished" in flow.record):
         yield f"flow {flow.id}: {state}, but its end has {'a' if 'finished' in flow.record else 'no'} time"
     if state in FINAL and active:
@@ -128,7 +128,7 @@ def _edges(node: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _counted(node: dict[str, Any]) -> list[bool]:
     """Which of a node's edges have been counted, or will be by a chore that is left."""
-    ended = _text(node.get("state")) in ("succeeded", "skipped")
+    ended = _text(node.get("st")) in ("succeeded", "skipped")
     return [ended or ("released" in node and policy != "s") for _, policy in _edges(node)]
 
 
@@ -154,27 +154,27 @@ def _pending(flow: _Flow) -> Iterator[str]:
         for (code, _), counted in zip(_edges(node), _counted(node), strict=True):
             waits[code] += not counted
     for id, node in parts.items():
-        if _number(node.get("pending")) != waits[id[16:20]]:
-            yield f"job {id}: waits for {_text(node.get('pending'))} parents, {waits[id[16:20]]} are not counted yet"
+        if _number(node.get("pending")) != waits[code_in(id)]:
+            yield f"job {id}: waits for {_text(node.get('pending'))} parents, {waits[code_in(id)]} are not counted yet"
 
 
 def _broken(flow: _Flow, values: Values) -> Iterator[str]:
     jobs = {id: node for id, node in flow.parts().items() if not node.get("role")}
     known = set(values["broken"].get(flow.id, {}))
-    failed = {id for id, node in jobs.items() if _text(node.get("state")) in FAILED}
+    failed = {id for id, node in jobs.items() if _text(node.get("st")) in FAILED}
     for id in known - failed if flow.text("cancel") else known ^ failed:
-        state = _text(jobs.get(id, {}).get("state"))
+        state = _text(jobs.get(id, {}).get("st"))
         yield f"job {id}: {state}, but {'is' if id in known else 'is not'} in broken"
     undone = set(values["undo"].get(flow.id, {}))
-    can = {id for id, node in jobs.items() if "undo" in node and _text(node.get("state")) == "succeeded"}
-    if flow.text("state") in FINAL:
+    can = {id for id, node in jobs.items() if "undo" in node and _text(node.get("st")) == "succeeded"}
+    if flow.text("st") in FINAL:
         can = set[str]()
     for id in undone - can if flow.text("undoing") else undone ^ can:
         yield f"job {id}: {'is' if id in undone else 'is not'} in undo, which its state denies"
 
 
 def _listed(flow: _Flow, values: Values) -> Iterator[str]:
-    state, definition = flow.text("state"), flow.text("definition")
+    state, definition = flow.text("st"), flow.text("definition")
     wanted = {"|", f"|{state}", f"{definition}|", f"{definition}|{state}"} if state else set[str]()
     there = {view for view, members in values["flows"].items() if flow.id in members}
     for view in wanted ^ there:
@@ -225,10 +225,10 @@ def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
         yield f"flow {id}: is listed, but has no record"
     for key, id in values["live"].items():
         flow = flows.get(id)
-        if flow is None or flow.text("state") in FINAL or key != f"{flow.text('definition')}:{flow.text('key')}":
+        if flow is None or flow.text("st") in FINAL or key != f"{flow.text('definition')}:{flow.text('key')}":
             yield f"live:{key}: names {id}, which does not live under that key"
     for id in filter(is_node, values["waited"].get("", {})):
-        if _text(values["job"].get(id, {}).get("state")) in ENDED:
+        if _text(values["job"].get(id, {}).get("st")) in ENDED:
             yield f"waited: {id} has ended, and nobody was told"
 
 
@@ -237,7 +237,7 @@ def flow_breaches(values: Values) -> Iterator[str]:
     flows = _flows(values)
     for flow in flows.values():
         yield from _listed(flow, values)
-        if flow.text("state"):
+        if flow.text("st"):
             yield from _counters(flow)
             yield from _life(flow)
             yield from _pending(flow)

@@ -22,7 +22,7 @@ from headrace.workflows.node import arguments
 from headrace.workflows.scope import Scope
 
 # Stands for a workflow's id until it has one, in the arguments of what is called at its end.
-UNBORN = "0" * 22
+UNBORN = "0" * 21
 
 
 class CreateOptions(TypedDict, total=False):

@@ -32,7 +32,7 @@ class WorkflowRun:
     """One workflow in the store, made by ``workflow.create(...)`` or found by ``app.workflows.get(id)``.
 
     Attributes:
-        id: 22 characters that sort by the time of the creation.
+        id: 21 characters that sort by the time of the creation.
         definition: name of its definition.
         created: False when ``create`` found a live workflow of the same key, and this is that one.
         on_piece: called after each piece of a long operation with the number of pieces that are left, those of other

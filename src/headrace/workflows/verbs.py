@@ -149,7 +149,7 @@ def check_id(id: str) -> str:
     """
     if not isinstance(id, str) or not is_flow(id):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WorkflowNotFound(
-            f"{id!r} is not the id of a workflow: those have 22 digits and lower-case letters, and workflows list "
+            f"{id!r} is not the id of a workflow: those have 21 digits and lower-case letters, and workflows list "
             f"shows them; app.jobs finds single jobs"
         )
     return id

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from headrace.model.ids import flow_of, siblings_of
 from headrace.model.job import Claim, Input
 from headrace.protocol import graph_reads
 from headrace.protocol.graph_reads import NodeOutput
@@ -52,7 +53,7 @@ class Inputs:
 
     def add(self, claim: Claim) -> None:
         """Wait for the outputs of a claim's parents."""
-        alike = (claim.id[:16], claim.parents)
+        alike = (flow_of(claim.id), claim.parents)
         if alike in self._waiting:
             self._waiting[alike].append(claim)
         else:
@@ -182,5 +183,4 @@ def _weight(output: NodeOutput) -> int:
 
 
 def _parents(claim: Claim) -> list[str]:
-    id, codes = claim.id, claim.parents
-    return [id[:16] + codes[n : n + 4] + id[20:] for n in range(0, len(codes), 4)]
+    return siblings_of(claim.id, claim.parents)
