@@ -92,9 +92,12 @@ def test_a_job_whose_queue_is_served_by_old_code_only_stays_parked_and_says_so(
 
 
 def test_a_burst_of_new_code_runs_what_old_code_parked(fleet: Fleet) -> None:
-    fleet.worker()
+    old = fleet.worker()
     jobs = fleet.enqueue_many("thread.add", [(n, n) for n in range(700)])
     fleet.until(lambda: fleet.app.overview().parked == {"thread.add": 700})
+    # What it claimed while the other one leaves it would park behind it.
+    old.terminate()
+    assert old.wait() == 0
     burst = fleet.worker(kinds="thread", burst=True, ready=False)
     assert burst.wait() == 0
     assert {job.state for job in jobs} == {State.SUCCEEDED}
