@@ -21,12 +21,17 @@ API = LimitRule("api", concurrency=Concurrency(2))
 ACCOUNT = LimitRule("account", Rate(1, per=100), Concurrency(1), by="account")
 
 
-def declare(stage: Stage, tasks: Mapping[str, Sequence[LimitRule]], owner: str = "w1", *, of: str = "task") -> int:
-    """Have a worker begin whose tasks (or, ``of`` queue, queues) have these limits; what newer code says otherwise."""
+def declare(
+    stage: Stage, tasks: Mapping[str, Sequence[LimitRule]], owner: str = "w1", *, of: str = "task", **defaults: str
+) -> int:
+    """Have a worker begin whose tasks (or, ``of`` queue, queues) have these limits; what newer code says otherwise.
+
+    ``defaults`` are those of the tasks' arguments.
+    """
     rows: list[str | bytes] = []
     for name, rules in tasks.items():
         if rules:
-            rows += (f"{of}:{name}", task_row(rules, ["account", "n"], {}))
+            rows += (f"{of}:{name}", task_row(rules, ["account", "n"], defaults))
     limits = {rule.name: rule.fields for rules in tasks.values() for rule in rules}
     facts = ["place", f"host:{owner}", "queues", "default"]
     known = dict.fromkeys(tasks, "process") if of == "task" else {}

@@ -66,3 +66,13 @@ def test_jobs_without_the_value_or_with_unreadable_arguments_share_a_lane(stage:
     declare(stage, {"call": [FAIR]})
     for args in (b"\x92\x90\x80", b"\xc1", b"", b"\x92"):
         assert lane(stage, args) == ""
+
+
+def test_a_job_without_arguments_has_the_lane_of_the_default_when_it_comes_and_when_it_comes_again(
+    stage: Stage,
+) -> None:
+    declare(stage, {"call": [FAIR]}, account="std")
+    assert lane(stage, b"\x92\x90\x80") == lane(stage, b"\x92\x91\xa3std\x80") == "std"
+    (first, _) = stage.take(limit=10)
+    stage.end(first, "snoozed", b"", 0)
+    assert stage.record(first.id)["lane"] == b"default|fair=|std"

@@ -33,7 +33,7 @@ from headrace.errors import HeadraceError
 from headrace.model.errand import JobFilter
 from headrace.model.fingerprint import cause_id
 from headrace.model.headers import TRACE
-from headrace.model.ids import flow_of, is_flow, is_node
+from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Record
 from headrace.model.slots import has_slots
@@ -50,7 +50,7 @@ LOOK = 500
 # Lines of a job's log that its page shows.
 LINES = 200
 
-_ID = re.compile(r"[0-9a-z]{21}")
+_ID = re.compile(rf"[0-9a-z]{{{LENGTH}}}")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re.DOTALL)
 
 

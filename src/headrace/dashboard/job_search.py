@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from headrace.admin.pagination import cursor_of, position
 from headrace.dashboard.wording import link
 from headrace.model.fingerprint import cause_id
+from headrace.model.ids import LENGTH
 from headrace.model.job_record import Record
 
 LISTED = (
@@ -23,7 +24,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # Jobs of these states are in one structure, so that a page can go back; of others, if one is named.
 _IN_ONE = ("scheduled", "failed", "quarantined", "cancelled", "succeeded")
 # Behind every id that a page may end with.
-_LAST = "z" * 21
+_LAST = "z" * LENGTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     """One job to enqueue.
 
     Attributes:
-        id: 21 characters, see :func:`headrace.keys.make_id`.
+        id: 21 characters, see :func:`headrace.model.ids.make_id`.
         args: MessagePack of ``[args, kwargs]``.
         form: everything else.
         name: of a unique job.

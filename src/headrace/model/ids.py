@@ -70,17 +70,17 @@ def make_tail(random_bits: int, shard: int = 0) -> str:
 
 def id_at(milliseconds: int, tail: str) -> str:
     """The id of this time, made for every single enqueue: from little memory, since an idle process has none cached."""
+    return _time(milliseconds) + tail
+
+
+def _time(milliseconds: int) -> str:
     steps = milliseconds // STEP
-    return f"{_high(steps >> 10)}{_PAIRS[steps & 1023]}{tail}"
+    return f"{_high(steps >> 10)}{_PAIRS[steps & 1023]}"
 
 
 @lru_cache(4)
 def _high(number: int) -> str:
     return _base32(number, 6)
-
-
-def _time(milliseconds: int) -> str:
-    return _base32(milliseconds // STEP, 8)
 
 
 def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.headers import Given, merged
 from headrace.model.headers import check as check_headers
-from headrace.model.ids import check_name
+from headrace.model.ids import LENGTH, check_name
 from headrace.model.option_checks import flag
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.settings import Duration, microseconds, seconds
@@ -22,7 +22,7 @@ from headrace.workflows.node import arguments
 from headrace.workflows.scope import Scope
 
 # Stands for a workflow's id until it has one, in the arguments of what is called at its end.
-UNBORN = "0" * 21
+UNBORN = "0" * LENGTH
 
 
 class CreateOptions(TypedDict, total=False):
