@@ -24,6 +24,7 @@ def _key(job: Job[object]) -> str:
     [
         ("args", ALIEN),
         ("args", b"\x92\x91"),
+        ("args", b""),
         ("options", ALIEN),
         ("options", b"\x81\xa7retries\xa3six"),
     ],

@@ -63,8 +63,8 @@ def head_of(form: Form) -> msgspec.Raw:
 
 
 def packed_args(job: NewJob) -> msgspec.Raw | str:
-    """A job's arguments as a batch has them: nothing where there are none."""
-    return "" if job.args == NOTHING else blob(job.args)
+    """A job's arguments as a batch has them: nothing where a job, not a unique one, has none."""
+    return "" if job.args == NOTHING and not job.form.unique else blob(job.args)
 
 
 def script_of(form: Form) -> str:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.model.codec import NOTHING
 from headrace.model.job import Claim, moment, number, priority_of, ready_at
 from headrace.model.options import Kind
 from headrace.protocol.keys import Keys
@@ -67,7 +66,7 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any])
             ready = int(float(score))
             if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
-            head = (id.decode(), int(token), _name(queue), ready, _name(task), args or NOTHING)
+            head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
             if simple or not (id in rest or id in graph):
                 claims.append(Claim(*head, lane=_lane(lanes[id])) if id in lanes else Claim(*head))
             else:

@@ -205,7 +205,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         state=state,
         task=text_of(get("task")),
         queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
-        packed_args=get("args") or (b"" if "left_out" in fields else NOTHING),
+        packed_args=get("args", b"" if "left_out" in fields else NOTHING),
         options=get("options", b""),
         priority=priority,
         key=text_of(get("key")),

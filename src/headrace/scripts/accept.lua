@@ -36,7 +36,9 @@ local function accept(ordered, take_names, by_rule, before)
       for n = 1, last, 2 do
         local lane_name = limiting().lane_of(queue, rule, rows[n + 1], fields)
         if names then redis.call('HSET', job .. rows[n], 'unique', names[(n + 1) / 2]) end
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'st', state, 'lane', lane_name, unpack(fields))
+        -- In a record an empty text is no arguments that could be read.
+        local args = rows[n + 1] ~= '' and rows[n + 1] or '\146\144\128'
+        redis.call('HSET', job .. rows[n], 'args', args, 'st', state, 'lane', lane_name, unpack(fields))
         limiting().enter_lane(lane_name, rows[n], score)
       end
     elseif names then

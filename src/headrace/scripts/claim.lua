@@ -42,7 +42,7 @@ local function claimed(id, token, queue, score, f, node)
   jobs[size + 3] = queue
   jobs[size + 4] = score
   jobs[size + 5] = f[1] or ''
-  jobs[size + 6] = f[2] or ''
+  jobs[size + 6] = f[2] or '\146\144\128'
   size = size + 6
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
