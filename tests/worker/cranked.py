@@ -696,7 +696,7 @@ class World:
         kind = self.wanted.pop(self.dice.randrange(len(self.wanted)))
         self._number += 1
         options = self.core.worker.options
-        starting = self.dice.random() < 0.2
+        starting = self.dice.random() < 0.1
         self.runners[self._number] = Runner(
             self._number, kind, slots=options.slots(kind), quota=options.recycle_jobs, starting=starting
         )
@@ -848,9 +848,9 @@ class World:
     def calm(self) -> None:
         """Let all that is under way come to its end, while no job that runs ends and nothing else happens."""
         # A retry, and then a look from the front.
-        end = self.now + 8.0
+        end, singly = self.now + 8.0, self.dice.random() < 0.1
         for _ in range(2000):
-            if self.settle_down():
+            if self.settle_down(singly=singly):
                 # What the dispatcher does not hear of wakes it as little as it would wake the loop.
                 self.go_on()
                 if not self.inbox:
@@ -886,16 +886,10 @@ class World:
             # The answer to a settle tells how long it is until then, and not from when on: so much later than that.
             assert core.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
 
-    def settle_down(self) -> bool:
-        return (
-            self.connect()
-            or self.store_acts()
-            or self.store_answers()
-            or self.waker_acts()
-            or self.waker_answers()
-            or self.unblocks()
-            or self.spawn()
-            or self.come_up()
-            or self.leave()
-            or self.begin()
-        )
+    def settle_down(self, *, singly: bool = False) -> bool:
+        """Let everything that can happen do so once, or only the first of it."""
+        what = (
+            self.connect, self.store_acts, self.store_answers, self.waker_acts, self.waker_answers, self.unblocks,
+            self.spawn, self.come_up, self.leave, self.begin,
+        )  # fmt: skip
+        return any(happens() for happens in what) if singly else sum(happens() for happens in what) > 0

@@ -251,3 +251,17 @@ def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
     assert sum(job.state == "running" for job in world.store.jobs.values()) == 3
     assert world.core.lines.waiting == 0
     assert world.store.claims < 12
+
+
+def test_a_job_that_waits_for_a_place_starts_when_a_runner_was_asked_for_others_and_had_none() -> None:
+    """It had come while the runner was asked, and waited beside a free slot until another job ended there."""
+    world = made(("async",), concurrency=2)
+    world.store.add("async-available", "a", lane="a|api|")
+    world.calm()
+    world.store.add("async-hash", "a", key="k")
+    assert world.waker_acts()
+    world.mail(f"closed:{10**18}:api:")
+    assert world.waker_answers()
+    world.turn()
+    world.calm()
+    assert [len(runner.held) for runner in world.runners.values()] == [2]

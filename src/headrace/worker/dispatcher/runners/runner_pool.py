@@ -169,8 +169,8 @@ class RunnerPool:
     def _hand_back(self, handle: RunnerHandle, back: list[Attempt]) -> Returned:
         for start in back:
             self.assignment.release(handle, start)
-        if back:
-            self.assignment.reindex(handle)
+        # Though nothing came back: a line that was served meanwhile found no room here.
+        self.assignment.reindex(handle)
         ends = [
             End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
             for start in back
