@@ -8,65 +8,108 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 _OPENING = re.compile(r"local function (\w+)")
+_TEXT = re.compile(r"'[^'\n]*'")
 # Each byte as it is where names have it, else as a space.
 _GAPS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
 
 
-def used_lines(texts: Mapping[str, Sequence[str]], roots: Collection[str]) -> dict[str, list[str]]:
-    """The lines of each file; those of functions that no call needs, and of comments, are empty.
+Row = tuple[str, tuple[str, int]]
+"""A line of the text, and the file and line that it was made of."""
+Spot = tuple[str, int]
+"""A function: its file, and its first line from 0."""
+
+
+class Function(NamedTuple):
+    """A function at the top level of a file.
+
+    Attributes:
+        lines: of the file, from 0.
+        names: in its code, those in texts included; ``words``: without these.
+    """
+
+    name: str
+    lines: range
+    names: frozenset[str]
+    words: frozenset[str]
+
+
+class Code(NamedTuple):
+    """The code of one file.
+
+    Attributes:
+        rows: its lines without spaces around them; those that hold comments only are empty, so that all keep their
+            numbers.
+        functions: at its top level, in their order.
+        names, words: as those of a function, of what is in none.
+    """
+
+    rows: tuple[Row, ...]
+    functions: tuple[Function, ...]
+    names: frozenset[str]
+    words: frozenset[str]
+
+
+@cache  # a file is in many scripts
+def code_of(file: str, text: str) -> Code:
+    """The code of a file."""
+    lines = ["" if line.lstrip().startswith("--") else line for line in text.splitlines()]
+    functions = tuple(Function(name, own, *_names(lines[n] for n in own)) for name, own in _functions(lines))
+    inside = {n for function in functions for n in function.lines}
+    outside = _names(line for n, line in enumerate(lines) if n not in inside)
+    return Code(tuple((line.strip(), (file, n)) for n, line in enumerate(lines, 1)), functions, *outside)
+
+
+def used_functions(codes: Mapping[str, Code], roots: Collection[str]) -> set[Spot]:
+    """The functions that a call may need.
 
     Args:
-        texts: the lines of each file, the script itself included.
+        codes: of each file, the script itself included.
         roots: names that are used whatever the files say.
     """
-    code = {file: ["" if line.lstrip().startswith("--") else line for line in text] for file, text in texts.items()}
-    functions = [(file, *found) for file, text in code.items() for found in _functions(text)]
-    inside = {(file, n) for file, _, lines in functions for n in lines}
-    used = set(roots)
-    for file, text in code.items():
-        used |= names_in(line for n, line in enumerate(text) if (file, n) not in inside)
-    grown = True
-    while grown:
-        grown = False
-        for file, name, lines in list(functions):
-            if name in used:
-                functions.remove((file, name, lines))
-                used |= names_in(code[file][n] for n in lines)
-                grown = True
-    for file, _, lines in functions:
-        code[file][lines.start : lines.stop] = [""] * len(lines)
-    return code
+    names = set(roots).union(*(code.names for code in codes.values()))
+    used: set[Spot] = set()
+    left = [(file, function) for file, code in codes.items() for function in code.functions]
+    while found := [(file, function) for file, function in left if function.name in names]:
+        used.update((file, function.lines.start) for file, function in found)
+        names = names.union(*(function.names for _, function in found))
+        left = [(file, function) for file, function in left if (file, function.lines.start) not in used]
+    return used
 
 
-def lazy_lines(
-    texts: Mapping[str, Sequence[str]], lazy: Mapping[str, str], roots: Collection[str]
-) -> dict[tuple[str, int], str]:
-    """The lines, by file and from 0, of functions that only one lazy function needs, with its name.
+def lazy_functions(
+    codes: Mapping[str, Code], used: Collection[Spot], lazy: Mapping[str, str], roots: Collection[str]
+) -> dict[Spot, str]:
+    """The functions that only one lazy function needs, with its name.
 
     Args:
-        texts: the lines of each file in the order of the script, which comes last.
+        codes: of each file in the order of the script, which comes last.
+        used: those that a call may need.
         lazy: the lazy function that an included file is in; empty for others.
         roots: names that are used whatever the files say.
     """
     needed: dict[str, set[str]] = {name: {""} for name in roots}
-    found: dict[tuple[str, int], str] = {}
+    found: dict[Spot, str] = {}
+    functions = {function.name for code in codes.values() for function in code.functions}
 
-    def note(names: set[str], by: set[str]) -> None:
-        for one in names:
+    def note(names: frozenset[str], by: set[str]) -> None:
+        for one in names & functions:
             needed.setdefault(one, set()).update(by)
 
     # From the end: a function is used behind its own lines only.
-    for file, lines in reversed(list(texts.items())):
-        functions = [] if lazy.get(file, "script") else list(_functions(lines))
-        inside = {n for _, own in functions for n in own}
-        note(names_in(line for n, line in enumerate(lines) if n not in inside), {lazy.get(file, "")})
-        for name, own in reversed(functions):
-            users = needed.get(name, {""})
-            note(names_in(lines[n] for n in own) - {name}, set(users))
-            if users != {""} and len(users) == 1:
-                found |= dict.fromkeys(((file, n) for n in own), *users)
+    for file, code in reversed(list(codes.items())):
+        home, movable = {lazy.get(file, "")}, not lazy.get(file, "script")
+        note(code.names, home)
+        for function in reversed(code.functions):
+            if (file, function.lines.start) not in used:
+                continue
+            users = set(needed.get(function.name, {""})) if movable else home
+            note(function.names - {function.name} if movable else function.names, users)
+            if movable and users != {""} and len(users) == 1:
+                found[file, function.lines.start] = next(iter(users))
     return found
 
 
@@ -78,8 +121,12 @@ def _functions(lines: Sequence[str]) -> Iterator[tuple[str, range]]:
             yield opening[1], range(n, last + 1)
 
 
-def names_in(lines: Iterable[str]) -> set[str]:
-    """The names and numbers in code. No regular expression, which takes three times as long: a dispatcher that starts
-    looks at 18,000 lines.
-    """
-    return set("\n".join(lines).encode().translate(_GAPS).decode().split())
+def _names(lines: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names and numbers in code, and those outside its texts."""
+    code = "\n".join(lines)
+    return _split(code), _split(_TEXT.sub("", code))
+
+
+def _split(code: str) -> frozenset[str]:
+    """No regular expression, which takes three times as long: every worker that starts reads 80 files."""
+    return frozenset(code.encode().translate(_GAPS).decode().split())

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, Protocol, TypeVar
 
 Kind = Literal["text", "int", "packed"]
@@ -129,6 +130,7 @@ class Header:
         return tuple(key for key in self.keys if key.hole) or self.keys[:1]
 
 
+@cache  # a file is in many scripts
 def parse_header(text: str) -> Header:
     """Read the comment lines that open a script."""
     lines = text.splitlines()

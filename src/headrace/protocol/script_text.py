@@ -6,19 +6,14 @@ includes of one lazy function need is made inside that one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 
-from headrace.protocol.script_functions import lazy_lines, names_in, used_lines
+from headrace.protocol.script_functions import Row, code_of, lazy_functions, used_functions
 from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
 
-Row = tuple[str, tuple[str, int]]
-"""A line of the text, and the file and line that it was made of."""
-
-_TEXT = re.compile(r"'[^'\n]*'")
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -29,8 +24,7 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
     parts = included(own.includes)
     header = merge(own, list(parts.values()))
     order = _grouped(parts)
-    rows = _rows_by_place(name, order, parts, header)
-    words = _words_by_home(header, parts, rows)
+    rows, words = _by_place(name, order, parts, header)
     prelude, lazy = _bound(header, words)
     text: list[Row] = [(prelude, (name, 1))]
     for part in order:
@@ -92,36 +86,35 @@ def _grouped(parts: Mapping[str, Header]) -> list[str]:
     return found
 
 
-def _rows_by_place(
+def _by_place(
     name: str, order: Sequence[str], parts: Mapping[str, Header], header: Header
-) -> dict[str, list[Row]]:
+) -> tuple[dict[str, list[Row]], dict[str, set[str]]]:
     """The lines by the file or the lazy function that they are in, those of the script itself by an empty name.
 
     Unused lines and those that hold comments only are empty, so that all keep their numbers.
+
+    Returns:
+        the lines; the words in the code of each lazy function, those of all other code by an empty name.
     """
-    texts = used_lines({part: _source(part).splitlines() for part in (*order, name)}, header.steps)
-    lazy = {part: parts[part].lazy for part in order}
-    moved = lazy_lines(texts, lazy, header.steps)
+    codes = {part: code_of(part, _source(part)) for part in (*order, name)}
+    used = used_functions(codes, header.steps)
+    moved = lazy_functions(codes, used, {part: parts[part].lazy for part in order}, header.steps)
     rows: dict[str, list[Row]] = {}
-    for part, lines in texts.items():
-        home = "" if part == name else lazy[part] or part
-        for n, line in enumerate(lines):
-            place = (part, n + 1)
-            if word := moved.get((part, n)):
-                rows.setdefault(word, []).append((line.strip(), place))
-            rows.setdefault(home, []).append(("" if word else line.strip(), place))
-    return rows
-
-
-def _words_by_home(
-    header: Header, parts: Mapping[str, Header], rows: Mapping[str, Sequence[Row]]
-) -> dict[str, set[str]]:
-    """The words in the code of each lazy function, those of all other code by an empty name."""
-    own = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
-    for home, lines in rows.items():
-        code = _TEXT.sub("", "\n".join(line for line, _ in lines))
-        own[home if home in own else ""].update(names_in([code]))
-    return own
+    words = {part.lazy: set[str]() for part in parts.values()} | {"": {header.removes}}
+    for part, code in codes.items():
+        lazy = "" if part == name else parts[part].lazy
+        lines = [*code.rows]
+        words[lazy] |= code.words
+        for function in code.functions:
+            spot, span = (part, function.lines.start), slice(function.lines.start, function.lines.stop)
+            if spot in used:
+                words[moved.get(spot, lazy)] |= function.words
+            if spot in moved:
+                rows.setdefault(moved[spot], []).extend(lines[span])
+            if spot in moved or spot not in used:
+                lines[span] = [("", place) for _, place in lines[span]]
+        rows.setdefault("" if part == name else lazy or part, []).extend(lines)
+    return rows, words
 
 
 def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]) -> list[str]:
