@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.program import app as program
+from headrace.cli.program import program
 from headrace.dashboard.mounting import PAGES
 from headrace.metrics.alert_rules import RULES, rules_document, rules_file
 from headrace.metrics.grafana_board import PANELS, board
@@ -76,7 +76,7 @@ def test_the_file_says_what_the_document_says() -> None:
 
 def test_each_alert_links_to_a_page_and_names_a_command() -> None:
     patterns = [re.compile(re.sub(r"\{[^}]*\}", ".+", path) + r"(\?.*)?") for path in PAGES]
-    commands = set(names(program))
+    commands = set(names(program()))
     for rule, told in zip(RULES, rules_document("http://board.example/jobs/")["groups"][0]["rules"], strict=True):
         assert told["annotations"]["dashboard"] == f"http://board.example/jobs{rule.page}"
         assert any(pattern.fullmatch(rule.page) for pattern in patterns), rule.page

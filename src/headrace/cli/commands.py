@@ -51,10 +51,11 @@ _SHARED: dict[str, tuple[Any, Any]] = {
     "json": (Json, False),
     "debug": (Debug, False),
 }
+ALL_SHARED = tuple(_SHARED)
 
 
 def command(
-    group: typer.Typer, name: str, *, shared: tuple[str, ...] = tuple(_SHARED)
+    group: typer.Typer, name: str, *, shared: tuple[str, ...] = ALL_SHARED
 ) -> Callable[[Callable[Concatenate[Session, P], int | None]], Callable[Concatenate[Session, P], int | None]]:
     """Add a command to a group: its own parameters, then the shared options; it gets a :class:`Session` first.
 

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from headrace.cli.exit_codes import ExitCode
-from headrace.cli.program import app
+from headrace.cli.program import program
 from headrace.model.option_checks import rows_of
 from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
 from headrace.model.unique_rules import UniqueRule
@@ -93,7 +93,7 @@ _SHARED = ("url", "namespace", "dir", "json", "debug")
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command's full name and click object, in the order of the help."""
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(program())
     for name, command in root.commands.items():
         if hasattr(command, "commands"):
             for inner, leaf in command.commands.items():
