@@ -8,6 +8,7 @@ worker`` (``tests/forked_worker.py``). Nothing of an application is imported bef
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -27,7 +28,8 @@ from typing import IO, Any, Self
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTED = (
     "headrace.app", "headrace.cli.program", "headrace.cli.worker", "headrace.cli.worker_order",
-    "headrace.cli.worker_process", "headrace.worker.dispatcher.loop", "headrace.worker.runner.runner_process", "redis",
+    "headrace.cli.worker_process", "headrace.schedules.catalog", "headrace.worker.dispatcher.loop",
+    "headrace.worker.runner.runner_process", "redis",
 )  # fmt: skip
 AT_START = ("PYTHON", "OTEL_", "HEADRACE_TRACES")
 """How variables begin that an interpreter reads when it starts, or a module when it is imported."""
@@ -217,10 +219,20 @@ def _become(order: int, *streams: int) -> int:
     return int(importlib.import_module(module).main())
 
 
-def main(link: socket.socket) -> int:
-    """Fork at each order until the suite closes its end; the exit code of the process that this is then."""
+def _learn() -> None:
+    """Do here what each of them would do: import, read the command's options, put scripts together."""
     for module in IMPORTED:
         importlib.import_module(module)
+    importlib.import_module("headrace.cli.program").run(["worker", "--help"])
+    for script in importlib.import_module("headrace.worker.dispatcher.links.store_session").SCRIPTS:
+        importlib.import_module("headrace.protocol.script").load(script)
+    # They search only their own objects for garbage, and share the memory of these.
+    gc.freeze()
+
+
+def main(link: socket.socket) -> int:
+    """Fork at each order until the suite closes its end; the exit code of the process that this is then."""
+    _learn()
     wake, told = os.pipe()
     os.set_blocking(told, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

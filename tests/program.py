@@ -84,6 +84,7 @@ class Ended:
 def _warm() -> None:
     """Import what commands import when they run, so that their forks need not."""
     with contextlib.redirect_stdout(io.StringIO()):
+        headrace.cli.program.run(["--help"])
         headrace.cli.program.run(["server", "path"])
     importlib.import_module("rich.table")
 
