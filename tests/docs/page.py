@@ -30,6 +30,7 @@ from typing import Self
 from tests.deadline import eventually
 
 PATIENCE = 60
+LEAN = Path(__file__).resolve().parent.parent / "lean"
 
 # Reads one JSON string a line, runs it, and answers with what it printed.
 INTERPRETER = """
@@ -75,7 +76,7 @@ class Reader:
             **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HEADRACE_EMBEDDED_IDLE_TIMEOUT": "0",
             # Plugins that only we have installed: a reader's tests run in the order of their file.
             "PYTEST_ADDOPTS": "-p no:randomly -p no:asyncio -p no:valkey -p no:cacheprovider",
-            "COLUMNS": "100", "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1",
+            "COLUMNS": "100", "PYTHONPATH": f"{LEAN}{os.pathsep}{directory}", "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
 
     def read(self) -> int:

@@ -79,17 +79,16 @@ def test_a_fork_that_fails_leaves_everything_as_it_was() -> None:
     assert run.stdout == "no more processes set() 0\n"
 
 
-class Born(Image):
+class Born(Image, frozen=True):
     """An image in which nothing runs, its end of the link, and the signals that it got."""
-
-    def __init__(self, pid: int) -> None:
-        mine, theirs = socket.socketpair()
-        super().__init__(pid, Words(mine))
-        object.__setattr__(self, "theirs", Words(theirs))
-        object.__setattr__(self, "got", [])
 
     theirs: Words
     got: list[int]
+
+    @classmethod
+    def of(cls, pid: int) -> Born:
+        mine, theirs = socket.socketpair()
+        return cls(pid, Words(mine), Words(theirs), [])
 
     def signal(self, number: int) -> None:
         self.got.append(number)
@@ -105,7 +104,7 @@ LAUNCH = Launch(["/bin/true"], {}, "/", terminal=False, immune=False)
 
 @pytest.fixture
 def born() -> Iterator[list[Born]]:
-    made = [Born(1001), Born(1002)]
+    made = [Born.of(1001), Born.of(1002)]
     yield made
     for image in made:
         image.link.close()

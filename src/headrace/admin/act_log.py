@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError
@@ -15,8 +16,7 @@ from headrace.protocol.streams import StreamPiece
 from headrace.store.client import Client
 
 
-@dataclass(frozen=True, slots=True)
-class ActPage:
+class ActPage(msgspec.Struct, frozen=True):
     """A piece of the record.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.errors import HeadraceError, JobNotFound, OptionsError
 from headrace.model.job import State
@@ -24,8 +25,7 @@ PIECE = 500
 Find = Callable[[Record], tuple[ValueReader, float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class JobReply:
+class JobReply(msgspec.Struct, frozen=True):
     """What became of one of several jobs.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.alarm import AlarmRule, AlarmState, alarm_rule, state_of
@@ -15,8 +15,7 @@ from headrace.store.client import Client
 MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmRecord:
+class AlarmRecord(msgspec.Struct, frozen=True):
     """Where an alarm stands.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.admin.pagination import check_limit
 from headrace.errors import ErrandNotFound, OptionsError
@@ -24,8 +25,7 @@ LOOKS = 15
 EACH = 400
 
 
-@dataclass(frozen=True, slots=True)
-class JobCount:
+class JobCount(msgspec.Struct, frozen=True):
     """How many jobs a filter means now.
 
     Attributes:

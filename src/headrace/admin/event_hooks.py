@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
+
+import msgspec
 
 from headrace.admin.event_log import check_kinds
 from headrace.errors import OptionsError
@@ -20,8 +21,7 @@ F = TypeVar("F", bound=HookFunction)
 MOST = 50
 
 
-@dataclass(frozen=True, slots=True)
-class EventHook:
+class EventHook(msgspec.Struct, frozen=True):
     """A function, and which events it is called with.
 
     Attributes:

@@ -6,7 +6,8 @@ import asyncio
 import difflib
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError, StoreUnavailable
@@ -20,8 +21,7 @@ from headrace.store.client import Client
 EVERY, PIECE = 1.0, 500
 
 
-@dataclass(frozen=True, slots=True)
-class EventPage:
+class EventPage(msgspec.Struct, frozen=True):
     """A piece of the events.
 
     Attributes:

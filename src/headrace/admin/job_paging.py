@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.admin.job_query import JobQuery
 from headrace.admin.pagination import cursor_of
@@ -21,8 +22,7 @@ LOOK = 1000
 READ = 100
 
 
-@dataclass(frozen=True, slots=True)
-class JobPage:
+class JobPage(msgspec.Struct, frozen=True):
     """A piece of the jobs of one state.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from headrace.admin.pagination import check_limit, descending, position, window
 from headrace.errors import OptionsError
@@ -12,8 +13,7 @@ from headrace.model.job import HEAD_START, MOST_PRIORITY, State
 from headrace.model.job_record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class JobQuery:
+class JobQuery(msgspec.Struct, frozen=True):
     """A page of jobs of one state; :meth:`headrace.admin.jobs.Jobs.page` says what each means."""
 
     state: State

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
 from typing import Any, cast
+
+import msgspec
+from msgspec.structs import asdict
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.queue_load import StoreLoad, store_load
@@ -21,8 +23,7 @@ RECENT, LONG = 600, 86400
 SOON = 60
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLoad:
+class QueueLoad(msgspec.Struct, frozen=True):
     """What a queue has to do at one moment.
 
     Attributes:

@@ -6,8 +6,9 @@ Readers look into ``values`` without any lock, so each change of it is one opera
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 Eviction = Literal["fifo", "sieve"]
 
@@ -30,8 +31,7 @@ class Entry:
         self.newer: Entry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """How much one process may keep: entries, bytes, and which goes first when it is full."""
 
     entries: int

@@ -16,10 +16,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from headrace.cli.exit_codes import OperationFault, UsageFault
@@ -39,8 +39,7 @@ LOOK = 0.1
 _REFUSED = ("permission", "not permitted", "no python processes found")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """The process to record, its children included.
 
     Attributes:

@@ -12,9 +12,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Generator
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, Self
+
+import msgspec
 
 from headrace.cli.exit_codes import ExitCode, exit_of
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from headrace.worker.reload.pid_holder import Founder
 
 
-@dataclass(slots=True)
-class Origin:
+class Origin(msgspec.Struct):
     """Where this image comes from.
 
     Attributes:
@@ -37,7 +37,7 @@ class Origin:
     launch: Launch
     heir: Heir | None
     _founder: Founder | None = None
-    _early: list[int] = field(default_factory=list[int])
+    _early: list[int] = msgspec.field(default_factory=list[int])
 
     @classmethod
     def taken(cls, launch: Launch) -> Self:

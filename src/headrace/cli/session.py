@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from headrace.cli.exit_codes import ExitCode, UsageFault
 from headrace.cli.output import Output
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
 
 
-@dataclass(slots=True)
-class OpenAct:
+class OpenAct(msgspec.Struct):
     """What a command does to what is stored, until it is recorded.
 
     Attributes:
@@ -29,8 +29,7 @@ class OpenAct:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """One command that runs.
 
     Attributes:

@@ -6,8 +6,9 @@ import difflib
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from headrace.cli.exit_codes import OperationFault
 from headrace.cli.plot import number, plot, spark, squeeze
@@ -36,8 +37,7 @@ NARROWEST = 10
 _Row: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownCounts:
+class ShownCounts(msgspec.Struct, frozen=True):
     """How it is to be shown: seconds back, the resolution, the field of a plot, and whether again and again."""
 
     since: float
@@ -85,8 +85,7 @@ def _of_jobs(stats: Stats, kind: str, name: str) -> str:
     return label
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     """One label: its series, their sum, the labels below, and whether there are more of these."""
 
     label: str

@@ -8,10 +8,10 @@ import select
 import sys
 import time
 from collections.abc import Generator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from msgspec.structs import replace
 
 from headrace.cli.output import one_line
 from headrace.cli.session import Session

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.app import Headrace
 from headrace.model.notation import iso
@@ -22,8 +23,7 @@ RECENT, COURSE = 600, 1800
 MOST = 50
 
 
-@dataclass(frozen=True, slots=True)
-class TopQueue:
+class TopQueue(msgspec.Struct, frozen=True):
     """A queue: ready jobs, seconds that the next one waits, whether it is paused, and live workers that serve it."""
 
     name: str
@@ -33,8 +33,7 @@ class TopQueue:
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopTask:
+class TopTask(msgspec.Struct, frozen=True):
     """What a task did within ten minutes: starts, failures, seconds that half and 95 of 100 took, and all together."""
 
     name: str
@@ -45,8 +44,7 @@ class TopTask:
     busy: float
 
 
-@dataclass(frozen=True, slots=True)
-class TopWorker:
+class TopWorker(msgspec.Struct, frozen=True):
     """A live worker: where it is, jobs that it holds and runs at once, and the memory of its runners in bytes."""
 
     place: str
@@ -55,8 +53,7 @@ class TopWorker:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopRun:
+class TopRun(msgspec.Struct, frozen=True):
     """A job that runs, of those that run longest: for how many seconds."""
 
     job: str
@@ -65,8 +62,7 @@ class TopRun:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class TopFrame:
+class TopFrame(msgspec.Struct, frozen=True):
     """One look.
 
     Attributes:
@@ -92,7 +88,7 @@ class TopFrame:
 
     def document(self) -> dict[str, Any]:
         """For programs."""
-        return {**asdict(self), "now": iso(self.now)}
+        return {**msgspec.to_builtins(self), "now": iso(self.now)}
 
 
 class TopReader:

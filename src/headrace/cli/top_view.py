@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.cli.top_lines import SORTS
 
@@ -21,8 +23,7 @@ _MOVES = {"\x1b[A": -1, "k": -1, "\x1b[B": 1, "j": 1}
 _ENTER, _ERASE, _ESCAPE, _ENDS = ("\r", "\n"), ("\x7f", "\b"), "\x1b", ("q", "Q", "\x03", "\x04")
 
 
-@dataclass(frozen=True, slots=True)
-class TopView:
+class TopView(msgspec.Struct, frozen=True):
     """What is shown, and how.
 
     Attributes:

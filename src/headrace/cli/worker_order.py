@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.cli.instrumentation import MARK, TOOL
 from headrace.settings import HIDDEN

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,8 +34,7 @@ BAD = frozenset({"failed", "quarantined", "workflow_failed", "worker_lost", "ala
 WARNING = frozenset({"parked", "cause_new", "cause_back", "schedule_missed", "schedule_paused", "queue_paused"})
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityRow:
+class ActivityRow(msgspec.Struct, frozen=True):
     """One line of the list.
 
     Attributes:

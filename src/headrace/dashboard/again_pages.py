@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,8 +26,7 @@ MOST = 12_000
 _FIELD = "argument "
 
 
-@dataclass(frozen=True, slots=True)
-class EditedArgument:
+class EditedArgument(msgspec.Struct, frozen=True):
     """One argument in the form.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from headrace.admin.declared_alarms import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
@@ -29,8 +30,7 @@ MOST = 5
 Level = Literal["bad", "warn"]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """One thing to look at.
 
     Attributes:

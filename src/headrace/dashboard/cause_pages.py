@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,8 +23,7 @@ LOOK, LOOK_FOR_TASK, PIECE = 500, 1000, 100
 MOST, COMPARED, FEW = 100, 20, 3
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """Failures that have one fingerprint.
 
     Attributes:
@@ -86,8 +85,7 @@ def _document(cause: Cause) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
+class Failures(msgspec.Struct, frozen=True):
     """The newest failures, and how many there are in all."""
 
     records: list[Record]

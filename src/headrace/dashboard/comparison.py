@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.dashboard import svg_plots
 from headrace.dashboard.figures import Course, TaskFigures, figures_document
@@ -19,8 +20,7 @@ EARLIER: Mapping[str, tuple[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedFigure:
+class ComparedFigure(msgspec.Struct, frozen=True):
     """A figure of both.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from headrace.app import Headrace
 from headrace.stats.engine_labels import QUEUES, TASKS, WRONG
@@ -21,8 +22,7 @@ from headrace.store.client import Client
 MOST = 200
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(msgspec.Struct, frozen=True):
     """A range that a page offers.
 
     Attributes:
@@ -55,8 +55,7 @@ SPANS = {
 NORMAL = SPANS["1h"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
+class TaskFigures(msgspec.Struct, frozen=True):
     """What became of the jobs of one task, queue or of all within a range.
 
     Attributes:
@@ -108,8 +107,7 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(msgspec.Struct, frozen=True):
     """How one label went over a range: its buckets in the order of time, their sum, and the figures of that."""
 
     span: TimeRange

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import graphlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -120,8 +120,7 @@ def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
     return [(state, number, 100 * number / total) for state, number in counts.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowPicture:
+class WorkflowPicture(msgspec.Struct, frozen=True):
     """The picture of a workflow.
 
     Attributes:
@@ -156,8 +155,7 @@ async def _draw(
     return WorkflowPicture(drawing, near, len(shown.nodes))
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """Jobs that waited for one another.
 
     Attributes:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 from markupsafe import Markup
@@ -29,8 +28,7 @@ WAITS, KEPT = 2.0, 32
 STAYS, TIMES = 10.0, 10
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(msgspec.Struct, frozen=True):
     """A picture, or why there is none.
 
     Attributes:

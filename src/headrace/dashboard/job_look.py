@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from headrace.admin.job_paging import JobPage
 from headrace.admin.pagination import cursor_of, position, window
@@ -34,8 +35,7 @@ _OURS = (
 _WORD = re.compile(r"[a-z]{3,}")
 
 
-@dataclass(frozen=True, slots=True)
-class LookedJobs:
+class LookedJobs(msgspec.Struct, frozen=True):
     """What a press found: a page, and how many jobs it looked at."""
 
     page: JobPage

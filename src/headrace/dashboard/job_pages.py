@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -132,8 +132,7 @@ def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bo
     return any(wanted in part.lower() for part in shown)
 
 
-@dataclass(frozen=True, slots=True)
-class JobDetails:
+class JobDetails(msgspec.Struct, frozen=True):
     """All that one page tells of a job."""
 
     record: Record
@@ -141,7 +140,7 @@ class JobDetails:
     log: Sequence[str]
     arguments: Sequence[Shown]
     result: Shown | None
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = msgspec.field(default_factory=tuple)
 
 
 def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any, list[str]]]:

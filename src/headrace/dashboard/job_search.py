@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.admin.pagination import cursor_of, position
 from headrace.dashboard.wording import link
@@ -27,8 +29,7 @@ _IN_ONE = ("scheduled", "failed", "quarantined", "cancelled", "succeeded")
 _LAST = "z" * LENGTH
 
 
-@dataclass(frozen=True, slots=True)
-class JobSearch:
+class JobSearch(msgspec.Struct, frozen=True):
     """A list of jobs of one state.
 
     Attributes:

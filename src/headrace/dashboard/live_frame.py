@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from headrace.model.workflow import WorkflowState
 from headrace.protocol import graph_reads, overviews
@@ -24,8 +25,7 @@ AGE = 2.0
 _FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFrame:
+class LiveFrame(msgspec.Struct, frozen=True):
     """How much was where at one moment.
 
     Attributes:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 # Seconds of one slot, and how many there are.
 SLOT, SLOTS = 2.0, 300
@@ -16,8 +17,7 @@ SLOT, SLOTS = 2.0, 300
 GAP = 3 * SLOT
 
 
-@dataclass(frozen=True, slots=True)
-class StripPoint:
+class StripPoint(msgspec.Struct, frozen=True):
     """What ended in one slot: jobs a second, and how many of them failed; ``at`` in seconds."""
 
     at: float

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class NavigationEntry:
+class NavigationEntry(msgspec.Struct, frozen=True):
     """A page of the navigation: its path, its word, the key after ``g`` that opens it, and its icon as an SVG path."""
 
     path: str

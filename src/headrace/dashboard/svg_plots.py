@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from markupsafe import Markup, escape
 
 from headrace.dashboard.figures import Course, TimeRange, summed
@@ -22,8 +22,7 @@ HEIGHT = 100.0
 _CELL, _ROW = "\x1f", "\x1e"
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """One row of values, None where nothing is known; ``kind`` is its class in the stylesheet."""
 
     name: str
@@ -31,8 +30,7 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(msgspec.Struct, frozen=True):
     """A plot and all that is written around it.
 
     Attributes:
@@ -127,8 +125,7 @@ def _label(at: datetime, span: TimeRange) -> str:
     return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
 
 
-@dataclass(frozen=True, slots=True)
-class StripPlot:
+class StripPlot(msgspec.Struct, frozen=True):
     """The live strip: the rate of now, and the highest one, jobs a second; ``known``: whether there is any."""
 
     svg: Markup

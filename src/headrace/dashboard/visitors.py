@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
 
 Role = Literal["producer", "viewer", "operator"]
 ROLES: tuple[Role, ...] = ("producer", "viewer", "operator")
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(msgspec.Struct, frozen=True):
     """A person or program that was let in.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from headrace.errors import OptionsError
 
@@ -31,8 +32,7 @@ IDLE_SAMPLES = 100
 IDLE_PAUSE = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class _Ran:
+class _Ran(msgspec.Struct, frozen=True):
     """What a run gave: its report, what it cost, what it survived, and its nodes."""
 
     title: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -19,8 +20,7 @@ from headrace.model.workflow import NodeRecord
 TOP = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What the run cost. Seconds, unless the name says milliseconds.
 
     Attributes:
@@ -150,7 +150,7 @@ def facts(
     total = together("all", packages)
     return {
         "server": server,
-        "cost": asdict(cost),
+        "cost": msgspec.structs.asdict(cost),
         "survived": list(survived),
         "total": _counts(total),
         "packages": [_counts(package) for package in packages],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class AlertRule:
+
+class AlertRule(msgspec.Struct, frozen=True):
     """One alert.
 
     Attributes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 # Grafana's grid has 24 columns.
 _WIDTH, _HEIGHT = 8, 8
 
 
-@dataclass(frozen=True, slots=True)
-class BoardPanel:
+class BoardPanel(msgspec.Struct, frozen=True):
     """One panel.
 
     Attributes:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import platform
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from typing import Literal
+
+import msgspec
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
 from headrace.model.schedule_record import TickWord
@@ -27,8 +28,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0,
 _EDGES = (*map(str, BOUNDS), "+Inf")
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedHistogram:
+class FoldedHistogram(msgspec.Struct, frozen=True):
     """Values by the edges that they do not exceed.
 
     Attributes:
@@ -73,8 +73,7 @@ Value = float | FoldedHistogram
 Rows = Iterable[tuple[tuple[str, ...], Value]]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
+class MetricFamily(msgspec.Struct, frozen=True):
     """One family of series.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.metrics.label_memory import CHANGES, LabelMemory
 from headrace.model.schedule_record import TickWord
@@ -31,8 +32,7 @@ PIECE = 100
 SOON = 60_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSnapshot:
+class MetricSnapshot(msgspec.Struct, frozen=True):
     """What is told at one moment.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from headrace.errors import MigrationRefused
 from headrace.migrations.step import Command, Piece, Reads, Step, walked
@@ -22,14 +23,13 @@ FINAL = ("succeeded", "failed", "cancelled")
 _FIELDS = ("definition", "st", "created", "ttl")
 
 
-@dataclass(slots=True)
-class _Writes:
+class _Writes(msgspec.Struct):
     """What a piece has to write: commands, and index rows gathered into one command an index."""
 
     keys: Keys
     now: int
-    commands: list[Command] = field(default_factory=list[Command])
-    rows: dict[str, list[str | int]] = field(default_factory=lambda: defaultdict[str, list[str | int]](list))
+    commands: list[Command] = msgspec.field(default_factory=list[Command])
+    rows: dict[str, list[str | int]] = msgspec.field(default_factory=lambda: defaultdict[str, list[str | int]](list))
     changed: int = 0
 
     def row(self, index: str, score: int, id: str) -> None:

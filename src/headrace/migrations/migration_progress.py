@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from headrace.migrations.step import Leg, Unfinished
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(msgspec.Struct, frozen=True):
     """What a store says of itself.
 
     Attributes:
@@ -29,8 +28,7 @@ class StoreState:
     unfinished: Unfinished | None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a leg has come: keys looked at and changed by this run, and its share of the whole, 0 to 1."""
 
     leg: Leg

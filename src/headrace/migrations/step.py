@@ -7,8 +7,9 @@ together with the place where the next piece begins, so a step needs no memory a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from headrace.errors import OptionsError, StepUnwritten
 from headrace.protocol.keys import Keys
@@ -17,8 +18,7 @@ Command: TypeAlias = tuple[str | bytes | int, ...]
 Direction = Literal["up", "down"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """What one piece of a step came to.
 
     Attributes:
@@ -41,8 +41,7 @@ Reads: TypeAlias = Generator[Sequence[Command], list[Any], Piece]
 Move: TypeAlias = Callable[[Keys, str, int], Reads]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The way from one layout to the next, and back.
 
     Attributes:
@@ -74,8 +73,7 @@ class Step:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(msgspec.Struct, frozen=True):
     """One step of a journey, in one direction, from where it was left."""
 
     step: Step
@@ -88,8 +86,7 @@ class Leg:
         return self.step.version if self.direction == "up" else self.step.version - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(msgspec.Struct, frozen=True):
     """A leg that somebody began and did not end: layout, direction, and where its next piece begins."""
 
     version: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.model.job import number
 
@@ -15,8 +16,7 @@ LONGEST = 500
 NEWEST = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     """Something that a person did, or was refused.
 
     Attributes:
@@ -70,8 +70,7 @@ KINDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EventRecord:
+class EventRecord(msgspec.Struct, frozen=True):
     """Something that failed or changed.
 
     Attributes:

@@ -7,8 +7,9 @@ is cleared (Prometheus' ``for`` and ``keep_firing_for``). So a figure that goes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
@@ -23,8 +24,7 @@ SHARE_WINDOW, FEWEST = 600, 10
 CLEAR_US = 60_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmRule:
+class AlarmRule(msgspec.Struct, frozen=True):
     """What raises an alarm.
 
     Attributes:
@@ -56,8 +56,7 @@ class AlarmRule:
         return f"{self.figure}{of} {side} {bound} for {self.hold_us / 1e6:g} s"
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmState:
+class AlarmState(msgspec.Struct, frozen=True):
     """Where an alarm stands, as it is stored.
 
     Attributes:

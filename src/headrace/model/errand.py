@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
@@ -20,8 +21,7 @@ VERBS: Mapping[str, tuple[str, ...]] = {
 _CAUSE = re.compile(r"[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilter:
+class JobFilter(msgspec.Struct, frozen=True):
     """Which jobs a verb is for.
 
     Attributes:
@@ -72,8 +72,7 @@ class JobFilter:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(msgspec.Struct, frozen=True):
     """A verb on many jobs, and how far it has come.
 
     Attributes:

@@ -7,11 +7,11 @@ checkers see their fields as ``Any``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.headers import NO_HEADERS, added, merged, packed, shown

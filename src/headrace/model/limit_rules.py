@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, get_args
 
 import msgspec
@@ -23,8 +22,7 @@ MOST_LIMITS = 4
 _pack = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(msgspec.Struct, frozen=True):
     """At most ``n`` jobs run at once, over all workers.
 
     A job counts from its claim until its outcome is stored. One that waits for its retry, or is snoozed, does not.
@@ -49,8 +47,7 @@ class Concurrency:
 Full = Literal["wait", "cancel_new", "cancel_running", "keep_newest"]
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRule:
+class LimitRule(msgspec.Struct, frozen=True):
     """A limit as code declares it.
 
     Attributes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeGuard, get_args
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
@@ -27,8 +28,7 @@ Unit = Literal["", "moment", "wait", "time", "limit"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
     """The flag of ``headrace enqueue`` that gives an option.
 
     Attributes:
@@ -40,8 +40,7 @@ class Flag:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionRow:
+class OptionRow(msgspec.Struct, frozen=True, kw_only=True):
     """One option: everything that is said of it anywhere.
 
     Attributes:

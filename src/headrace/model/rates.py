@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, get_args
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.zones import changes_of, zone_of
@@ -15,8 +16,7 @@ MOST_NUMBER = 1_000_000_000
 _YEAR, _WEEK = 366 * 86400, 7 * 86400
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """At most ``n`` starts in each ``per``: ``Rate(500, per=60)`` starts one each 120 ms.
 
     With ``shape="even"`` starts are spread. One that comes late, by up to 1 % of ``per`` and at least 10 ms, is made

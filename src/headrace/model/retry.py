@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, Snooze, SoftTimeLimit
 from headrace.settings import Duration, seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How often and when a job that raised runs again.
 
     Attributes:
@@ -39,10 +40,10 @@ class Retry:
             raise OptionsError(f"the factor between retries must be from 1 to 1000, not {self.factor!r}")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise OptionsError(f"jitter is a share of the delay, from 0 to 1, not {self.jitter!r}")
-        object.__setattr__(self, "delay", seconds(self.delay, "the delay before a retry"))
-        object.__setattr__(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
-        object.__setattr__(self, "on", _classes("on", self.on))
-        object.__setattr__(self, "never", _classes("never", self.never))
+        force_setattr(self, "delay", seconds(self.delay, "the delay before a retry"))
+        force_setattr(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
+        force_setattr(self, "on", _classes("on", self.on))
+        force_setattr(self, "never", _classes("never", self.never))
 
     def wants(self, error: BaseException) -> bool:
         """Whether an error of this type may be retried at all."""

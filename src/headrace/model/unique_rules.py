@@ -6,7 +6,6 @@ The scripts keep names (docs/design/uniqueness.md); ``unique_names.py`` makes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 import msgspec
@@ -62,8 +61,7 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
             raise OptionsError("expires must be more than Debounce waits: the job would expire before it is ready")
 
 
-@dataclass(frozen=True, slots=True)
-class Unique:
+class Unique(msgspec.Struct, frozen=True):
     """One job of a name at a time; the name is made of the task and its arguments.
 
     While a job holds the name, an enqueue of the same name makes no second one: see ``clash``. Every end of the job
@@ -112,8 +110,7 @@ class Unique:
         return UniqueRule(text, self.until or "done", self.clash, by=by)
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
+class Latest(msgspec.Struct, frozen=True):
     """One job of a name runs, and at most one waits, with the newest arguments.
 
     While a job of the name runs, an enqueue makes one that follows its end. Each later one replaces the arguments and
@@ -139,8 +136,7 @@ class Latest:
         return UniqueRule(text, clash="latest", by=by)
 
 
-@dataclass(frozen=True, slots=True)
-class Debounce:
+class Debounce(msgspec.Struct, frozen=True):
     """A job becomes ready when its name was not enqueued for some time; the last enqueue wins.
 
     Each enqueue before that replaces the arguments and options, and begins the wait anew. One that comes while the job
@@ -173,8 +169,7 @@ class Debounce:
         return UniqueRule(text, "start", "debounce", wait, most, by)
 
 
-@dataclass(frozen=True, slots=True)
-class Throttle:
+class Throttle(msgspec.Struct, frozen=True):
     """One job of a name in each window of time, which begins with the first enqueue and does not end with the job.
 
     Attributes:

@@ -6,7 +6,6 @@ How a graph is defined is flow.py's, what happens to it is the scripts'; docs/de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -151,8 +150,7 @@ class Graft(msgspec.Struct, frozen=True):
     gather: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(msgspec.Struct, frozen=True):
     """A node as stored.
 
     Attributes:
@@ -169,8 +167,7 @@ class NodeRecord:
     children: tuple[tuple[int, Policy], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """What a node got from one of its direct parents.
 
     Attributes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from headrace.errors import OptionsError
 
 
-@dataclass(frozen=True, slots=True)
-class Overrun:
+class Overrun(msgspec.Struct, frozen=True):
     """Warn about calls that run long.
 
     Attributes:
@@ -38,8 +38,7 @@ class Overrun:
         return self.limit is not None and number >= self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True):
     """A call that ran too long, as a handler gets it.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from headrace.dispatch.strategy import Strategy, named
 from headrace.errors import OptionsError
@@ -32,8 +33,7 @@ class Keywords(TypedDict, total=False):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
+class PoolOptions(msgspec.Struct, frozen=True):
     """How a pool works; the keywords of :class:`headrace.Pool`.
 
     Attributes:

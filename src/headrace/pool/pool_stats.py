@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class MemberStats:
+
+class MemberStats(msgspec.Struct, frozen=True):
     """One member.
 
     Attributes:
@@ -40,8 +40,7 @@ class MemberStats:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStats:
+class PoolStats(msgspec.Struct, frozen=True):
     """A pool.
 
     Attributes:

@@ -8,8 +8,9 @@ shared with whoever got the first reply.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import text_of
@@ -23,8 +24,7 @@ CHUNK = 1000
 ALL = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """Whether to compute now.
 
     Attributes:
@@ -38,16 +38,14 @@ class Turn:
     first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """Names of the values that went, and how many are left."""
 
     names: list[str]
     left: int
 
 
-@dataclass(frozen=True, slots=True)
-class CachedValue:
+class CachedValue(msgspec.Struct, frozen=True):
     """A value on the server: its bytes, and when it ends, microseconds."""
 
     name: str
@@ -56,8 +54,7 @@ class CachedValue:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CachedPage:
+class CachedPage(msgspec.Struct, frozen=True):
     """Cached values, those that end soonest first; ``next`` is None where there are no more."""
 
     now: int

@@ -6,8 +6,9 @@ Claims are in claim_calls.py, how starts end is in settle_calls.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
@@ -47,8 +48,7 @@ def register(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """The answer to a renewal.
 
     Attributes:
@@ -205,8 +205,7 @@ def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str], now: int = 
     return load("unpark").bind(keys, int, now=now, task=task, limit=limit, names=list(queues))
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.model.errand import Errand, JobFilter, errand_of
 from headrace.protocol.keys import Keys
@@ -12,8 +13,7 @@ from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
 
 
-@dataclass(frozen=True, slots=True)
-class CountedPiece:
+class CountedPiece(msgspec.Struct, frozen=True):
     """Of a piece of the jobs of a state: how many are meant, how many were looked at, and the cursor; None: the end."""
 
     matched: int

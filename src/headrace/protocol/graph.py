@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from headrace.model.form import Form
 from headrace.model.ids import code_of, flow_of
@@ -105,8 +106,7 @@ def _of_graph(graph: Graph) -> list[Any]:
 # -- life -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(msgspec.Struct, frozen=True):
     """The answer to a create.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -132,8 +131,7 @@ def _node(id: str, number: int, flat: Any, finder: Finder | None) -> NodeRecord 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FlowPage:
+class FlowPage(msgspec.Struct, frozen=True):
     """A piece of the workflows of a view.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from headrace.model.job import moment
 from headrace.model.job_record import Finder, Record
@@ -14,13 +15,12 @@ from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Part of an index: the size of all of it, ids with their scores, and what is stored of each, if that was asked."""
 
     count: int
     rows: list[tuple[str, int]]
-    records: list[Record | None] = field(default_factory=list[Record | None])
+    records: list[Record | None] = msgspec.field(default_factory=list[Record | None])
 
 
 def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
@@ -86,8 +86,7 @@ def page(
 WALK = 50
 
 
-@dataclass(frozen=True, slots=True)
-class WalkedPart:
+class WalkedPart(msgspec.Struct, frozen=True):
     """Parts of several indexes: ids and scores of each that was looked at, and what is stored of each job, if asked.
 
     Behind each queue come the lanes in which its limited jobs wait, ``<queue>|...``, as indexes of their own.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
@@ -14,8 +15,7 @@ from headrace.protocol.script import Call, load
 MOST = 250
 
 
-@dataclass(frozen=True, slots=True)
-class LookedPiece:
+class LookedPiece(msgspec.Struct, frozen=True):
     """What a look found.
 
     Attributes:

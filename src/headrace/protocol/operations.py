@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.model.job import moment
 from headrace.model.server_facts import ServerFacts, server_facts
@@ -85,8 +86,7 @@ def server_info(keys: Keys) -> Call[ServerFacts | None]:
     return load("server_info").bind(keys, lambda reply: server_facts(reply) if reply else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(msgspec.Struct, frozen=True):
     """A store's layout, and whether it is on its way to another: between two, no program may touch it."""
 
     version: int

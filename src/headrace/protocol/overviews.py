@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,8 +13,7 @@ from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueFacts(msgspec.Struct, frozen=True):
     """A queue.
 
     Attributes:
@@ -73,8 +71,7 @@ class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFacts:
+class WorkerFacts(msgspec.Struct, frozen=True):
     """A dispatcher incarnation: end of its lease (microseconds), running jobs, and what it says of itself."""
 
     owner: str
@@ -107,8 +104,7 @@ class WorkerFacts:
             return []
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True):
     """Counts by state, queues, workers, parked jobs by task, bytes of kept results; ``now`` is server time."""
 
     now: int

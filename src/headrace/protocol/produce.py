@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from headrace.model.codec import NOTHING
 from headrace.model.form import FIELDS, Form, NewJob
@@ -150,8 +152,7 @@ def move(
     return load("move").bind(keys, bytes.decode, now=now, id=id, queue=queue, priority=rank, delay=delay, at=at)
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True):
     """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is."""
 
     state: State | None

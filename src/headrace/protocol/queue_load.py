@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
@@ -15,8 +16,7 @@ from headrace.protocol.script import Call, load
 LOOK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class CountedQueues:
+class CountedQueues(msgspec.Struct, frozen=True):
     """Jobs by queue.
 
     Attributes:
@@ -38,8 +38,7 @@ class CountedQueues:
         return found if self.looked >= self.total else max(1, found * self.total // max(1, self.looked))
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLoad:
+class StoreLoad(msgspec.Struct, frozen=True):
     """What there is to do at one moment. Times in microseconds of server time.
 
     Attributes:

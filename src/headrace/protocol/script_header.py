@@ -34,9 +34,10 @@ Each step leaves its part of the batch empty, so that a script may also call one
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, Protocol, TypeVar
+
+import msgspec
 
 Kind = Literal["text", "int", "packed"]
 
@@ -48,8 +49,7 @@ class HeaderError(Exception):
     """A script's header cannot be read: a fault of this package, found by its tests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A key that a script touches: ``pattern`` may hold ``<argument>`` (declared) or ``<anything>`` (derived)."""
 
     name: str
@@ -68,14 +68,12 @@ class Key:
         return found[1] if found else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(msgspec.Struct, frozen=True):
     """A command that takes a list of any length; ``option`` comes between its key and the list."""
 
     command: str
@@ -87,16 +85,14 @@ class Many:
         return "_".join(word.lower() for word in (self.command, self.option, "all") if word)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A field of the batch, and the Lua value that it begins with."""
 
     name: str
     empty: str
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What one file declares or, merged, what a script and its includes do.
 
     Attributes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import groupby
+from pathlib import Path
 
 from headrace.protocol.script_functions import Row, code_of, lazy_functions, used_functions
 from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
 
+_SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -57,7 +58,7 @@ def included(names: tuple[str, ...]) -> dict[str, Header]:
 
 @cache  # a file is in many scripts
 def _source(name: str) -> str:
-    return files("headrace").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
+    return (_SCRIPTS / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _grouped(parts: Mapping[str, Header]) -> list[str]:

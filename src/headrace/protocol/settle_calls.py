@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,8 +13,7 @@ from headrace.protocol.replies import texts_of
 from headrace.protocol.script import Call, blob, load
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The answer to a settle.
 
     Attributes:

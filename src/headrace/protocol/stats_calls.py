@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import text_of
@@ -20,8 +21,7 @@ BROKER_WINDOW = 86400
 UNUSED = 7 * 86400
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """Merged counts, ready for the buckets.
 
     Attributes:
@@ -51,8 +51,7 @@ def _rows(labels: Mapping[str, Mapping[str, int]]) -> list[Any]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """What became of a batch.
 
     Attributes:
@@ -106,8 +105,7 @@ def send(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """Batches that wait to be added.
 
     Attributes:
@@ -154,8 +152,7 @@ def consume(keys: Keys, first: str, last: str, counts: Counts, now: int = 0) -> 
     return load("stats_consume").bind(keys, _applied, now=now, first=first, beyond=beyond, keep=UNUSED, **packed)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Batches of one sender that are added together: the numbers of the first and the last."""
 
     sender: str
@@ -163,8 +160,7 @@ class Span:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
+class Took(msgspec.Struct, frozen=True):
     """What became of batches that came over a broker.
 
     Attributes:

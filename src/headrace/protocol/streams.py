@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import pairs, text_of
@@ -18,8 +19,7 @@ KEPT: dict[StreamName, int] = {"acts": 365 * 86400, "events": 7 * 86400}
 LOOK = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPiece:
+class StreamPiece(msgspec.Struct, frozen=True):
     """A piece of a stream.
 
     Attributes:

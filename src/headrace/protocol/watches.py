@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
@@ -23,8 +24,7 @@ def watch_name(kind: WatchKind, name: str) -> str:
     return f"{kind}:{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldWatches:
+class HeldWatches(msgspec.Struct, frozen=True):
     """What a watcher holds.
 
     Attributes:
@@ -36,8 +36,7 @@ class HeldWatches:
     fields: list[Fields | None]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWatch:
+class StoredWatch(msgspec.Struct, frozen=True):
     """A hook or an alarm that a watcher held within a week: its stored name, when it did last, and how far it is."""
 
     name: str

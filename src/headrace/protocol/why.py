@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -103,8 +102,7 @@ class GateSeen(msgspec.Struct, frozen=True):
     held: int
 
 
-@dataclass(frozen=True, slots=True)
-class WhyFacts:
+class WhyFacts(msgspec.Struct, frozen=True):
     """What one read found. Times in microseconds of server time, 0 where there is none.
 
     Attributes:
@@ -126,17 +124,17 @@ class WhyFacts:
     id: str
     now: int
     kind: str = "hash"
-    record: Mapping[str, str] = field(default_factory=dict[str, str])
-    flow: Mapping[str, str] = field(default_factory=dict[str, str])
-    place: Mapping[str, str] = field(default_factory=dict[str, str])
+    record: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    flow: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    place: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     others: tuple[OtherJob, ...] = ()
     gates: tuple[GateSeen, ...] = ()
     live: int = 0
     workers: tuple[WorkerSeen, ...] = ()
-    server: Mapping[str, str] = field(default_factory=dict[str, str])
+    server: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     namespace: str = ""
-    kept: Mapping[str, float] = field(default_factory=dict[str, float])
-    told: Mapping[str, str] = field(default_factory=dict[str, str])
+    kept: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    told: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     rate: float = 0.0
 
     @property

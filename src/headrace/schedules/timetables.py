@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
 from headrace.errors import CronError, MissingExtra
 from headrace.model.zones import zone_of
 from headrace.settings import Duration, microseconds, seconds
@@ -32,8 +34,7 @@ _SHORTCUTS = {
 _RANGES = "minute 0-59, hour 0-23, day-of-month 1-31, month 1-12 or JAN-DEC, day-of-week 0-7 or SUN-SAT"
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     """Ticks at the minutes that a cron expression of five fields names: ``Cron("0 9 * * MON-FRI", timezone="UTC")``.
 
     Names of months and days, ``L`` (the last day), ``LW`` (the last working day), ``5L`` and ``MON#2`` are read as

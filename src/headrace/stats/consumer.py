@@ -7,7 +7,6 @@ get in each other's way without harm.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ log = logging.getLogger("headrace.stats")
 PEEK = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """What one step did, and what it saw before.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from headrace.errors import OptionsError
 
@@ -48,8 +49,7 @@ def middle_of(bucket: str) -> float:
     return -size if bucket.startswith("n") else size
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(msgspec.Struct, frozen=True):
     """How many values fell where.
 
     Attributes:

@@ -8,8 +8,9 @@ coarser edge, and the plan says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from headrace.stats.resolutions import Level, Resolutions
 
@@ -19,8 +20,7 @@ MARGIN = 60
 MOST = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class BucketRange:
+class BucketRange(msgspec.Struct, frozen=True):
     """Neighbouring buckets of one level, all added or all subtracted.
 
     Attributes:
@@ -39,8 +39,7 @@ class BucketRange:
         return self.level.cut.number(self.end) - self.level.cut.number(self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What to read.
 
     Attributes:

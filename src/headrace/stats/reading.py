@@ -7,9 +7,11 @@ holds ``end``, which belongs to it only with ``inclusive=True``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.protocol import stats_calls as protocol
@@ -26,8 +28,7 @@ MOST = 100_000
 PAGE, READ = 1000, 200
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """What was counted in a piece of time.
 
     Attributes:
@@ -57,8 +58,7 @@ class Bucket:
         return self.histogram(field).percentile(percent)
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesQuery:
+class SeriesQuery(msgspec.Struct, frozen=True):
     """What is asked for.
 
     Attributes:

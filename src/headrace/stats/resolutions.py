@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.settings import Duration, seconds
@@ -30,8 +31,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|y)", re.ASCII)
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 365.25 * DAY}
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """One way to cut time.
 
     Attributes:
@@ -102,8 +102,7 @@ RESOLUTIONS: dict[str, Resolution] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """A resolution that is kept.
 
     Attributes:
@@ -119,8 +118,7 @@ class Level:
         return self.cut.after(at) + self.keep
 
 
-@dataclass(frozen=True, slots=True)
-class Resolutions:
+class Resolutions(msgspec.Struct, frozen=True):
     """The resolutions that a family of series keeps.
 
     Attributes:

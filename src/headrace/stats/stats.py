@@ -6,19 +6,19 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError, SettingsError
 from headrace.model.ids import make_id
 from headrace.protocol import index_pages
 from headrace.protocol import stats_calls as protocol
 from headrace.settings import Duration, Settings
-from headrace.stats import event as events
 from headrace.stats.buffer import Check, Full, LabelledBuffer, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
 from headrace.stats.engine_labels import WORKERS, workers_layout
-from headrace.stats.event import Event
+from headrace.stats.event import Event, check_id, pack, unpack
 from headrace.stats.flusher import last_words
 from headrace.stats.labels import field_of
 from headrace.stats.reading import Reading, SeriesQuery
@@ -224,11 +224,11 @@ class Stats:
 
     def get_event(self, id: str) -> Event | None:
         """The stored event of an id; None when there is none, or its time is over. Cost: one round trip."""
-        return events.unpack(id, self._way.run(protocol.look(self._way.keys, [id]))[0])
+        return unpack(id, self._way.run(protocol.look(self._way.keys, [id]))[0])
 
     async def aget_event(self, id: str) -> Event | None:
         """See :meth:`get_event`."""
-        return events.unpack(id, (await self._way.arun(protocol.look(self._way.keys, [id])))[0])
+        return unpack(id, (await self._way.arun(protocol.look(self._way.keys, [id])))[0])
 
     def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
         """The latest events of any label that happened within ``stats_events``, the newest first.
@@ -375,8 +375,8 @@ class Stats:
     ) -> Steps[str | None]:
         row = self._lane.row(label, fields, at)
         made = make_id(int(at * 1000) % (5 << 40), int.from_bytes(os.urandom(7)) >> 1)
-        name = made if id is None else events.check_id(id)
-        body = events.pack(row.label, int(at // 1), fields, meta)
+        name = made if id is None else check_id(id)
+        body = pack(row.label, int(at // 1), fields, meta)
         counts = spread([row] if fields else [])
         call = protocol.event(self._way.keys, name, round(at * 1e6), self._keep_events, body, counts)
         applied: protocol.Applied = yield call
@@ -392,7 +392,7 @@ class Stats:
         page: index_pages.Page = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
         ids = [id for id, _ in page.rows]
         bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []
-        found = (events.unpack(id, body) for id, body in zip(ids, bodies, strict=True))
+        found = (unpack(id, body) for id, body in zip(ids, bodies, strict=True))
         return [event for event in found if event is not None]
 
     def __repr__(self) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import msgspec
 
 from headrace.model.workflow import WorkflowState
 from headrace.protocol.keys import Keys
@@ -27,28 +28,25 @@ def end_of(seen: Seen) -> str:
     return str(state) if state.final else ""
 
 
-@dataclass(slots=True)
-class EndWait:
+class EndWait(msgspec.Struct):
     """A job or workflow that is waited for, and who is to be told of its end."""
 
     look: Look
     tells: set[Tell]
 
 
-@dataclass(slots=True)
-class EndQuestion:
+class EndQuestion(msgspec.Struct):
     """Calls of one who waits, and who is to be told what came of them."""
 
     calls: Sequence[Call[Any]]
     tell: Tell
 
 
-@dataclass(slots=True)
-class LinkLife:
+class LinkLife(msgspec.Struct):
     """One thread: what wakes it, whether it is to end, its connection, and how often that failed in a row."""
 
-    bell: Bell = field(default_factory=Bell)
-    over: threading.Event = field(default_factory=threading.Event)
+    bell: Bell = msgspec.field(default_factory=Bell)
+    over: threading.Event = msgspec.field(default_factory=threading.Event)
     attempt: int = 0
     link: EndLink | None = None
     thread: threading.Thread | None = None

@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
@@ -45,8 +46,7 @@ class Receipt(NamedTuple):
     job_id: str
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(msgspec.Struct):
     """What is stored in one round trip.
 
     Attributes:

@@ -6,7 +6,6 @@ Owns which name each stored argument has, and what of a job's options the new on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ from headrace.tasks.verb_replies import not_found
 AGAIN = "headrace-again-of"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArguments:
+class StoredArguments(msgspec.Struct, frozen=True):
     """The arguments of a job as plain values, and the name of each.
 
     Attributes:
@@ -114,8 +112,7 @@ def _value(kind: type, raw: bytes) -> Any:
     return raw == b"1" if kind is bool else kind(raw.decode())
 
 
-@dataclass(frozen=True, slots=True)
-class EditedJob:
+class EditedJob(msgspec.Struct, frozen=True):
     """A new job that is a stored one again, before it is stored.
 
     Attributes:

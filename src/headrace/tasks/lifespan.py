@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
@@ -19,8 +20,7 @@ LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any] | Manager]
 F = TypeVar("F", bound=LifespanFunction)
 
 
-@dataclass(frozen=True, slots=True)
-class Lifespan:
+class Lifespan(msgspec.Struct, frozen=True):
     """One lifespan of an application.
 
     Attributes:

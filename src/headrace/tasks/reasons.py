@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.activity import NEWEST, Act, act_of, newest_act

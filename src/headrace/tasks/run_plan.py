@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model.form import RETRY_PARTS, Options, Overrides
@@ -15,8 +14,7 @@ from headrace.settings import Settings, microseconds
 _overrides = msgspec.msgpack.Decoder(Overrides)
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+class RunPlan(msgspec.Struct, frozen=True):
     """How a worker runs one job: the task's options, the job's own and the settings put together.
 
     Attributes:

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -45,8 +44,7 @@ BEYOND = 1_000
 _BAD = {"failed": State.FAILED, "corrupt": State.QUARANTINED, "crashed": State.QUARANTINED}
 
 
-@dataclass(frozen=True, slots=True)
-class RunHere:
+class RunHere(msgspec.Struct, frozen=True):
     """A claimed job that is to be run now."""
 
     claim: Claim

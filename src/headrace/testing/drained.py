@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from headrace.errors import HeadraceError, OptionsError
 from headrace.protocol.overviews import Overview
@@ -15,8 +16,7 @@ class DrainError(HeadraceError, AssertionError):
     """A drain did not come to its end: its limit was reached, or what was to end waits for something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """What a drain did.
 
     Attributes:
@@ -31,8 +31,7 @@ class Drained:
     left: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """How to drain.
 
     Attributes:

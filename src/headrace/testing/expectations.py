@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
@@ -23,8 +24,7 @@ from headrace.tasks.task import Task
 SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(msgspec.Struct, frozen=True):
     """One job that was enqueued during the test.
 
     Attributes:
@@ -51,8 +51,7 @@ class Enqueued:
         return f"{self.task}({said}) in {self.queue}" + (f", {', '.join(more)}" if more else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A description of jobs; what is None, or not named among the arguments, may be anything."""
 
     task: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from headrace.errors import StoreUnavailable
 from headrace.model.job import Claim
@@ -16,8 +17,7 @@ class RunnerKilled(BaseException):
     """Ends the code of a start where its process would die: at its hard limit, or at a crash that a test asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+class Crash(msgspec.Struct, frozen=True):
     """The death of a process that runs a job.
 
     Attributes:
@@ -31,8 +31,7 @@ class Crash:
     worker: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LostReply:
+class LostReply(msgspec.Struct, frozen=True):
     """A reply that the server gave and the program never got.
 
     Attributes:

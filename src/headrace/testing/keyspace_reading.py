@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import msgspec
 import redis
 
 from headrace.model.ids import FINAL, check_name
@@ -63,8 +63,7 @@ def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(slots=True)
-class Keyspace:
+class Keyspace(msgspec.Struct):
     """One shard's keys at one moment, sorted by what they are.
 
     Attributes:
@@ -74,9 +73,9 @@ class Keyspace:
     """
 
     shard: str
-    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
-    timed: set[str] = field(default_factory=set[str])
-    violations: set[str] = field(default_factory=set[str])
+    values: dict[str, dict[str, Any]] = msgspec.field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
+    timed: set[str] = msgspec.field(default_factory=set[str])
+    violations: set[str] = msgspec.field(default_factory=set[str])
 
     def one(self, name: str) -> Any:
         """The value of a key without a hole; empty when it is absent."""

@@ -6,8 +6,9 @@ Inherits, since everything that users and the library call on a store must stay 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.model.job_record import Record
 from headrace.protocol import produce
@@ -24,8 +25,7 @@ Wave = Sequence[Call[Any]]
 _QUIET = frozenset({"greet", "read"})
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(msgspec.Struct, frozen=True):
     """What the stores of one kit share.
 
     Attributes:

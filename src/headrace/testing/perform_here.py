@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace.app import Headrace
@@ -39,8 +39,7 @@ PLACE = f"test:{os.getpid()}"
 DICE = 0.5
 
 
-@dataclass(slots=True)
-class Performed:
+class Performed(msgspec.Struct):
     """One start that has ended.
 
     Attributes:
@@ -52,7 +51,7 @@ class Performed:
 
     ended: Ended
     error: BaseException | None = None
-    notes: list[Note] = field(default_factory=list[Note])
+    notes: list[Note] = msgspec.field(default_factory=list[Note])
     asked: bool = False
 
 

@@ -10,10 +10,10 @@ import os
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 
 from headrace.embedded import Embedded, attach
@@ -22,8 +22,7 @@ _lock = threading.Lock()
 _made: dict[int, PrivateServer] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateServer:
+class PrivateServer(msgspec.Struct, frozen=True):
     """One server that tests of this process share.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from headrace.model.ids import code_in, flow_of, is_node, node_id, number_of, number_of_code
 
@@ -32,14 +33,13 @@ def _number(value: Any) -> int:
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-@dataclass
-class _Flow:
+class _Flow(msgspec.Struct, dict=True):
     """One workflow with its nodes and the chores that are left of it."""
 
     id: str
     record: dict[str, Any]
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    chores: list[list[str]] = field(default_factory=list[list[str]])
+    nodes: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict[str, dict[str, Any]])
+    chores: list[list[str]] = msgspec.field(default_factory=list[list[str]])
 
     def text(self, name: str) -> str:
         return _text(self.record.get(name))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
@@ -15,8 +17,7 @@ from headrace.model.options import Kind
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOrder:
+class QueueOrder(msgspec.Struct, frozen=True):
     """The queues that a worker serves.
 
     Attributes:
@@ -67,8 +68,7 @@ def parse_queues(text: str) -> QueueOrder:
     return QueueOrder(tuple(names), tuple(weights))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One worker.
 
     Attributes:
@@ -83,11 +83,11 @@ class WorkerOptions:
         recycle_memory: a runner is replaced when its peak resident memory exceeds this many bytes; 0 means never.
     """
 
-    processes: int = field(default_factory=lambda: os.cpu_count() or 1)
+    processes: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
     forks: int = 2
     threads: int = 16
     concurrency: int = 100
-    queues: QueueOrder = field(default_factory=QueueOrder)
+    queues: QueueOrder = msgspec.field(default_factory=QueueOrder)
     strategy: str = "available"
     burst: bool = False
     max_jobs: int = 0

@@ -7,8 +7,9 @@ defined, and nobody runs a definition again to know it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Unpack, overload
+
+from msgspec.structs import replace
 
 from headrace.errors import ArgumentError, EmptyWorkflow, OptionsError, WorkflowError, WorkflowTooLarge
 from headrace.model.headers import added, merged

@@ -7,9 +7,11 @@ are stored, nor on their nodes. Each verb has an asynchronous pair.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypedDict, Unpack
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.admin.jobs import Jobs
 from headrace.admin.pagination import Order, check_limit, cursor_of, descending, position, window
@@ -31,8 +33,7 @@ SWEEP = 100
 _INDEX = "workflows"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowPage:
+class WorkflowPage(msgspec.Struct, frozen=True):
     """A piece of the workflows that a filter lets through, by their creation.
 
     Attributes:
@@ -69,8 +70,7 @@ class Filter(OwnFilter, total=False):
     definition: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
+class _Query(msgspec.Struct, frozen=True):
     definition: str
     state: str
     limit: int

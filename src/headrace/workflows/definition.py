@@ -9,11 +9,11 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError, StoreFull, StoreUnavailable, WorkflowNotFound, WorkflowStateError
 from headrace.model import codec, elsewhere

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
+
+import msgspec
 
 from headrace.errors import ArgumentError
 from headrace.model.headers import Given
@@ -17,8 +18,7 @@ from headrace.tasks.task import Task
 TOLD = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """A function that defines a workflow, and what it gives to all its nodes.
 
     Attributes:
@@ -34,7 +34,7 @@ class Definition:
     signature: Signature
     task: Task[..., Any, Any]
     queue: str = ""
-    globals: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    globals: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     headers: Given = ()
 
 

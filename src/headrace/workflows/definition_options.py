@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.headers import Given, merged
@@ -61,12 +61,11 @@ class WorkflowOptions(CreateOptions, total=False):
     loose: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionOptions:
+class DefinitionOptions(msgspec.Struct, frozen=True):
     key: str | Callable[..., str] | None = None
     ttl: int | None = None
     queue: str = ""
-    globals: dict[str, Any] = field(default_factory=dict[str, Any])
+    globals: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     headers: Given = ()
     on_success: Any = None
     on_failure: Any = None

@@ -7,7 +7,6 @@ and linear in nodes and edges, however deep the graph is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -33,8 +32,7 @@ NO_FORM = Form("")
 TOLD = 12
 
 
-@dataclass(slots=True, eq=False)
-class NodeSpec:
+class NodeSpec(msgspec.Struct, eq=False):
     """One node to be.
 
     Attributes:
@@ -52,7 +50,7 @@ class NodeSpec:
     task: str
     form: Form = NO_FORM
     args: bytes = b""
-    edges: dict[int, Policy | None] = field(default_factory=dict[int, "Policy | None"])
+    edges: dict[int, Policy | None] = msgspec.field(default_factory=dict[int, "Policy | None"])
     on_failure: Policy = "stop"
     role: Role = ""
     map: bool = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
+
+import msgspec
 
 from headrace.errors import OptionsError, WorkflowError
 from headrace.model.options import JobOptions
@@ -133,8 +134,7 @@ class NodeOptions(MapOptions, total=False):
 _OPTIONS = tuple(NodeOptions.__annotations__)
 
 
-@dataclass(slots=True)
-class NodeRequest:
+class NodeRequest(msgspec.Struct):
     """What was asked for one node, as far as it can be checked without its task.
 
     Attributes:

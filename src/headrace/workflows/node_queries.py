@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from headrace.admin.pagination import check_limit
 from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
@@ -27,8 +28,7 @@ FIRST = 100
 LOOK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NodePage:
+class NodePage(msgspec.Struct, frozen=True):
     """A piece of a workflow's nodes.
 
     Attributes:
@@ -49,8 +49,7 @@ class NodePage:
         return len(self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeQuery:
+class NodeQuery(msgspec.Struct, frozen=True):
     """What a page was asked for: nodes after the number ``after`` in this state."""
 
     state: State | None

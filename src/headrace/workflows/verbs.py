@@ -7,8 +7,9 @@ Sends nothing by itself: verbs are calls, or steps that yield them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from headrace.errors import ResultTimeout, WorkflowNotFound, WorkflowStateError
 from headrace.model.ids import is_flow
@@ -28,8 +29,7 @@ PIECES = 1000
 OnPiece = Callable[[int], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Verbs:
+class Verbs(msgspec.Struct, frozen=True):
     """What is said of one workflow."""
 
     client: Client

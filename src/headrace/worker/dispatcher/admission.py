@@ -14,7 +14,9 @@ tasks of crowded kinds only, so that one costs no more where nothing waits, or w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from headrace.model.options import Kind
 from headrace.protocol.claim_calls import Cursor, Looked
@@ -27,8 +29,7 @@ ANEW_AFTER = 5.0
 _NONE = frozenset[Kind]()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class ClaimRequest(msgspec.Struct, frozen=True):
     """A claim, to be made now or when a job has come.
 
     Attributes:
@@ -42,12 +43,11 @@ class ClaimRequest:
     now: bool
     limit: int
     kinds: frozenset[Kind]
-    passing: Mapping[Kind, int] = field(default_factory=dict[Kind, int])
-    cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
+    passing: Mapping[Kind, int] = msgspec.field(default_factory=dict[Kind, int])
+    cursors: Mapping[str, Cursor] = msgspec.field(default_factory=dict[str, Cursor])
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What the answers to earlier claims tell of the queues.
 
     Attributes:
@@ -60,7 +60,7 @@ class Known:
 
     waiting: frozenset[Kind]
     crowded: frozenset[Kind] = frozenset()
-    cursors: Mapping[str, Cursor] = field(default_factory=dict[str, Cursor])
+    cursors: Mapping[str, Cursor] = msgspec.field(default_factory=dict[str, Cursor])
     over: frozenset[Kind] = frozenset()
     beyond: bool = False
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from headrace.model.job import Claim, Outcome
 from headrace.protocol.script import Call
@@ -26,8 +27,7 @@ Rows = list[tuple[str, int]]
 """Starts: the job's id and the token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """A settle that was sent.
 
     Attributes:
@@ -48,8 +48,7 @@ class Sent:
         return OVERHEAD + sum([len(arg) for arg in self.call.args if isinstance(arg, bytes)])
 
 
-@dataclass(frozen=True, slots=True)
-class KnownStarts:
+class KnownStarts(msgspec.Struct, frozen=True):
     """What this side knew when the store was asked.
 
     Attributes:
@@ -64,8 +63,7 @@ class KnownStarts:
     sent: Sequence[Sent]
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(msgspec.Struct, frozen=True):
     """What makes both sides agree.
 
     Attributes:
@@ -74,9 +72,9 @@ class Repair:
         unknown: starts that nobody here knows.
     """
 
-    restore: Rows = field(default_factory=Rows)
-    again: list[Call[Settled]] = field(default_factory=list[Call[Settled]])
-    unknown: Rows = field(default_factory=Rows)
+    restore: Rows = msgspec.field(default_factory=Rows)
+    again: list[Call[Settled]] = msgspec.field(default_factory=list[Call[Settled]])
+    unknown: Rows = msgspec.field(default_factory=Rows)
 
     def __bool__(self) -> bool:
         return bool(self.restore or self.again or self.unknown)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import msgspec
 
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.protocol.keys import Keys
@@ -18,8 +19,7 @@ from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
+class WorkerContext(msgspec.Struct, frozen=True):
     """What a core is told of its worker once.
 
     Attributes:

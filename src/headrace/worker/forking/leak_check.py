@@ -10,14 +10,14 @@ import os
 import socket
 import stat
 import threading
-from dataclasses import dataclass
+
+import msgspec
 
 # A thread that was told to end may take this long (seconds) to do so.
 PATIENCE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """Threads by identity, and sockets by descriptor and inode."""
 
     threads: frozenset[threading.Thread]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,8 +26,7 @@ TASKS, KINDS = 64, 64
 SUMMARY, LISTED = 6_000, 12
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(msgspec.Struct, frozen=True):
     """What came of what earlier runs learned.
 
     Attributes:
@@ -36,15 +34,14 @@ class Learned:
         refused: what must not be done there, with the reason.
     """
 
-    done: dict[str, int] = field(default_factory=dict[str, int])
-    refused: dict[str, str] = field(default_factory=dict[str, str])
+    done: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    refused: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 NOTHING = Learned()
 
 
-@dataclass(slots=True)
-class AdviceRow:
+class AdviceRow(msgspec.Struct):
     """One task.
 
     Attributes:
@@ -58,8 +55,8 @@ class AdviceRow:
     kind: Kind
     jobs: int = 0
     profiled: int = 0
-    imports: Counter[str] = field(default_factory=Counter[str])
-    functions: Counter[str] = field(default_factory=Counter[str])
+    imports: Counter[str] = msgspec.field(default_factory=Counter[str])
+    functions: Counter[str] = msgspec.field(default_factory=Counter[str])
 
     @property
     def certain(self) -> bool:

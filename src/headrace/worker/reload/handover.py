@@ -19,8 +19,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker.reload.image_launch import Image, Launch
@@ -35,8 +36,7 @@ class Watch(Protocol):
     def __call__(self, image: Image, on: Callable[[], None] | None) -> None: ...
 
 
-@dataclass(slots=True)
-class Succession:
+class Succession(msgspec.Struct):
     """The images of one worker, but for the first, which is the process itself.
 
     Attributes:
@@ -63,8 +63,8 @@ class Succession:
     heard: Callable[[list[str]], None] = lambda _: None
     current: Image | None = None
     warming: Image | None = None
-    retiring: dict[int, Image] = field(default_factory=dict[int, Image])
-    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    retiring: dict[int, Image] = msgspec.field(default_factory=dict[int, Image])
+    sizes: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     code: int = 0
     over: bool = False
     again: bool = False

@@ -8,16 +8,17 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
+
+import msgspec
+from msgspec.structs import asdict
 
 from headrace.worker.forking import signals
 from headrace.worker.reload.image_words import VARIABLE, Words
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """Another process that is an image, seen from the one that started it.
 
     Attributes:
@@ -33,8 +34,7 @@ class Image:
             os.kill(self.pid, number)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """How this program was started, so that it can be started again with the code that is there then.
 
     Attributes:

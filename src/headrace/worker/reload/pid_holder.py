@@ -23,8 +23,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker.forking import signals
@@ -41,8 +42,7 @@ STATE = "HEADRACE_ANCHOR"
 SAME_SIGNAL = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LogForm:
+class LogForm(msgspec.Struct, frozen=True):
     """How the log is written: the arguments of ``headrace.cli.logs.configure``."""
 
     shape: str
@@ -259,7 +259,7 @@ def _state(state: Succession, form: LogForm) -> dict[str, Any]:
     return {
         "launch": state.launch.facts(),
         "limit": state.limit,
-        "form": asdict(form),
+        "form": msgspec.structs.asdict(form),
         "current": _seen(state.current),
         "warming": _seen(state.warming),
         "retiring": [_seen(image) for image in state.retiring.values()],

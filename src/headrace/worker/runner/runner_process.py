@@ -24,8 +24,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import LifespanError
@@ -56,8 +57,7 @@ log = logging.getLogger("headrace.worker")
 LIFESPANS = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerOptions:
+class RunnerOptions(msgspec.Struct, frozen=True):
     """How one runner works.
 
     Attributes:

@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.errors import HeadraceError
-from headrace.stats.http_server import Answer, Page
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor.side_processes import SideProcess
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.stats.http_server import Answer, Page
 
 log = logging.getLogger("headrace.worker")
 
@@ -84,6 +84,7 @@ def answer(app: Headrace, stamps: HealthStamps, sock: socket.socket) -> NoReturn
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:
     """What is told besides metrics, by path."""
+    from headrace.stats.http_server import Answer
 
     def verdict(troubles: list[str]) -> Answer:
         return Answer(503, "".join(f"{trouble}\n" for trouble in troubles)) if troubles else Answer(200, "ok\n")

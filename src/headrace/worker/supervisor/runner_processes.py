@@ -10,9 +10,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
 
 
-@dataclass(slots=True)
-class Child:
+class Child(msgspec.Struct):
     """A runner: its number with the dispatcher, its kind and process."""
 
     number: int

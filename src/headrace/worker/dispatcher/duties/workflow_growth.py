@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -50,8 +49,7 @@ def unpack_grown(data: bytes) -> Grown:
     return _grown.decode(data)
 
 
-@dataclass(slots=True)
-class _Growing:
+class _Growing(msgspec.Struct):
     claim: Claim
     grown: Grown
     ttl: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 
@@ -14,8 +15,7 @@ Stage = Literal["soft", "again", "hard"]
 AGAIN = 0.1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True, order=True):
     """One limit of one start.
 
     Attributes:
