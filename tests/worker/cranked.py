@@ -876,6 +876,9 @@ class World:
         places = [place for kind in core.runner_pool.assignment.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.handle is None]
         assert not empty or self.set("spawn"), "a place stays empty"
+        rooms = [(place, place.handle) for place in places if place.line and place.handle is not None]
+        idle = [place for place, handle in rooms if handle.ready and handle.spare(handle.slots) > 0]
+        assert not idle, "a job waits for a place whose runner has a free slot"
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.lines.waiting == waiting, "what waits for places is counted wrong"
