@@ -845,10 +845,13 @@ class World:
             _, _, starving = self.core.vitals.look(self.now)
             assert not starving or self.now - starving < 30, "it counts as one whose claims stopped"
 
-    def calm(self) -> None:
-        """Let all that is under way come to its end, while no job that runs ends and nothing else happens."""
-        # A retry, and then a look from the front.
-        end, singly = self.now + 8.0, self.dice.random() < 0.1
+    def calm(self, seconds: float = 8.0) -> None:
+        """Let all that is under way come to its end, while no job that runs ends and nothing else happens.
+
+        Args:
+            seconds: that may pass; the usual ones are those of a retry, and then a look from the front.
+        """
+        end, singly = self.now + seconds, self.dice.random() < 0.1
         for _ in range(2000):
             if self.settle_down(singly=singly):
                 # What the dispatcher does not hear of wakes it as little as it would wake the loop.

@@ -38,7 +38,7 @@ def any_world(dice: Random) -> World:
     for _ in range(dice.randint(0, 5)):
         enqueue(world)
     if dice.random() < 0.9:
-        world.calm()
+        world.calm(0.0)
     return world
 
 
