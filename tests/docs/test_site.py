@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from sphinx.util.inventory import InventoryFile
 
@@ -55,3 +56,13 @@ def test_every_verb_of_the_application_has_its_entry(names: set[str]) -> None:
 
     verbs = {name for name in dir(Headrace) if not name.startswith("_")}
     assert {verb for verb in verbs if f"headrace.Headrace.{verb}" not in names} == set()
+
+
+@pytest.mark.slow
+def test_no_record_tells_how_it_is_initialized(names: set[str]) -> None:
+    """Its fields say it; the entry would be empty."""
+    places = {place: place.rpartition(".") for package in PACKAGES for place in public(package)}
+    found = {place: getattr(importlib.import_module(home), name) for place, (home, _, name) in places.items()}
+    records = {place for place, value in found.items() if isinstance(value, type) and issubclass(value, msgspec.Struct)}
+    assert len(records) > 5
+    assert {f"{record}.__init__" for record in records} & names == set()
