@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import consume, graph_reads
+from headrace.protocol import consume, graph_reads, produce
 from headrace.protocol import graph as protocol
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -34,6 +34,15 @@ def test_the_end_of_what_ran_frees_nothing(stage: Stage) -> None:
     assert stage.ready() == []
     flow.tend_all()
     assert (flow.state, flow.counts) == ("cancelled", {"succeeded": 1, "cancelled": 2})
+
+
+def test_a_node_that_never_started_stays_when_its_workflow_has_ended(stage: Stage) -> None:
+    """Its end let its child run, in a workflow that had failed."""
+    flow = Flow(stage, "a>b b>c:c").started()
+    stage.end(flow.claims()["a"], "failed")
+    before = stage.everything()
+    assert stage.run(produce.cancel(stage.keys, flow["b"], KEEP, stage.now)) == "blocked"
+    assert (flow.state, stage.everything()) == ("failed", before)
 
 
 def test_a_repeat_adds_nothing(stage: Stage) -> None:

@@ -7,7 +7,12 @@ local function withdraw(id, ttl)
   local state = f[1]
   if not state then return 'missing' end
   if state == 'running' then naming().ask_to_stop(id, f[4]) return 'asked' end
-  if state == 'blocked' and not graph().is_part(id) then return state end
+  if state == 'blocked' then
+    -- Nothing of a workflow that has ended starts before that is retried, and the end of this would free its children.
+    local f = is_node(id) and graph().touch(flow_of(id))
+    local over = f and f.there and f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped'
+    if over or not graph().is_part(id) then return state end
+  end
   if not naming().take_out(id, state, f[2], f[3]) then return state end
   finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', ttl)
   return 'cancelled'

@@ -152,7 +152,8 @@ class Job(Generic[R]):
 
         Returns:
             ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
-            or the final state that it was in already.
+            the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended, where
+            nothing starts before that is retried.
 
         Raises:
             JobNotFound: it is not stored any more.

@@ -33,7 +33,7 @@ def _number(value: Any) -> int:
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
-class _Flow(msgspec.Struct, dict=True):
+class _Flow(msgspec.Struct):
     """One workflow with its nodes and the chores that are left of it."""
 
     id: str
