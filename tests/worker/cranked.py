@@ -696,7 +696,7 @@ class World:
         kind = self.wanted.pop(self.dice.randrange(len(self.wanted)))
         self._number += 1
         options = self.core.worker.options
-        starting = self.dice.random() < 0.1
+        starting = self.dice.random() < 0.2
         self.runners[self._number] = Runner(
             self._number, kind, slots=options.slots(kind), quota=options.recycle_jobs, starting=starting
         )
@@ -879,9 +879,12 @@ class World:
         places = [place for kind in core.runner_pool.assignment.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.handle is None]
         assert not empty or self.set("spawn"), "a place stays empty"
-        rooms = [(place, place.handle) for place in places if place.line and place.handle is not None]
-        idle = [place for place, handle in rooms if handle.ready and handle.spare(handle.slots) > 0]
-        assert not idle, "a job waits for a place whose runner has a free slot"
+        unserved = [
+            place
+            for place in places
+            if place.line and (handle := place.handle) and handle.ready and handle.spare(handle.slots) > 0
+        ]
+        assert not unserved, "a job waits for a place whose runner has a free slot"
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.lines.waiting == waiting, "what waits for places is counted wrong"

@@ -253,8 +253,8 @@ def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
     assert world.store.claims < 12
 
 
-def test_a_job_that_waits_for_a_place_starts_when_a_runner_was_asked_for_others_and_had_none() -> None:
-    """It had come while the runner was asked, and waited beside a free slot until another job ended there."""
+def test_the_line_of_a_runner_is_served_after_it_was_asked_for_work_and_gave_none_back() -> None:
+    """A job that had come meanwhile waited beside a free slot until another one ended there."""
     world = made(("async",), concurrency=2)
     world.store.add("async-available", "a", lane="a|api|")
     world.calm()

@@ -169,7 +169,7 @@ class RunnerPool:
     def _hand_back(self, handle: RunnerHandle, back: list[Attempt]) -> Returned:
         for start in back:
             self.assignment.release(handle, start)
-        # Though nothing came back: a line that was served meanwhile found no room here.
+        # Also where nothing came back: its line could not be served while it was asked.
         self.assignment.reindex(handle)
         ends = [
             End(start.claim, Cancelled(cancelled(start.claim), start.plan.failure_ttl))
