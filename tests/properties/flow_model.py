@@ -212,7 +212,7 @@ class Model:
         if node.state == "running":
             node.asked = True
             return "asked"
-        if node.state in ENDED or (node.state == "blocked" and not (node.part and self.state not in FINAL)):
+        if node.state in ENDED or (node.state == "blocked" and (not node.part or self.state in FINAL)):
             return node.state
         self.end(node, "cancelled")
         return "cancelled"

@@ -7,7 +7,7 @@
 -- return  asked | missing | the final state that it is in
 local f = graph().touch(id)
 if not f.there then return 'missing' end
-if f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.state end
+if graph().is_over(f) then return f.state end
 if not f.cancel then
   -- What undoes its nodes must not be held. A full server lets this pass, since a removal comes first.
   redis.call('HDEL', flow .. id, 'stopped')

@@ -7,7 +7,7 @@
 -- return  running | missing | the final state that it is in
 local f = graph().touch(id)
 if not f.there then return 'missing' end
-if f.cancel or f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' then return f.cancel and 'cancelled' or f.state end
+if f.cancel or graph().is_over(f) then return f.cancel and 'cancelled' or f.state end
 redis.call('HDEL', flow .. id, 'stopped')
 redis.call('ZREM', lapses, id)
 redis.call('HSETNX', flow .. id, 'started', now)

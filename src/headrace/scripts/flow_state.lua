@@ -1,7 +1,7 @@
 -- Flow state: a workflow as a script finds it, and what the script adds to its counters. Included, never run alone.
 -- derive  flow     hash  flow:<flow>
 -- derive  flows    zset  flows:<view>
--- lazy    graph touch count become
+-- lazy    graph touch is_over count become
 -- batch   touched  {}    by id: workflows as the script found them, and what it adds to their counters
 -- `there` is false once it was deleted.
 local function touch(fid)
@@ -13,6 +13,8 @@ local function touch(fid)
   end
   return f
 end
+
+local function is_over(f) return f.there and f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped' end
 
 local function count(f, field, by) f.add[field] = (f.add[field] or 0) + by end
 

@@ -8,10 +8,8 @@ local function withdraw(id, ttl)
   if not state then return 'missing' end
   if state == 'running' then naming().ask_to_stop(id, f[4]) return 'asked' end
   if state == 'blocked' then
-    -- Nothing of a workflow that has ended starts before that is retried, and the end of this would free its children.
-    local f = is_node(id) and graph().touch(flow_of(id))
-    local over = f and f.there and f.state ~= 'pending' and f.state ~= 'running' and f.state ~= 'stopped'
-    if over or not graph().is_part(id) then return state end
+    -- In a workflow that has ended its end would free its children, and nothing starts there before a retry.
+    if is_node(id) and graph().is_over(graph().touch(flow_of(id))) or not graph().is_part(id) then return state end
   end
   if not naming().take_out(id, state, f[2], f[3]) then return state end
   finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', ttl)
