@@ -41,7 +41,7 @@ def cost_apart(app: Sphinx, what: str, name: str, value: object, options: object
 def not_for_users(app: Sphinx, what: str, name: str, value: object, skip: bool, options: object) -> bool | None:  # noqa: ARG001 - Sphinx calls it so
     """Leave out how an object is made where a verb makes it: ``Use task.enqueue(...)``."""
     text = getattr(value, "__doc__", None) or ""
-    # That of a record is Python's own text.
+    # What a record has there is Python's text.
     return True if name == "__init__" and (text.startswith(("Use ", "Initialize self")) or not text) else None
 
 

@@ -27,9 +27,8 @@ from typing import IO, Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTED = (
-    "headrace.app", "headrace.cli.program", "headrace.cli.worker", "headrace.cli.worker_order",
-    "headrace.cli.worker_process", "headrace.schedules.catalog", "headrace.worker.dispatcher.loop",
-    "headrace.worker.runner.runner_process", "redis",
+    "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.catalog",
+    "headrace.worker.dispatcher.loop", "headrace.worker.runner.runner_process", "redis",
 )  # fmt: skip
 AT_START = ("PYTHON", "OTEL_", "HEADRACE_TRACES")
 """How variables begin that an interpreter reads when it starts, or a module when it is imported."""

@@ -169,11 +169,14 @@ DATACLASSES = {
 }
 
 
+def module_of(root: Path, path: Path) -> str:
+    return path.relative_to(root / "src" / "headrace").with_suffix("").as_posix()
+
+
 def test_records_are_structs(root: Path, sources: dict[Path, ast.Module]) -> None:
     """To make a dataclass takes half a millisecond, a Struct a thirtieth: a worker makes a hundred when it starts."""
-    place = root / "src" / "headrace"
     found = {
-        path.relative_to(place).with_suffix("").as_posix()
+        module_of(root, path)
         for path, tree in sources.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list)
@@ -195,8 +198,7 @@ LONG = {
 
 
 def test_files_stay_short(root: Path, sources: dict[Path, ast.Module]) -> None:
-    place = root / "src" / "headrace"
-    sizes = {path.relative_to(place).with_suffix("").as_posix(): path.read_text().count("\n") for path in sources}
+    sizes = {module_of(root, path): path.read_text().count("\n") for path in sources}
     assert {name: size for name, size in sizes.items() if size > 100 * LONG.get(name, (3,))[0]} == {}
     assert {name for name in LONG if sizes.get(name, 0) <= 300} == set(), "shorter than the list says: shorten that"
     assert len(LONG) <= 10

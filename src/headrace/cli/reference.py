@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import typer
 
+from headrace.cli.commands import ALL_SHARED
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.program import program
 from headrace.model.option_checks import rows_of
@@ -88,8 +89,6 @@ has its default; `as the task says` is the task's definition where the job runs.
 |---|---|---|---|
 """
 
-_SHARED = ("url", "namespace", "dir", "json", "debug")
-
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command's full name and click object, in the order of the help."""
@@ -110,13 +109,13 @@ def cli() -> str:
         "## Exit codes\n\n| code | meaning |\n|---|---|\n",
         *(f"| {code.value} | {code.meaning} |\n" for code in ExitCode),
         "\n## Options that commands share\n\n",
-        _table([p for p in dict(commands())["headrace enqueue"].params if p.name in _SHARED]),
+        _table([p for p in dict(commands())["headrace enqueue"].params if p.name in ALL_SHARED]),
     ]
     for name, command in commands():
         parts.append(f"\n## {name}\n\n{command.help}\n\n```\n{_usage(name, command)}\n```\n\n")
-        own = [p for p in command.params if p.name not in _SHARED]
+        own = [p for p in command.params if p.name not in ALL_SHARED]
         parts.append(_table(own) if own else "")
-        shared = ", ".join(f"`{p.opts[0]}`" for p in command.params if p.name in _SHARED)
+        shared = ", ".join(f"`{p.opts[0]}`" for p in command.params if p.name in ALL_SHARED)
         parts.append(f"\nAlso {shared}.\n" if own else f"Options: {shared}.\n")
     return "".join(parts)
 

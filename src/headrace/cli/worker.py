@@ -12,8 +12,6 @@ import typer
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration, parse_size
 
-SHARED = ("url", "namespace", "dir", "json", "debug")
-
 
 def _count(flag: str, text: str, default: str | bool = False) -> Any:
     return typer.Option(flag, metavar="N", help=text, show_default=default)

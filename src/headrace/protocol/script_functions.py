@@ -16,7 +16,6 @@ _TEXT = re.compile(r"'[^'\n]*'")
 # Each byte as it is where names have it, else as a space.
 _GAPS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
 
-
 Row = tuple[str, tuple[str, int]]
 """A line of the text, and the file and line that it was made of."""
 Spot = tuple[str, int]
@@ -27,11 +26,13 @@ class Function(NamedTuple):
     """A function at the top level of a file.
 
     Attributes:
+        spot: where it begins, by which it is told from others.
         lines: of the file, from 0.
         names: in its code, those in texts included; ``words``: without these.
     """
 
     name: str
+    spot: Spot
     lines: range
     names: frozenset[str]
     words: frozenset[str]
@@ -57,7 +58,9 @@ class Code(NamedTuple):
 def code_of(file: str, text: str) -> Code:
     """The code of a file."""
     lines = ["" if line.lstrip().startswith("--") else line for line in text.splitlines()]
-    functions = tuple(Function(name, own, *_names(lines[n] for n in own)) for name, own in _functions(lines))
+    functions = tuple(
+        Function(name, (file, own.start), own, *_names(lines[n] for n in own)) for name, own in _functions(lines)
+    )
     inside = {n for function in functions for n in function.lines}
     outside = _names(line for n, line in enumerate(lines) if n not in inside)
     return Code(tuple((line.strip(), (file, n)) for n, line in enumerate(lines, 1)), functions, *outside)
@@ -72,11 +75,11 @@ def used_functions(codes: Mapping[str, Code], roots: Collection[str]) -> set[Spo
     """
     names = set(roots).union(*(code.names for code in codes.values()))
     used: set[Spot] = set()
-    left = [(file, function) for file, code in codes.items() for function in code.functions]
-    while found := [(file, function) for file, function in left if function.name in names]:
-        used.update((file, function.lines.start) for file, function in found)
-        names = names.union(*(function.names for _, function in found))
-        left = [(file, function) for file, function in left if (file, function.lines.start) not in used]
+    left = [function for code in codes.values() for function in code.functions]
+    while found := [function for function in left if function.name in names]:
+        used.update(function.spot for function in found)
+        names = names.union(*(function.names for function in found))
+        left = [function for function in left if function.spot not in used]
     return used
 
 
@@ -101,15 +104,16 @@ def lazy_functions(
 
     # From the end: a function is used behind its own lines only.
     for file, code in reversed(list(codes.items())):
-        home, movable = {lazy.get(file, "")}, not lazy.get(file, "script")
+        home = {lazy.get(file, "")}
         note(code.names, home)
-        for function in reversed(code.functions):
-            if (file, function.lines.start) not in used:
+        for function in reversed([function for function in code.functions if function.spot in used]):
+            if lazy.get(file, "script"):
+                note(function.names, home)
                 continue
-            users = set(needed.get(function.name, {""})) if movable else home
-            note(function.names - {function.name} if movable else function.names, users)
-            if movable and users != {""} and len(users) == 1:
-                found[file, function.lines.start] = next(iter(users))
+            users = set(needed.get(function.name, {""}))
+            note(function.names - {function.name}, users)
+            if users != {""} and len(users) == 1:
+                (found[function.spot],) = users
     return found
 
 

@@ -107,7 +107,7 @@ def _by_place(
         lines = [*code.rows]
         words[lazy] |= code.words
         for function in code.functions:
-            spot, span = (part, function.lines.start), slice(function.lines.start, function.lines.stop)
+            spot, span = function.spot, slice(function.lines.start, function.lines.stop)
             if spot in used:
                 words[moved.get(spot, lazy)] |= function.words
             if spot in moved:
