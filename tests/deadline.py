@@ -15,18 +15,20 @@ T = TypeVar("T")
 def eventually(condition: Callable[[], T], timeout: float = 60, *, what: str = "", every: float = 0.005) -> T:
     """Return the first true value of ``condition``; fail when ``timeout`` seconds pass without one.
 
-    The pause doubles from ``every`` up to 50 ms, so that a quick condition is seen at once and a slow one
-    costs no core. An exception of the condition passes through, but for one: where a process ended while it
-    was looked at, it is looked at again.
+    The pause doubles from ``every`` up to 50 ms, so that a quick condition is seen at once; and it is twice as long as
+    the condition took, so that one that runs a command leaves the cores to what it waits for. An exception of the
+    condition passes through, but for one: where a process ended while it was looked at, it is looked at again.
     """
     end = time.monotonic() + timeout
     while True:
         value: T | None = None
+        began = time.monotonic()
         with contextlib.suppress(psutil.NoSuchProcess):
             value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"{what or condition} was not true within {timeout} s; last: {value!r}")
-        time.sleep(every)
+        time.sleep(max(every, min(2 * (now - began), 0.5)))
         every = min(every * 2, 0.05)

@@ -1,8 +1,9 @@
-"""Processes forked from one that has imported Headrace: a worker of the suite starts in a tenth of the time.
+"""Processes forked from one that has imported Headrace: what the suite runs starts in a tenth of the time.
 
 A new interpreter takes 0.3 s of processor and more to import the worker, and the suite starts a thousand. A nursery
-imports it once, stays single-threaded, and forks: the fault suite's workers (``tests/system/station.py``) and ``headrace
-worker`` (``tests/forked_worker.py``). Nothing of an application is imported before the fork.
+imports it once, stays single-threaded, and forks: the fault suite's workers (``tests/system/station.py``), ``headrace
+worker`` (``tests/forked_worker.py``) and, from a nursery of their own, the other commands
+(``tests/forked_command.py``). Nothing of an application is imported before the fork.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-IMPORTED = (
-    "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.catalog",
-    "headrace.worker.dispatcher.loop", "headrace.worker.runner.runner_process", "redis",
-)  # fmt: skip
+Purpose = Literal["worker", "command"]
+IMPORTED: dict[Purpose, tuple[str, ...]] = {
+    "worker": (
+        "headrace.app", "headrace.cli.worker_order", "headrace.cli.worker_process", "headrace.schedules.catalog",
+        "headrace.worker.dispatcher.loop", "headrace.worker.runner.runner_process", "redis",
+    ),
+    "command": (
+        "headrace.app", "headrace.admin.documents", "headrace.cli.session", "headrace.schedules.catalog",
+        "headrace.store.async_connection", "headrace.store.store", "redis", "rich.console", "rich.table",
+    ),
+}  # fmt: skip
 AT_START = ("PYTHON", "OTEL_", "HEADRACE_TRACES")
 """How variables begin that an interpreter reads when it starts, or a module when it is imported."""
 WORD = struct.Struct("!i")
@@ -93,14 +101,16 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it says from now on, when it has ended. Once only: this closes its pipes."""
+        """What it says from now on, when it has ended. This closes its pipes, so a second call tells nothing."""
         said = ["", ""]
 
         def read(place: int, stream: IO[str]) -> None:
             with stream:
                 said[place] = stream.read()
 
-        streams = [(place, stream) for place, stream in enumerate((self.stdout, self.stderr)) if stream is not None]
+        streams = [
+            (place, stream) for place, stream in enumerate((self.stdout, self.stderr)) if stream and not stream.closed
+        ]
         readers = [threading.Thread(target=read, args=row, daemon=True) for row in streams]
         for reader in readers:
             reader.start()
@@ -113,8 +123,9 @@ class Forked:
 class Nursery:
     """The process that forks, started at first use. Few in each process of the suite: see :func:`nursery_of`."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], purpose: Purpose) -> None:
         self._environ = environ
+        self._purpose = purpose
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -143,7 +154,7 @@ class Nursery:
         with theirs:
             self._socket.settimeout(60)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, self._purpose, str(theirs.fileno())],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
                 env=self._environ,
             )  # fmt: skip
@@ -168,16 +179,16 @@ def _ends(stream: Any, theirs: contextlib.ExitStack) -> tuple[IO[str] | None, in
     return None, stream if isinstance(stream, int) else stream.fileno()
 
 
-_OPENED: dict[frozenset[tuple[str, str]], Nursery] = {}
+_OPENED: dict[tuple[Purpose, frozenset[tuple[str, str]]], Nursery] = {}
 
 
-def nursery_of(environ: Mapping[str, str]) -> Nursery:
+def nursery_of(environ: Mapping[str, str], purpose: Purpose = "worker") -> Nursery:
     """The one that begins with what an interpreter would read of this environment."""
     read = {name: value for name, value in environ.items() if name.startswith(AT_START)}
-    key = frozenset(read.items())
+    key = purpose, frozenset(read.items())
     if key not in _OPENED:
         others = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
-        _OPENED[key] = Nursery(others | read)
+        _OPENED[key] = Nursery(others | read, purpose)
     return _OPENED[key]
 
 
@@ -218,23 +229,25 @@ def _become(order: int, *streams: int) -> int:
     return int(importlib.import_module(module).main())
 
 
-def _learn() -> None:
-    """Do here what each of them would do: import, read the command's options, put scripts together."""
-    for module in IMPORTED:
+def _learn(purpose: Purpose) -> None:
+    """Do here what each of them would do: import, read a command's options, put scripts together."""
+    for module in IMPORTED[purpose]:
         importlib.import_module(module)
-    importlib.import_module("headrace.cli.program").run(["worker", "--help"])
+    program = importlib.import_module("headrace.cli.program")
+    for words in (["worker", "--help"],) if purpose == "worker" else (["--help"], ["server", "path"]):
+        program.run(words)
     for script in importlib.import_module("headrace.worker.dispatcher.links.store_session").SCRIPTS:
         importlib.import_module("headrace.protocol.script").load(script)
     # They search only their own objects for garbage, and share the memory of these.
     gc.freeze()
 
 
-def main(link: socket.socket) -> int:
+def main(purpose: Purpose, link: socket.socket) -> int:
     """Fork at each order until the suite closes its end; the exit code of the process that this is then."""
-    _learn()
+    _learn(purpose)
     wake, told = os.pipe()
     os.set_blocking(told, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     tells: dict[int, int] = {}
     while True:
@@ -263,4 +276,5 @@ def main(link: socket.socket) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(socket.socket(fileno=int(sys.argv[1]))))
+    purpose: Any = sys.argv.pop(1)
+    sys.exit(main(purpose, socket.socket(fileno=int(sys.argv[1]))))

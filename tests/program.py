@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
-import io
 import json
 import os
 import signal
@@ -16,12 +12,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
-import headrace.cli.program
-import headrace.store.store
 from tests.deadline import eventually
-from tests.nursery import Forked, nursery_of
+from tests.nursery import Forked, Purpose, nursery_of
 
 TASKS = """
 import logging, os, signal, sys, time
@@ -80,15 +74,6 @@ class Ended:
         return line.removeprefix("headrace: ")
 
 
-@functools.cache
-def _warm() -> None:
-    """Import what commands import when they run, so that their forks need not."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        headrace.cli.program.run(["--help"])
-        headrace.cli.program.run(["server", "path"])
-    importlib.import_module("rich.table")
-
-
 class Program:
     """Starts ``headrace`` in a directory that holds ``tasks.py``.
 
@@ -97,11 +82,13 @@ class Program:
         environment: what it inherits; change it for all later commands.
         own: its workers are interpreters of their own, as those of people are, not forks of one that has imported
             Headrace: for tests of what is in memory, of streams and signals, and of images that follow each other.
+        prelude: Python that its commands run before they begin.
     """
 
     def __init__(self, directory: Path, url: str | None, *, own: bool = False) -> None:
         self.directory = directory
         self.own = own
+        self.prelude = ""
         self.environment = {**os.environ, "COLUMNS": "80", "HEADRACE_TIMEOUT": "5"}
         if url is not None:
             self.environment["HEADRACE_URL"] = url
@@ -113,16 +100,13 @@ class Program:
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str] | Forked:
         """A command that runs beside the test, which must end it.
 
-        A worker that is to be an interpreter of its own reads its options in a fork of this process, as
-        :meth:`__call__` does, and then becomes one. (With ``--reload`` it does not, so that one begins as one.)
+        A worker that is to be an interpreter of its own reads its options in a fork, as :meth:`__call__` does, and then
+        becomes one. (With ``--reload`` it does not, so that one begins as one; and so does any with further options.)
         """
         plain = not options.keys() - {"stdout", "stderr"}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        if plain and self._forks(arguments):
+        if plain and arguments[0] == "worker" and "--reload" not in arguments:
             return self._forked(arguments, self.environment, options["stdout"], options["stderr"])
-        if arguments[0] == "worker" and "--reload" not in arguments:
-            _warm()
-            options["preexec_fn"] = functools.partial(_be, list(arguments), self.environment)
         return subprocess.Popen(
             [sys.executable, "-m", "headrace", *arguments],
             cwd=self.directory, env=self.environment, text=True, **options,
@@ -132,40 +116,29 @@ class Program:
         return arguments[:1] == ("worker",) and "--reload" not in arguments and not self.own
 
     def _forked(self, arguments: tuple[str, ...], environment: Mapping[str, str], out: Any, err: Any) -> Forked:
-        return nursery_of(environment).start(
-            "tests.forked_worker", environment, *arguments, stdout=out, stderr=err, directory=self.directory
+        purpose: Purpose = "worker" if self._forks(arguments) else "command"
+        words = arguments if purpose == "worker" else (self.prelude, *arguments)
+        return nursery_of(environment, purpose).start(
+            f"tests.forked_{purpose}", environment, *words, stdout=out, stderr=err, directory=self.directory
         )
 
     def __call__(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """Run a command to its end, and check its exit code (None: any).
 
-        A fork of this process, in which everything is imported: a new interpreter for each of a hundred commands would
+        A fork of a process in which everything is imported: a new interpreter for each of a hundred commands would
         take longer than all they do. What matters to an interpreter of its own is tested with ``fresh`` and ``start``.
 
         ``environment`` holds further variables for this command.
         """
         values = self.environment | environment
-        if self._forks(arguments):
-            with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-                process = self._forked(arguments, values, out, err)
-                try:
-                    ended = process.wait(60)
-                except BaseException:
-                    process.kill()
-                    raise
-                return _checked(Ended(ended, *map(_text, (out, err))), code)
-        _warm()
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            pid = os.fork()
-            if not pid:
-                _be(list(arguments), values, self.directory, (out.fileno(), err.fileno()))
+            process = self._forked(arguments, values, out, err)
             try:
-                reaped = eventually(lambda: _reaped(pid), timeout=60, what=f"the end of {arguments}", every=0.001)
+                ended = process.wait(60)
             except BaseException:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                process.kill()
                 raise
-            return _checked(Ended(os.waitstatus_to_exitcode(reaped[0]), *map(_text, (out, err))), code)
+            return _checked(Ended(ended, *map(_text, (out, err))), code)
 
     def fresh(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """The same in an interpreter of its own."""
@@ -183,35 +156,6 @@ class Program:
     def burst(self, *arguments: str) -> Ended:
         """A worker that runs what is ready, and leaves."""
         return self("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
-
-
-def _be(
-    arguments: list[str], environment: Mapping[str, str], directory: Path | None = None, outputs: tuple[int, ...] = ()
-) -> NoReturn:
-    """Be the command, in a forked child, whose directory and streams may have been made already."""
-    code: Any = 99
-    try:
-        if directory is not None:
-            os.chdir(directory)
-            for source, target in zip((os.open(os.devnull, os.O_RDONLY), *outputs), range(3), strict=True):
-                os.dup2(source, target)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        sys.argv = ["headrace", *arguments]
-        sys.orig_argv = [sys.executable, "-m", "headrace", *arguments]
-        headrace.cli.main()
-    except SystemExit as end:
-        code = end.code
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(int(code or 0))
-
-
-def _reaped(pid: int) -> tuple[int] | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return (status,) if found else None
 
 
 def _text(stream: IO[str]) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -184,18 +182,19 @@ def test_the_traceback_comes_with_debug_only(headrace: Program) -> None:
     assert "Traceback (most recent call last)" in headrace("jobs", "show", ABSENT, "--debug", code=1).err
 
 
-@pytest.fixture
-def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows any host, for commands that are forks of this process: a real name server may not answer in time."""
+# A real name server may not answer in time.
+NO_NAME_SERVER = """
+import socket
 
-    def unknown(*_: object, **__: object) -> NoReturn:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+def unknown(*_, **__):
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+socket.getaddrinfo = unknown
+"""
 
 
-@pytest.mark.usefixtures("no_name_server")
 def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[..., Server]) -> None:
+    headrace.prelude = NO_NAME_SERVER
     locked = new_server(password="open-sesame")
     wrong = locked.url.replace("open-sesame", "guessed-wrong")
     evicting = new_server(config={"maxmemory-policy": "allkeys-lru"})

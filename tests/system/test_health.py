@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace import Headrace
 from headrace.worker.health_stamps import stamps
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
@@ -205,8 +206,15 @@ def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
         proxy.lost_request = is_lost
         one = worker()
         eventually(lambda: lost and is_ready(headrace), 60)
-        headrace("enqueue", "tasks.add", "1")
-        eventually(lambda: any("claims stopped" in why for why in reasons(headrace, "--ready")), 60)
+
+        def told() -> bool:
+            # It also claims when it has lost its lease, as on a slow machine.
+            if not app.jobs.count("ready"):
+                app.by_name("tasks.add").enqueue(1)
+            return any("claims stopped" in why for why in reasons(headrace, "--ready"))
+
+        with Headrace(proxy.url) as app:
+            eventually(told, 60)
         assert reasons(headrace) == []
         one.stop(signal.SIGQUIT)
 

@@ -174,9 +174,7 @@ def test_one_runner_and_the_dispatcher_for_speedscope(busy: Busy, tmp_path: Path
     assert "Dispatcher.run (headrace/worker/dispatcher/loop.py" in (tmp_path / "d.svg").read_text()
 
 
-def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.cli import profile
-
+def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
     busy.run("rest")
     picture = tmp_path / "headrace-profile.svg"
 
@@ -186,11 +184,11 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path, monkeypatch
         ended = busy.program("profile", "--dispatcher", "--for", "1s", code=None)
         return ended.code == 1 and "no thread computed; --idle counts waiting threads, too" in ended.err
 
-    with monkeypatch.context() as patch:
-        # A sample stops whom it looks at, who then waits for a processor to go back to sleep: on a busy machine that
-        # takes longer than the next sample is away.
-        patch.setattr(profile, "RATE", 2)
-        eventually(nothing_computed, 60)
+    # A sample stops whom it looks at, who then waits for a processor to go back to sleep: on a busy machine that takes
+    # longer than the next sample is away.
+    busy.program.prelude = "from headrace.cli import profile; profile.RATE = 2"
+    eventually(nothing_computed, 60)
+    busy.program.prelude = ""
     assert not picture.exists()
     busy.program("profile", "--idle", "--for", "2s")
     assert "rest (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
@@ -258,10 +256,8 @@ def test_a_worker_that_does_not_answer_is_said_to(busy: Busy) -> None:
         os.kill(busy.worker.process.pid, signal.SIGCONT)
 
 
-def test_without_py_spy_it_says_how_to_get_it(busy: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.cli import profile
-
-    monkeypatch.setattr(profile.sys, "executable", "/nowhere/python")
+def test_without_py_spy_it_says_how_to_get_it(busy: Busy) -> None:
+    busy.program.prelude = "import sys; sys.executable = '/nowhere/python'"
     fault = busy.program("profile", code=1, PATH="/nowhere").fault
     assert "pip install 'headrace[profile]'" in fault
 
