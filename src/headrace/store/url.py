@@ -1,4 +1,4 @@
-"""What a URL says of the server: parsed and checked without connecting, and shown without its password.
+"""What a URL says of the server: parsed and checked without connecting.
 
 Owns the forms of a URL and the options in its query. Nothing here connects.
 """
@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis.connection as driver
 
 from headrace.errors import UrlError
-from headrace.settings import HIDDEN
+from headrace.store.url_secrets import shown
 
 # The driver does not type it.
 _parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
@@ -32,7 +32,6 @@ TLS_OPTIONS = (*TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password"
 """What may stand there, too, where TLS is spoken."""
 
 _REQUIREMENTS = ("required", "optional", "none")
-_SECRETS = ("password", "ssl_password")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +61,6 @@ _HOW = (
     "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write / as %2F, @ as %40, "
     ": as %3A, # as %23 and ? as %3F"
 )
-
-
-def shown(url: str) -> str:
-    """The URL without its password, and without its query, which may hold one too.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    url = url.partition("?")[0]
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = parts.username or ""
-    return urlunsplit(parts._replace(netloc=f"{user}:{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))
-
-
-def passwords(url: str | None) -> set[str]:
-    """What of a URL must not be told, as it is written there and as it is meant. Empty for one that cannot be read."""
-    try:
-        parts = urlsplit(url or "")
-        given = [parts.password or ""]
-    except ValueError:
-        return set()
-    query = parse_qs(parts.query)
-    given += [value for name in _SECRETS for value in query.get(name, [])]
-    return {text for secret in given if secret for text in (secret, unquote(secret))}
 
 
 def _sentinel(url: str, visible: str) -> Target:
