@@ -212,7 +212,8 @@ class Model:
         if node.state == "running":
             node.asked = True
             return "asked"
-        if node.state in ENDED or (node.state == "blocked" and (not node.part or self.state in FINAL)):
+        closed = self.state in FINAL or (self.undoing and not self.cancelled)
+        if node.state in ENDED or (node.state == "blocked" and (closed or not node.part)):
             return node.state
         self.end(node, "cancelled")
         return "cancelled"

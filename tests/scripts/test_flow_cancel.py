@@ -45,6 +45,18 @@ def test_a_node_that_never_started_stays_when_its_workflow_has_ended(stage: Stag
     assert (flow.state, stage.everything()) == ("failed", before)
 
 
+def test_a_node_that_never_started_stays_while_its_workflow_is_undone(stage: Stage) -> None:
+    """Its end let its child run beside what undoes the workflow."""
+    flow = Flow(stage, "a>b b>c c>d:c u", nodes={"a": {"undo": "u"}}).started()
+    flow.end("a")
+    flow.end("b", "failed")
+    before = stage.everything()
+    assert stage.run(produce.cancel(stage.keys, flow["c"], KEEP, stage.now)) == "blocked"
+    assert stage.everything() == before
+    assert flow.play() == ["u"]
+    assert (flow.state, flow.counts) == ("failed", {"succeeded": 1, "failed": 1})
+
+
 def test_a_repeat_adds_nothing(stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
     flow.cancel()

@@ -31,6 +31,7 @@ local function conclude(fid, f)
     local id = node_of(fid, by)
     local u = redis.call('HMGET', job .. id, 'queue', 'priority')
     redis.call('HSET', flow .. fid, 'undoing', 1)
+    f.undoing = 1
     begin_node(id, f, u[1], u[2], 0)
     redis.call('HINCRBY', flow .. fid, 'active', 1)
     f.add.active = nil

@@ -10,13 +10,13 @@ if f.cancel then return 'cancelled' end
 -- What failed of one that succeeded was coped with: nothing waits for it.
 -- Of one that waits for its start nothing runs before that, see begin_node.
 if f.state == 'succeeded' or redis.call('EXISTS', broken .. id) == 0 then return f.state end
-local h = redis.call('HMGET', flow .. id, 'undoing', 'key')
-if h[1] then return 'undone' end
+if f.undoing then return 'undone' end
 if f.state == 'failed' then
-  if h[2] then
-    local other = redis.call('GET', live .. f.definition .. ':' .. h[2])
+  local key = redis.call('HGET', flow .. id, 'key')
+  if key then
+    local other = redis.call('GET', live .. f.definition .. ':' .. key)
     if other and other ~= id then return 'live' end
-    redis.call('SET', live .. f.definition .. ':' .. h[2], id)
+    redis.call('SET', live .. f.definition .. ':' .. key, id)
   end
   redis.call('ZREM', lapses, id)
   redis.call('HDEL', flow .. id, 'finished')

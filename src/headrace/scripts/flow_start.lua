@@ -13,7 +13,7 @@ redis.call('ZREM', lapses, id)
 redis.call('HSETNX', flow .. id, 'started', now)
 if f.state ~= 'running' then graph().become(id, f, 'running') end
 -- Nothing begins anew while it goes back over what it did.
-if redis.call('HEXISTS', flow .. id, 'undoing') == 0 then
+if not f.undoing then
   for _, code in ipairs(names) do
     if graph().is_part(node_of(id, code)) then graph().open_node(node_of(id, code), f) end
   end

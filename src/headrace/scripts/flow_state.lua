@@ -7,8 +7,8 @@
 local function touch(fid)
   local f = batch.touched[fid]
   if not f then
-    local h = redis.call('HMGET', flow .. fid, 'st', 'definition', 'created', 'cancel')
-    f = {there = h[1], state = h[1], definition = h[2] or '', created = h[3], cancel = h[4], add = {}}
+    local h = redis.call('HMGET', flow .. fid, 'st', 'definition', 'created', 'cancel', 'undoing')
+    f = {there = h[1], state = h[1], definition = h[2] or '', created = h[3], cancel = h[4], undoing = h[5], add = {}}
     batch.touched[fid] = f
   end
   return f

@@ -8,8 +8,9 @@ local function withdraw(id, ttl)
   if not state then return 'missing' end
   if state == 'running' then naming().ask_to_stop(id, f[4]) return 'asked' end
   if state == 'blocked' then
-    -- In a workflow that has ended its end would free its children, and nothing starts there before a retry.
-    if is_node(id) and graph().is_over(graph().touch(flow_of(id))) or not graph().is_part(id) then return state end
+    -- Its end would free its children, and nothing starts in a workflow that has ended or that is undone.
+    local f = is_node(id) and graph().touch(flow_of(id))
+    if f and (graph().is_over(f) or f.undoing and not f.cancel) or not graph().is_part(id) then return state end
   end
   if not naming().take_out(id, state, f[2], f[3]) then return state end
   finish(id, 'cancelled', '{"type":"Cancelled","message":"cancelled before it started"}', ttl)

@@ -152,8 +152,8 @@ class Job(Generic[R]):
 
         Returns:
             ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
-            the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended, where
-            nothing starts before that is retried.
+            the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended or is
+            undone, where it does not start.
 
         Raises:
             JobNotFound: it is not stored any more.
