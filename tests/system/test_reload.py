@@ -11,7 +11,7 @@ import pytest
 from headrace.model.job import State
 from tests.deadline import eventually
 from tests.servers import Server
-from tests.system.test_rolling import GOOD, Rolled, result
+from tests.system.test_rolling import GOOD, STUCK, Rolled, result
 
 pytestmark = pytest.mark.system
 
@@ -28,78 +28,57 @@ def now(rolled: Rolled, version: int) -> bool:
     return bool(result(rolled.enqueue("nap", 0)) == version)
 
 
-def test_what_is_saved_runs(rolled: Rolled) -> None:
-    worker = rolled.start("--reload")
-    assert now(rolled, 1)
-    rolled.code(2)
+def test_what_is_saved_runs_and_a_mistake_is_shown_and_mended_by_the_next_save(rolled: Rolled, tmp_path: Path) -> None:
+    """It may begin with a mistake, and even without the module. What is imported from elsewhere is watched too."""
+    here, library = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    library.mkdir()
+    (library / "rates.py").write_text("VERSION = 2\n")
+    rolled.program.directory = here
+    rolled.program.environment["PYTHONPATH"] = str(library)
+    worker = rolled.start("--reload", ready=False)
+    worker.says("there is no module 'tasks'")
+    rolled.program.write("tasks", "from shop import prices\n" + GOOD.format(version=1))
+    worker.says("No module named 'shop'")
+    (here / "shop").mkdir()
+    (here / "shop" / "__init__.py").touch()
+    (here / "shop" / "prices.py").touch()
+    eventually(lambda: now(rolled, 1), 60)
+    rolled.program.write("tasks", "app = = 1\n")
+    worker.says("SyntaxError: invalid syntax")
+    worker.says("app = = 1")
+    assert now(rolled, 1), "the old code goes on"
+    rolled.program.write("tasks", GOOD.format(version="__import__('rates').VERSION"))
     worker.says("tasks.py changed")
     eventually(lambda: now(rolled, 2), 60)
-    assert "runners" in worker.says("runners")
+    (library / "rates.py").write_text("VERSION = 66\n")
+    worker.says("rates.py changed")
+    eventually(lambda: now(rolled, 66), 60)
+    worker.says("  runners")
     assert len([line for line in worker.lines if line.startswith("  runners")]) == 1, "it is one worker"
     assert worker.stop(signal.SIGINT) == 0
     assert not rolled.app.overview().workers
 
 
-def test_a_mistake_is_shown_and_mended_by_the_next_save(rolled: Rolled) -> None:
-    worker = rolled.start("--reload")
-    rolled.program.write("tasks", "app = = 1\n")
-    worker.says("SyntaxError: invalid syntax")
-    worker.says("app = = 1")
-    assert now(rolled, 1), "the old code goes on"
-    rolled.code(3)
-    eventually(lambda: now(rolled, 3), 60)
-    assert worker.stop(signal.SIGINT) == 0
-
-
-def test_it_may_begin_with_a_mistake_and_even_without_the_module(rolled: Rolled, tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").unlink()
-    worker = rolled.start("--reload", ready=False)
-    worker.says("there is no module 'tasks'")
-    rolled.program.write("tasks", "from shop import prices\n" + GOOD.format(version=1))
-    worker.says("No module named 'shop'")
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "__init__.py").touch()
-    (tmp_path / "shop" / "prices.py").touch()
-    eventually(lambda: now(rolled, 1), 60)
-    assert worker.stop(signal.SIGINT) == 0
-
-
-def test_what_is_imported_from_elsewhere_is_watched_too(rolled: Rolled, tmp_path: Path) -> None:
-    library = tmp_path / "elsewhere"
-    library.mkdir()
-    (library / "prices.py").write_text("VERSION = 5\n")
-    here = tmp_path / "here"
-    here.mkdir()
-    rolled.program.directory = here
-    rolled.program.environment["PYTHONPATH"] = str(library)
-    rolled.program.write("tasks", GOOD.format(version="__import__('prices').VERSION"))
-    worker = rolled.start("--reload")
-    assert now(rolled, 5)
-    (library / "prices.py").write_text("VERSION = 66\n")
-    worker.says("prices.py changed")
-    eventually(lambda: now(rolled, 66), 60)
-
-
-def test_a_job_that_runs_is_run_again_by_the_new_code(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--reload")
+def test_a_job_that_runs_is_run_again_by_code_that_is_saved_even_while_it_is_imported(
+    rolled: Rolled, tmp_path: Path
+) -> None:
+    worker, began = rolled.start("--reload"), tmp_path / "never.began"
     job = rolled.enqueue("gate", str(tmp_path / "never"))
-    eventually((tmp_path / "never.began").exists, 60)
-    (tmp_path / "never.began").unlink()
+    eventually(began.exists, 60)
+    began.unlink()
     rolled.code(2)
-    eventually((tmp_path / "never.began").exists, 60)
+    eventually(began.exists, 60)
     assert (job.refresh().attempt, job.refresh().interruptions) == (2, 1)
-    assert worker.stop(signal.SIGINT) == 0, "Ctrl-C waits for no job"
-    assert job.state is State.READY
-    job.cancel()
-
-
-def test_code_that_is_saved_while_it_is_imported_is_imported_again(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--reload")
-    rolled.program.write("tasks", "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n")
+    began.unlink()
+    rolled.program.write("tasks", STUCK)
     eventually((tmp_path / "stuck").exists, 60)
     rolled.code(3)
     eventually(lambda: now(rolled, 3), 60)
-    assert worker.stop(signal.SIGINT) == 0
+    eventually(began.exists, 60)
+    assert worker.stop(signal.SIGINT) == 0, "Ctrl-C waits for no job"
+    assert job.state is State.READY
+    job.cancel()
 
 
 def test_a_worker_with_an_end_ends(rolled: Rolled) -> None:

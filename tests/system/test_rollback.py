@@ -68,6 +68,7 @@ def cut(fleet: Fleet, server: Server, dice: random.Random, left: Callable[[], in
 
 def all_succeed(fleet: Fleet, jobs: list[Job[Any]], runs: list[WorkflowRun]) -> None:
     """Everything ends, and no crash is charged."""
+    fleet.drained(60)
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
         assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))
@@ -139,6 +140,7 @@ def test_a_server_that_forgot_and_was_away_for_longer_than_a_lease_charges_nothi
         begin, more = server.written, len(fleet.ledger.ends()) + 30
         fleet.until(lambda more=more: len(fleet.ledger.ends()) >= more)
         server.forget(dice.randint(begin, server.written), away=4.5)
+    fleet.drained(60)
     fleet.until(lambda: {job.state for job in jobs} == {State.SUCCEEDED}, 60)
     for run in runs:
         assert run.wait(60) is WorkflowState.SUCCEEDED, (states(run), repr(fleet))

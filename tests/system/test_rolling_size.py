@@ -7,9 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from headrace.errors import WorkerNotFound
@@ -49,37 +47,29 @@ def busy(rolled: Rolled, worker: Worker, path: Path) -> int:
     return pid
 
 
-@pytest.mark.parametrize("how", ["signals", "scale"])
-def test_a_size_outlives_rolling_restarts(rolled: Rolled, how: str) -> None:
+def test_a_size_outlives_rolling_restarts(rolled: Rolled) -> None:
     worker = rolled.start()
-    if how == "scale":
-        rolled.app.workers.scale(place(worker.process.pid), 4)
-    else:
-        for wanted in (3, 4):
-            worker.process.send_signal(signal.SIGTTIN)
-            eventually(lambda wanted=wanted: size(rolled, worker.process.pid) == wanted, 60)
-    eventually(lambda: size(rolled, worker.process.pid) == 4, 60)
-    for version in (2, 3):
-        image = rolled.roll(worker, version)
-        # It is what it registered with, and not what it became.
-        assert size(rolled, image) == 4
-        eventually(lambda image=image: len(runners(image)) == 4, 60)
-    watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
-    worker.process.send_signal(signal.SIGTTOU)
-    eventually(lambda: size(rolled, image) == 3, 60)
-    assert size(rolled, rolled.roll(worker, 4)) == 3
-    assert worker.stop() == 0
-
-
-@pytest.mark.parametrize("name", [str, place])
-def test_a_worker_that_was_reloaded_is_known_by_its_first_process_id_too(rolled: Rolled, name: Any) -> None:
-    worker = rolled.start()
+    pid = worker.process.pid
+    for wanted in (3, 4):
+        worker.process.send_signal(signal.SIGTTIN)
+        eventually(lambda wanted=wanted: size(rolled, pid) == wanted, 60)
     image = rolled.roll(worker, 2)
-    eventually(lambda: "headrace.cli.first_process" in psutil.Process(worker.process.pid).cmdline(), 60)
+    # It is what it registered with, and not what it became.
+    assert size(rolled, image) == 4
+    eventually(lambda: len(runners(image)) == 4, 60)
+    rolled.anchor(worker)
+    # The worker is known by its first process id too.
     owner = rolled.app.workers.get(place(image)).owner
-    assert rolled.app.workers.scale(name(worker.process.pid), 3).owner == owner
-    eventually(lambda: size(rolled, image) == 3, 60)
+    for name, wanted in ((str(pid), 3), (place(pid), 5)):
+        assert rolled.app.workers.scale(name, wanted).owner == owner
+        eventually(lambda wanted=wanted: size(rolled, image) == wanted, 60)
+    worker.process.send_signal(signal.SIGTTIN)
+    eventually(lambda: size(rolled, image) == 6, 60)
+    worker.process.send_signal(signal.SIGTTOU)
+    eventually(lambda: size(rolled, image) == 5, 60)
+    image = rolled.roll(worker, 3)
+    assert size(rolled, image) == 5
+    eventually(lambda: len(runners(image)) == 5, 60)
     assert worker.stop() == 0
 
 
@@ -100,6 +90,7 @@ def test_the_size_of_each_kind_is_kept(rolled: Rolled) -> None:
     rolled.hup(worker)
     (image,) = eventually(lambda: rolled.claims(worker), 60)
     assert rolled.app.workers.get(place(image)).sizes == {"process": 1, "thread": 5}
+    rolled.anchor(worker)
     # Code without that kind.
     assert size(rolled, rolled.roll(worker, 3)) == 1
     assert worker.stop() == 0
@@ -118,31 +109,23 @@ def test_a_size_that_is_wished_while_an_image_warms_up_is_that_of_both(rolled: R
     assert worker.stop() == 0
 
 
-def test_signals_during_the_drain_reach_the_image_that_claims(rolled: Rolled, tmp_path: Path) -> None:
+def test_wishes_during_the_drain_reach_the_image_that_claims(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--shutdown-timeout", "60s")
-    image = busy(rolled, worker, tmp_path / "go")
-    for wanted in (3, 4):
-        worker.process.send_signal(signal.SIGTTIN)
-        eventually(lambda wanted=wanted: size(rolled, image) == wanted, 60)
-    worker.process.send_signal(signal.SIGTTOU)
-    eventually(lambda: size(rolled, image) == 3, 60)
-    (tmp_path / "go").touch()
-    assert size(rolled, rolled.roll(worker, 3)) == 3
-    assert worker.stop() == 0
-
-
-def test_scale_by_the_name_of_an_image_that_drains_reaches_the_one_that_claims(rolled: Rolled, tmp_path: Path) -> None:
-    worker = rolled.start("--shutdown-timeout", "60s")
+    pid = worker.process.pid
     image = busy(rolled, worker, tmp_path / "first")
-    rolled.app.workers.scale(place(worker.process.pid), 3)
-    eventually(lambda: size(rolled, image) == 3, 60)
+    for number, wanted in ((signal.SIGTTIN, 3), (signal.SIGTTIN, 4), (signal.SIGTTOU, 3)):
+        worker.process.send_signal(number)
+        eventually(lambda wanted=wanted: size(rolled, image) == wanted, 60)
+    # By the name of the one that drains.
+    rolled.app.workers.scale(place(pid), 4)
+    eventually(lambda: size(rolled, image) == 4, 60)
     (tmp_path / "first").touch()
-    watched = psutil.Process(worker.process.pid)
-    eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
+    rolled.anchor(worker)
     # The same of one that is no longer the watched process, and by a signal to it.
     job = rolled.enqueue("gate", str(tmp_path / "second"))
     eventually((tmp_path / "second.began").exists, 60)
     later = rolled.roll(worker, 3)
+    assert size(rolled, later) == 4
     rolled.app.workers.scale(place(image), 1)
     eventually(lambda: size(rolled, later) == 1, 60)
     os.kill(image, signal.SIGTTIN)
