@@ -171,8 +171,13 @@ def sources() -> list[str]:
     long to parse as the rest, and are absent from some systems' Python.
     """
     strangers = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
-    found = (path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
-    return sorted(path.as_posix() for path in found if not strangers.intersection(path.parts))
+    found: list[str] = []
+    for directory, below, files in os.walk(LIBRARY):
+        # Not entered: what is installed may be a hundred times the library.
+        below[:] = set(below) - strangers
+        inside = Path(directory).relative_to(LIBRARY)
+        found += [(inside / file).as_posix() for file in files if file.endswith(".py")]
+    return sorted(found)
 
 
 def together(name: str, parts: Sequence[Package]) -> Package:
