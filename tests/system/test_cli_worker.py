@@ -26,14 +26,15 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url, own=True)
+    return Program(tmp_path, url)
 
 
 @pytest.fixture
 def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
-    def start(*arguments: str, target: str = "tasks:app") -> Worker:
+    def start(*arguments: str, target: str = "tasks:app", own: bool = False) -> Worker:
+        headrace.own = own
         started.append(Worker(headrace.start("worker", target, "--processes", "1", *arguments)))
         return started[-1]
 
@@ -47,7 +48,7 @@ def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
 ) -> None:
     text = "\n@app.task\ndef loaded() -> list[str]:\n    import sys\n    return sorted(sys.modules)\n"
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
-    worker()
+    worker(own=True)
     with Headrace(url) as app:
         loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=60))
     assert {"typer", "rich", "pydantic"} & loaded == set()
@@ -82,7 +83,7 @@ def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[
 
 
 def test_interrupted_it_ends_in_order_and_quietly(worker: Callable[..., Worker]) -> None:
-    one = worker()
+    one = worker(own=True)
     one.says("serves default")
     assert one.stop(signal.SIGINT) == 0
     assert "Traceback" not in "".join(one.lines)
@@ -145,7 +146,7 @@ def test_a_burst_tells_how_many_jobs_it_ran(headrace: Program, worker: Callable[
 
 
 def test_quiet_says_nothing_when_all_is_well(worker: Callable[..., Worker]) -> None:
-    one = worker("--quiet", "--burst")
+    one = worker("--quiet", "--burst", own=True)
     assert one.ended() == 0
     assert one.lines == []
 
@@ -203,32 +204,30 @@ def test_a_password_on_the_command_line_leaves_the_list_of_processes(
     new_server: Callable[..., Server], worker: Callable[..., Worker], headrace: Program
 ) -> None:
     server = new_server(password="open-sesame")
-    for words in (("--url", server.url), (f"--url={server.url}",)):
-        one = worker(*words)
-        one.says("the password in --url is in the list of processes")
-        one.says("serves default")
-        process = psutil.Process(one.process.pid)
-        assert "***" in " ".join(process.cmdline())
-        one.process.send_signal(signal.SIGHUP)
-        eventually(lambda one=one: sum("serves default" in line for line in list(one.lines)) == 2, 60)
-        for each in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                assert "sesame" not in " ".join(each.cmdline())
-        assert one.stop() == 0
-        said = "".join(one.lines)
-        assert "open-sesame" not in said
-        # Images that follow are started without it, so that they do not show it either.
-        assert said.count("list of processes") == 1
+    one = worker("--url", server.url, own=True)
+    one.says("the password in --url is in the list of processes")
+    one.says("serves default")
+    process = psutil.Process(one.process.pid)
+    assert "***" in " ".join(process.cmdline())
+    one.process.send_signal(signal.SIGHUP)
+    eventually(lambda: sum("serves default" in line for line in list(one.lines)) == 2, 60)
+    for each in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert "sesame" not in " ".join(each.cmdline())
+    assert one.stop() == 0
+    said = "".join(one.lines)
+    assert "open-sesame" not in said
+    # Images that follow are started without it, so that they do not show it either.
+    assert said.count("list of processes") == 1
     assert "list of processes" in headrace("queues", "list", "--url", server.url).err
     assert "list of processes" not in headrace("queues", "list", HEADRACE_URL=server.url).err
 
 
-@pytest.mark.parametrize("form", ["--url {}", "--url={}"])
 def test_a_worker_that_reloads_shows_no_password_either(
-    new_server: Callable[..., Server], worker: Callable[..., Worker], form: str
+    new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     server = new_server(password="open-sesame")
-    one = worker("--reload", *form.format(server.url).split())
+    one = worker("--reload", f"--url={server.url}")
     one.says("the password in --url is in the list of processes")
     one.says("serves default")
     process = psutil.Process(one.process.pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -11,14 +12,19 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import token
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from headrace.demo.stage import staged
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
+from tests.program import Program
 
 pytestmark = pytest.mark.system
 
@@ -90,7 +96,20 @@ def started(demo: subprocess.Popen[str]) -> psutil.Process:
         assert demo.poll() is None, demo.communicate()
         return _worker(demo)
 
-    return eventually(running, 100, what="the worker runs")
+    return eventually(running, 100, what="the worker runs", every=0.05)
+
+
+def _counted(limit: int) -> tuple[int, int]:
+    """Lines and functions of so many files that are spread over the library, as their tokens say."""
+    from headrace.demo.demo_tasks import sources
+
+    lines, functions, paths = 0, 0, sources()
+    for number in range(limit):
+        text = (Path(sysconfig.get_path("stdlib")) / paths[number * len(paths) // limit]).read_bytes()
+        lines += len(text.splitlines())
+        names = (one.string for one in tokenize.tokenize(io.BytesIO(text).readline) if one.type == token.NAME)
+        functions += sum(name == "def" for name in names)
+    return lines, functions
 
 
 def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path: Path) -> None:
@@ -105,6 +124,7 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     # A job for each file and each package, five that the definition has; what joins a map's outputs is no job.
     assert cost["jobs"] == cost["nodes"] - 2 == 60 + len(facts["packages"]) + cost["defined"]
     assert cost["defined"] == 5
+    assert (total["lines"], total["functions"]) == _counted(60)
     killed, retried = facts["survived"]
     picture = (tmp_path / facts["picture"]).read_text()
     assert facts["picture"] == "headrace-demo.svg"
@@ -126,26 +146,18 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     assert cost["late_ms"] > 0
 
 
-def test_it_counts_what_is_there(start: Attempt) -> None:
-    demo = start("--limit", "1", "--processes", "1", "--json")
-    total = json.loads(demo.communicate(timeout=150)[0])["total"]
-
-    from headrace.demo.demo_tasks import sources
-
-    source = (Path(sysconfig.get_path("stdlib")) / sources()[0]).read_bytes()
-    assert total["lines"] == len(source.splitlines())
-    assert total["functions"] == len(re.findall(rb"^ *(?:async )?def \w+\(", source, re.MULTILINE))
-
-
-def test_a_pipe_gets_lines(start: Attempt) -> None:
-    demo = start("--limit", "24")
+def test_a_pipe_gets_lines_and_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:
+    demo = start("--limit", "24", "--picture", "run.mmd")
     said, complained = demo.communicate(timeout=150)
     assert (demo.returncode, complained) == (0, "")
 
     assert "the scan found 24 source files" in said
     assert re.search(r"(\d+) of \1 jobs done", said)
     assert "│ measure each file \N{MULTIPLICATION SIGN} n │" in said
-    assert "A picture of the run: headrace-demo.svg" in said
+    assert "with 2 process runners" in said
+    assert "A picture of the run: run.mmd\n" in said
+    assert "flowchart" in (tmp_path / "run.mmd").read_text()
+    assert not (tmp_path / "headrace-demo.svg").exists()
     assert re.search(r"a runner was killed while measuring \S+: its job ran again and succeeded, start 2", said)
     assert re.search(r"measuring \S+ raised: its job was retried and succeeded, start 2", said)
     assert re.search(r"crashes survived +1 ", said)
@@ -156,7 +168,7 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> 
     master, slave = pty.openpty()
     os.environ["COLUMNS"] = "80"
     try:
-        demo = start("--limit", "24", stdout=slave, stderr=slave)
+        demo = start("--limit", "3", "--processes", "1", stdout=slave, stderr=slave)
     finally:
         del os.environ["COLUMNS"]
         os.close(slave)
@@ -173,11 +185,13 @@ def test_a_terminal_of_80_columns_gets_a_bar_and_whole_lines(start: Attempt) -> 
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert demo.wait(150) == 0
     assert re.search(r"(\d+)/\1 0 running", text)
+    assert "with 1 process runner\r\n" in text
+    assert "A picture of the run: headrace-demo.svg" in text
     tables = text[text.index("What the library holds") :].splitlines()
     assert max(map(len, tables)) <= 80
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signals) -> None:
     demo = start()
     started(demo)
@@ -188,16 +202,22 @@ def test_an_interrupted_demo_leaves_nothing(start: Attempt, number: signal.Signa
     assert demo.returncode == (130 if number == signal.SIGINT else 128 + number)
 
 
-def test_a_demo_that_lost_its_worker_says_so(start: Attempt) -> None:
-    demo = start()
-    worker = started(demo)
-    worker.kill()
-    complained = demo.communicate(timeout=120)[1]
-    assert demo.returncode == 1
-    assert "the demo's worker ended with exit code -9" in complained
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leads_off_the_stage(temporary: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    monkeypatch.setenv("HEADRACE_DIR", "theirs")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as end, staged():
+        assert len(list(temporary.iterdir())) == 1
+        signal.raise_signal(number)
+    assert end.value.code == 128 + number
+    assert list(temporary.iterdir()) == []
+    assert signal.getsignal(number) is before
 
 
-def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: Attempt) -> None:
+def test_a_demo_that_lost_its_worker_says_so_and_a_dispatcher_left_behind_does_not_bring_the_server_back(
+    start: Attempt,
+) -> None:
     demo = start()
     assert demo.stdout
     assert any("the scan found" in line for line in demo.stdout), "files are being measured"
@@ -206,30 +226,34 @@ def test_a_dispatcher_that_is_left_behind_does_not_bring_the_server_back(start: 
     dispatcher.suspend()
     worker.kill()
     assert demo.wait(60) == 1
+    assert demo.stderr
+    assert "the demo's worker ended with exit code -9" in demo.stderr.read()
     with contextlib.suppress(psutil.NoSuchProcess):
         dispatcher.resume()
     # Its fixture looks afterwards whether a file came back.
     eventually(lambda: not lives(dispatcher), 60)
 
 
-def test_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:
-    demo = start("--limit", "3", "--picture", "run.mmd")
-    said, complained = demo.communicate(timeout=150)
-    assert (demo.returncode, complained) == (0, "")
-    assert "A picture of the run: run.mmd\n" in said
-    assert "flowchart" in (tmp_path / "run.mmd").read_text()
-    assert not (tmp_path / "headrace-demo.svg").exists()
+@pytest.fixture
+def headrace(temporary: Path, tmp_path: Path) -> Program:
+    program = Program(tmp_path, None)
+    program.environment["TMPDIR"] = str(temporary)
+    return program
 
 
 @pytest.mark.parametrize(("file", "reason"), [("run.jpg", "end it in"), ("no/such/run.svg", "cannot be written")])
-def test_a_picture_that_cannot_be_is_refused_before_anything_runs(start: Attempt, file: str, reason: str) -> None:
-    demo = start("--picture", file)
-    said, complained = demo.communicate(timeout=120)
-    assert (demo.returncode, said) == (2, "")
-    assert reason in complained
+def test_a_picture_that_cannot_be_is_refused_before_anything_runs(
+    headrace: Program, temporary: Path, file: str, reason: str
+) -> None:
+    ended = headrace("demo", "--picture", file, code=2)
+    assert ended.out == ""
+    assert reason in ended.err
+    assert list(temporary.iterdir()) == []
+    assert _of_the_demo(temporary) == []
 
 
 @pytest.mark.parametrize("option", ["--limit", "--processes"])
-def test_nothing_is_measured_by_nobody(start: Attempt, option: str) -> None:
-    demo = start(option, "0")
-    assert demo.wait(60) == 2
+def test_nothing_is_measured_by_nobody(headrace: Program, temporary: Path, option: str) -> None:
+    assert option in headrace("demo", option, "0", code=2).err
+    assert list(temporary.iterdir()) == []
+    assert _of_the_demo(temporary) == []

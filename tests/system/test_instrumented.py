@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace
+from headrace import Headrace, Job
 from tests.deadline import eventually
 from tests.program import Program
 
@@ -66,6 +66,18 @@ def spans(text: str) -> list[dict[str, Any]]:
     return found
 
 
+def _sent(text: str) -> int:
+    """How many spans of starts the runners sent, beside those of the code of each kind."""
+    names = [span["name"] for span in spans(text)]
+    assert {"process", "fork", "thread", "async"} <= set(names)
+    return sum(name.startswith("process tasks.") for name in names)
+
+
+def one_of_each(app: Headrace) -> list[Job[Any]]:
+    """A job of each kind."""
+    return [app.by_name(f"tasks.{name}").enqueue() for name in ("process", "fork", "thread", "coroutine")]
+
+
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
     program = Program(tmp_path, url, own=True)
@@ -73,31 +85,32 @@ def headrace(tmp_path: Path, url: str) -> Program:
     return program
 
 
-@pytest.mark.parametrize("traces", ["off", "auto"])
-def test_each_runner_is_instrumented_and_nothing_before_the_fork(headrace: Program, url: str, traces: str) -> None:
-    headrace.environment["HEADRACE_TRACES"] = traces
+def test_each_runner_is_instrumented_and_nothing_before_the_fork(headrace: Program, url: str) -> None:
+    headrace.environment["HEADRACE_TRACES"] = "auto"
     with Headrace(url) as app:
-        jobs = {kind: app.by_name(f"tasks.{kind}").enqueue() for kind in ("process", "fork", "thread", "coroutine")}
+        jobs = one_of_each(app)
         worker = run(headrace, "--burst", "--processes", "1")
         out, said = worker.communicate(timeout=60)
         assert worker.returncode == 0, said
-        assert {kind: job.result(timeout=1) for kind, job in jobs.items()} == dict.fromkeys(jobs, "TracerProvider")
+        assert [job.result(timeout=1) for job in jobs] == ["TracerProvider"] * 4
     assert (headrace.directory / "warm").read_text() == "1 ProxyTracerProvider\n"
-    names = [span["name"] for span in spans(out)]
     # What a runner holds it sends before it leaves.
-    assert {"process", "fork", "thread", "async"} <= set(names)
-    assert sum(name.startswith("process tasks.") for name in names) == (4 if traces == "auto" else 0)
+    assert _sent(out) == 4
 
 
-def test_code_that_is_reloaded_is_instrumented_too(headrace: Program, url: str) -> None:
+def test_without_traces_and_after_a_reload_each_runner_is_instrumented_too(headrace: Program, url: str) -> None:
+    headrace.environment["HEADRACE_TRACES"] = "off"
     with Headrace(url) as app:
         worker = run(headrace, "--processes", "1")
         try:
+            assert [job.result(timeout=60) for job in one_of_each(app)] == ["TracerProvider"] * 4
             task = app.by_name("tasks.process")
-            assert task.enqueue().result(timeout=60) == "TracerProvider"
             headrace.write("tasks", TASKS.replace("return type(", "return 'new ' + type("))
             worker.send_signal(signal.SIGHUP)
             eventually(lambda: task.enqueue().result(timeout=60) == "new TracerProvider", 60)
         finally:
             worker.terminate()
-            worker.communicate(timeout=60)
+            out, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0, said
+    assert (headrace.directory / "warm").read_text() == "1 ProxyTracerProvider\n" * 2
+    assert _sent(out) == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace import Headrace
 from tests.program import Program
 
 TASKS = """
@@ -50,14 +51,11 @@ def headrace(tmp_path: Path, url: str) -> Program:
 
 def run(headrace: Program, *arguments: str, **environment: str) -> tuple[dict[str, str], str]:
     """Ids by task, and what a worker said that ran them."""
-    ids = {
-        "mean": headrace.enqueue("tasks.mean", "[]"),
-        "parse": headrace.enqueue("tasks.parse", "no json"),
-        "forge": headrace.enqueue("tasks.forge"),
-        "add": headrace.enqueue("tasks.add", "1"),
-    }
+    with Headrace(headrace.environment["HEADRACE_URL"]) as app:
+        given: dict[str, list[Any]] = {"mean": [[]], "parse": ["no json"], "forge": [], "add": [1]}
+        ids = {name: app.by_name(f"tasks.{name}").enqueue(*values).id for name, values in given.items()}
     command = ("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
-    return ids, headrace.fresh(*command, **environment).err
+    return ids, headrace(*command, **environment).err
 
 
 def test_a_failure_is_told_with_its_error_and_the_line_of_the_application(headrace: Program) -> None:
@@ -73,15 +71,11 @@ def test_a_failure_is_told_with_its_error_and_the_line_of_the_application(headra
     assert ids["add"] not in said
 
 
-def test_no_text_of_a_job_forges_a_line(headrace: Program) -> None:
-    _, said = run(headrace, "-v")
+def test_no_text_of_a_job_forges_a_line_and_details_have_the_traceback(headrace: Program) -> None:
+    _, said = run(headrace, "--verbose")
     assert "(tasks.forge), attempt 1 failed: ValueError: one at tasks.py:17 in forge" in said
     assert not [line for line in said.splitlines() if line.startswith("2026-11-22 22:00:00.000")]
     assert "\x1b" not in said
-
-
-def test_details_have_the_traceback(headrace: Program) -> None:
-    _, said = run(headrace, "--verbose")
     assert said.count("Traceback (most recent call last):") >= 4
     assert "return sum(values) / len(values)" in said
 
@@ -109,9 +103,10 @@ def test_the_setting_says_of_which_starts_a_line_is_written(headrace: Program, w
 def test_a_line_tells_the_memory_of_the_process_also_of_a_start_that_failed(headrace: Program) -> None:
     size = 80 << 20
     asked = [(0, False), (size, False), (size, True)]
-    ids = [headrace.enqueue("tasks.fill", str(most), json.dumps(fails)) for most, fails in asked]
+    with Headrace(headrace.environment["HEADRACE_URL"]) as app:
+        ids = [app.by_name("tasks.fill").enqueue(*one).id for one in asked]
     command = ("worker", "tasks:app", "--burst", "--processes", "1", "--log", "json")
-    rows = [json.loads(line) for line in headrace.fresh(*command, HEADRACE_LOG_JOBS="all").err.splitlines()]
+    rows = [json.loads(line) for line in headrace(*command, HEADRACE_LOG_JOBS="all").err.splitlines()]
     small, large, failed = ([row for row in rows if row.get("job") == id and "outcome" in row] for id in ids)
     assert [row[0]["outcome"] for row in (small, large, failed)] == ["succeeded", "succeeded", "failed"]
     assert 1 << 20 < small[0]["memory"] < size

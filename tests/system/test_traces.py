@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace
+from headrace import Headrace, Job
 from headrace.errors import OptionsError
 from headrace.workflows.builder import Flow
 from tests.deadline import eventually
@@ -21,7 +21,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not
 
 from opentelemetry import baggage, trace
 from opentelemetry import context as contexts
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, SamplingResult, StaticSampler
@@ -30,6 +30,8 @@ from headrace.tasks import traces
 from headrace.tasks.submission import Submission
 
 pytestmark = pytest.mark.system
+
+KINDS = ("process", "fork", "thread", "coroutine")
 
 TRACED = """
 import json, os, signal, sys, time
@@ -158,14 +160,18 @@ def hexa(number: int, digits: int) -> str:
     return f"0x{number:0{digits}x}"
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread", "coroutine"])
 def test_a_start_is_a_child_of_its_sender_and_the_jobs_own_spans_are_below_it(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter, kind: str
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
-    job = app.by_name(f"tasks.{kind}", queue="mail").enqueue()
+    jobs = {kind: app.by_name(f"tasks.{kind}", queue="mail").enqueue() for kind in KINDS}
     headrace.burst("--queues", "mail")
-    (send,) = sent.get_finished_spans()
-    (start,), (own,) = spans(headrace, f"process tasks.{kind}"), spans(headrace, "own")
+    for send, (kind, job) in zip(sent.get_finished_spans(), jobs.items(), strict=True):
+        _is_a_child_of_its_sender(headrace, kind, job, send)
+
+
+def _is_a_child_of_its_sender(headrace: Program, kind: str, job: Job[Any], send: ReadableSpan) -> None:
+    (start,) = spans(headrace, f"process tasks.{kind}")
+    (own,) = (one for one in spans(headrace, "own") if one["context"]["trace_id"] == start["context"]["trace_id"])
     assert send.name == f"send tasks.{kind}"
     assert send.kind.name == "PRODUCER"
     assert send.context is not None
@@ -257,10 +263,11 @@ def test_delayed_jobs_and_one_of_many_begin_traces_that_link_to_their_sender(
     assert {span["parent_id"] for span in siblings} == {hexa(few.context.span_id, 16)}
 
 
-def test_each_failed_start_is_an_error_and_a_retry_is_a_trace_of_its_own(
+def test_each_failed_start_is_an_error_and_a_retry_a_trace_of_its_own_and_a_snooze_is_no_error(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
     app.by_name("tasks.fail").enqueue(1)
+    app.by_name("tasks.snooze").enqueue()
     headrace.burst()
     first, second = spans(headrace, "process tasks.fail")
     assert first["status"]["status_code"] == "ERROR"
@@ -273,49 +280,44 @@ def test_each_failed_start_is_an_error_and_a_retry_is_a_trace_of_its_own(
     assert second["attributes"]["headrace.attempt"] == 2
     assert second["context"]["trace_id"] != first["context"]["trace_id"]
     assert second["links"][0]["context"]["trace_id"] == first["context"]["trace_id"]
-
-
-def test_a_snooze_is_no_error(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
-    app.by_name("tasks.snooze").enqueue()
-    headrace.burst()
     outcomes = [(s["attributes"]["headrace.outcome"], s["status"]) for s in spans(headrace, "process tasks.snooze")]
     assert outcomes == [("snoozed", {"status_code": "UNSET"}), ("succeeded", {"status_code": "UNSET"})]
 
 
-@pytest.mark.parametrize("outcome", ["cancelled", "interrupted"])
-def test_a_start_that_is_stopped_is_no_error(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter, outcome: str
-) -> None:
+def test_a_start_that_is_stopped_is_no_error(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
+    waits = headrace.directory / "waits"
     worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "1s"))
     try:
         job = app.by_name("tasks.wait").enqueue()
-        eventually((headrace.directory / "waits").exists, 60)
-        if outcome == "cancelled":
-            job.cancel()
-            eventually(lambda: job.state.final, 60)
+        eventually(waits.exists, 60)
+        job.cancel()
+        eventually(lambda: job.state.final, 60)
+        waits.unlink()
+        app.by_name("tasks.wait").enqueue()
+        eventually(waits.exists, 60)
         assert worker.stop() == 0
     finally:
         worker.close()
-    (start,) = spans(headrace, "process tasks.wait")
-    assert (start["attributes"]["headrace.outcome"], start["status"]) == (outcome, {"status_code": "UNSET"})
-    assert start["events"] == []
+    starts = spans(headrace, "process tasks.wait")
+    assert [start["attributes"]["headrace.outcome"] for start in starts] == ["cancelled", "interrupted"]
+    assert [(start["status"], start["events"]) for start in starts] == [({"status_code": "UNSET"}, [])] * 2
 
 
-@pytest.mark.parametrize("delay", [0, 0.01])
 def test_baggage_and_what_vendors_add_travel_with_the_trace(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter, delay: float
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
     sender = trace.SpanContext(7, 7, is_remote=True, trace_flags=trace.TraceFlags(1),
                                trace_state=trace.TraceState([("vendor", "x")]))  # fmt: skip
     context = baggage.set_baggage("tenant", "acme", trace.set_span_in_context(trace.NonRecordingSpan(sender)))
     token = contexts.attach(context)
     try:
-        job = app.by_name("tasks.carried").options(delay=delay).enqueue()
+        at_once, late = (app.by_name("tasks.carried").options(delay=delay).enqueue() for delay in (0, 0.01))
     finally:
         contexts.detach(token)
     headrace.burst()
+    assert at_once.result(timeout=0) == ["acme", "x"]
     # A trace of its own begins without what vendors know of another one.
-    assert job.result(timeout=0) == ["acme", None if delay else "x"]
+    assert late.result(timeout=0) == ["acme", None]
 
 
 def test_the_span_is_around_all_middleware(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
@@ -336,7 +338,10 @@ def around(job):
     assert own["parent_id"] == middle["context"]["span_id"]
 
 
-def test_log_lines_name_the_trace_and_the_span(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
+def test_log_lines_name_the_trace_and_the_span_and_the_start_after_a_killed_one_tells_of_it(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
+) -> None:
+    app.by_name("tasks.die").enqueue()
     app.by_name("tasks.says").enqueue()
     lines = [json.loads(line) for line in headrace.burst("--log", "json").err.splitlines() if line.startswith("{")]
     (hello,) = [line for line in lines if line["event"] == "hello"]
@@ -345,11 +350,6 @@ def test_log_lines_name_the_trace_and_the_span(headrace: Program, app: Headrace,
     assert hello["trace_id"] == start["context"]["trace_id"].removeprefix("0x")
     assert hello["span_id"] == own["context"]["span_id"].removeprefix("0x")
     assert failed["trace_id"] == hello["trace_id"]
-
-
-def test_the_start_after_a_killed_one_tells_of_it(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
-    app.by_name("tasks.die").enqueue()
-    headrace.burst()
     (start,) = spans(headrace, "process tasks.die")
     (event,) = start["events"]
     assert event["name"] == "previous start crashed"
@@ -364,36 +364,33 @@ def test_a_workflow_is_one_trace(headrace: Program, app: Headrace, sent: InMemor
     def order(flow: Flow) -> None:
         flow.run("tasks.process", name="second", after=flow.run("tasks.thread", name="first"))
 
-    run = order.create()
-    run.start()
-    headrace.burst()
-    create, *_ = sent.get_finished_spans()
-    assert create.name == "create shop.order"
-    assert create.context is not None
-    for name in ("process tasks.thread", "process tasks.process"):
-        (start,) = spans(headrace, name)
-        assert start["parent_id"] == hexa(create.context.span_id, 16)
-        assert start["attributes"]["messaging.message.conversation_id"] == run.id
-
-
-def test_a_workflow_that_a_node_makes_is_of_the_same_trace_and_edges_are_named(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter
-) -> None:
     @app.workflow(name="shop.outer")
     def outer(flow: Flow) -> None:
         flow.run("workflow:tasks.inner", flow.run("tasks.number", name="first"), name="inner")
 
-    run = outer.create()
-    run.start()
+    plain, grown = order.create(), outer.create()
+    for run in (plain, grown):
+        run.start()
     headrace.burst()
-    assert run.state.value == "succeeded"
-    create, *_ = sent.get_finished_spans()
+    created = {span.name: span for span in sent.get_finished_spans() if span.name.startswith("create")}
+    create = created["create shop.order"]
+    assert create.context is not None
+    for name in ("process tasks.thread", "process tasks.process"):
+        (start,) = spans(headrace, name)
+        assert start["parent_id"] == hexa(create.context.span_id, 16)
+        assert start["attributes"]["messaging.message.conversation_id"] == plain.id
+    assert grown.state.value == "succeeded"
+    _is_of_the_trace_of_its_maker(headrace, grown.id, created["create shop.outer"])
+
+
+def _is_of_the_trace_of_its_maker(headrace: Program, run: str, create: ReadableSpan) -> None:
+    """A workflow that a node makes; and edges are named."""
     assert create.context is not None
     (first, one), (total,) = spans(headrace, "process tasks.number"), spans(headrace, "process tasks.sum_of")
     (inner,) = spans(headrace, "process workflow:tasks.inner")
     for span in (first, inner, one, total):
         assert span["context"]["trace_id"] == hexa(create.context.trace_id, 32)
-        assert span["attributes"]["messaging.message.conversation_id"] == run.id
+        assert span["attributes"]["messaging.message.conversation_id"] == run
     assert first["parent_id"] == inner["parent_id"] == hexa(create.context.span_id, 16)
     # What a node adds is below that node.
     assert one["parent_id"] == total["parent_id"] == inner["context"]["span_id"]
@@ -402,38 +399,42 @@ def test_a_workflow_that_a_node_makes_is_of_the_same_trace_and_edges_are_named(
     assert total["attributes"]["headrace.parents"] == ["inner/one"]
 
 
-@pytest.mark.parametrize("kind", ["process", "fork", "thread", "coroutine"])
 def test_no_span_is_lost_with_a_runner_that_leaves(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter, kind: str
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
     # The exporter would send them later than these runners live.
     headrace.write("tasks", TRACED.replace("schedule_delay_millis=100", "schedule_delay_millis=60_000"))
-    app.enqueue_many(app.by_name(f"tasks.{kind}").job() for _ in range(10))
+    app.enqueue_many(app.by_name(f"tasks.{kind}").job() for kind in KINDS for _ in range(10))
     headrace.burst("--recycle-jobs", "3")
-    assert len(spans(headrace, f"process tasks.{kind}")) == 10
+    assert {kind: len(spans(headrace, f"process tasks.{kind}")) for kind in KINDS} == dict.fromkeys(KINDS, 10)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU])
-def test_no_span_is_lost_when_a_worker_ends_restarts_or_has_fewer_runners(
-    headrace: Program, app: Headrace, sent: InMemorySpanExporter, how: signal.Signals
+def test_no_span_is_lost_when_a_worker_has_fewer_runners_restarts_or_ends(
+    headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
     headrace.write("tasks", TRACED.replace("schedule_delay_millis=100", "schedule_delay_millis=60_000"))
     worker = Worker(headrace.start("worker", "tasks:app", "--processes", "2", "--concurrency", "2"))
-    try:
-        for kind in ("process", "thread", "coroutine"):
+    kinds = ("process", "thread", "coroutine")
+
+    def sent_of_each() -> set[int]:
+        return {len(spans(headrace, f"process tasks.{kind}")) for kind in kinds}
+
+    def run() -> None:
+        for kind in kinds:
             jobs = [app.by_name(f"tasks.{kind}").enqueue() for _ in range(4)]
             assert all(job.result(timeout=60) for job in jobs)
-        if how is signal.SIGTTOU:
-            worker.process.send_signal(how)
-            eventually(lambda: spans(headrace, "process tasks.process"), 60)
-        elif how is signal.SIGHUP:
-            worker.process.send_signal(how)
-            eventually(lambda: len(spans(headrace, "process tasks.process")) == 4, 60)
+
+    try:
+        run()
+        worker.process.send_signal(signal.SIGTTOU)
+        eventually(lambda: spans(headrace, "process tasks.process"), 60)
+        worker.process.send_signal(signal.SIGHUP)
+        eventually(lambda: sent_of_each() == {4}, 60)
+        run()
         assert worker.stop() == 0
     finally:
         worker.close()
-    for kind in ("process", "thread", "coroutine"):
-        assert len(spans(headrace, f"process tasks.{kind}")) == 4
+    assert sent_of_each() == {8}
 
 
 @pytest.mark.parametrize("how", ["hang", "refuse"])
@@ -476,7 +477,7 @@ def test_without_the_setting_nothing_of_it_is_loaded(headrace: Program, url: str
         "tasks",
         """
 import sys
-from headrace import Headrace
+from headrace import Headrace, Job
 app = Headrace()
 
 @app.task

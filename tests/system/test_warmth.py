@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from headrace.cli.exit_codes import ExitCode
 from headrace.protocol import operations
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
-from tests.program import Program
+from tests.program import Program, Worker
 from tests.worker.test_memory_mapping import joins
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -81,7 +80,7 @@ def hang():
 
 @pytest.fixture
 def headrace(tmp_path: Path, url: str) -> Program:
-    return Program(tmp_path, url, own=True)
+    return Program(tmp_path, url)
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def test_what_a_forked_job_left_in_buffers_is_written(headrace: Program, tmp_pat
     headrace.write("keeps", KEEPS.replace("WHEN", repr(when)))
     headrace.enqueue("keeps.speak")
     headrace.enqueue("keeps.speak")
-    ended = headrace.fresh("worker", "keeps:app", "--burst", "--forks", "1")
+    ended = headrace("worker", "keeps:app", "--burst", "--forks", "1")
     assert ended.code == 0, ended.err
     assert ended.out.count("unfinished") == 2
     assert ended.err.count("kept") == 2
@@ -133,7 +132,7 @@ def test_what_a_forked_job_left_in_buffers_is_written(headrace: Program, tmp_pat
 def test_each_hook_runs_in_its_order_and_process(headrace: Program, tmp_path: Path) -> None:
     headrace.write("hooked", HOOKS)
     headrace.enqueue("hooked.work")
-    ended = headrace.fresh("worker", "hooked:app", "--burst", "--processes", "1")
+    ended = headrace("worker", "hooked:app", "--burst", "--processes", "1")
     lines = [line.split() for line in (tmp_path / "said").read_text().splitlines()]
     by_process = {"supervisor": list[str](), "runner": list[str]()}
     supervisor = lines[0][1]
@@ -150,7 +149,7 @@ def test_forked_children_share_nothing_that_they_must_not(headrace: Program, app
     headrace.write("forking", FORKS)
     count = 3
     ids = [headrace.enqueue("forking.draw") for _ in range(count)]
-    ended = headrace.fresh("worker", "forking:app", "--burst", "--forks", str(count))
+    ended = headrace("worker", "forking:app", "--burst", "--forks", str(count))
     drawn = [app.jobs.get(id).result(timeout=0) for id in ids]
     assert len({first for first, _ in drawn}) == count
     assert len({second for _, second in drawn}) == count
@@ -163,7 +162,7 @@ def test_forked_children_share_nothing_that_they_must_not(headrace: Program, app
 def test_no_runner_that_left_is_waited_for(headrace: Program, app: Headrace) -> None:
     """Its socket's end and its death come in any order, often in the same turn of the dispatcher's loop."""
     app.enqueue_many(app.by_name("tasks.add").job(n) for n in range(100))
-    said = headrace.fresh("worker", "tasks:app", "--burst", "--processes", "16").err
+    said = headrace("worker", "tasks:app", "--burst", "--processes", "16").err
     assert "do not leave" not in said
 
 
@@ -171,7 +170,7 @@ def test_a_preload_that_starts_a_thread_keeps_the_worker_from_starting(headrace:
     headrace.write(
         "threaded", "import threading, time\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()"
     )
-    ended = headrace.fresh("worker", "tasks:app", "--preload", "threaded", code=ExitCode.APPLICATION)
+    ended = headrace("worker", "tasks:app", "--preload", "threaded", code=ExitCode.APPLICATION)
     assert "the preload of threaded started the thread 'Thread-1 (sleep)' (runs time.sleep)" in ended.fault
     assert "start it in @app.after_fork_child" in ended.fault
 
@@ -182,7 +181,7 @@ def test_an_application_that_starts_a_thread_is_warned(headrace: Program) -> Non
         "import threading, time\nfrom tasks import app\n"
         "threading.Thread(target=time.sleep, args=[60], name='poll', daemon=True).start()",
     )
-    ended = headrace.fresh("worker", "threaded:app", "--burst", "--processes", "1")
+    ended = headrace("worker", "threaded:app", "--burst", "--processes", "1")
     assert "the import of threaded:app started the thread 'poll' (runs time.sleep)" in ended.err
 
 
@@ -199,14 +198,14 @@ def test_a_module_is_imported_before_the_fork(headrace: Program) -> None:
     )  # fmt: skip
     for preload, found in (("", "false"), ("late", "true")):
         id = headrace.enqueue("early.where")
-        headrace.fresh("worker", "early:app", "--burst", "--processes", "1", HEADRACE_PRELOAD=preload)
+        headrace("worker", "early:app", "--burst", "--processes", "1", HEADRACE_PRELOAD=preload)
         assert f'"result":{found}' in headrace("jobs", "show", id, "--json").out
 
 
 def test_a_worker_is_not_idle_before_its_runners_are_there(headrace: Program, app: Headrace) -> None:
     headrace.write("slow", "import time\nfrom tasks import app\n@app.before_fork\ndef wait(): time.sleep(1.5)\n")
     job = app.by_name("tasks.add").enqueue(1)
-    ended = headrace.fresh("worker", "slow:app", "--processes", "1", "--max-idle", "0.5s")
+    ended = headrace("worker", "slow:app", "--processes", "1", "--max-idle", "0.5s")
     assert "there was nothing to run for 0.5 s" in ended.err
     assert job.result(timeout=0) == 2
 
@@ -232,8 +231,9 @@ def test_a_large_application_is_in_huge_pages_that_its_runners_share(
     headrace: Program, app: Headrace, kind: str
 ) -> None:
     headrace.write("large", LARGE.format(kind=kind))
+    headrace.own = True
     job = headrace.enqueue("large.memory")
-    headrace.fresh("worker", "large:app", "--burst", "--processes", "1", "--forks", "1")
+    headrace("worker", "large:app", "--burst", "--processes", "1", "--forks", "1")
     huge, own = app.jobs.get(job).result(timeout=0)
     assert huge > 32 << 10, "kB, of the 60 MB that the list takes"
     assert own < 16 << 10
@@ -244,14 +244,12 @@ def test_runners_are_flushed_when_the_worker_is_told_to_stop(headrace: Program, 
         "counting", "from tasks import app\n@app.task\ndef count():\n    app.stats.add('counted', {'n': 1})\n"
         "@app.on_exit\ndef say():\n    open('left', 'w').close()"
     )  # fmt: skip
-    worker = headrace.start("worker", "counting:app", "--processes", "1")
+    worker = Worker(headrace.start("worker", "counting:app", "--processes", "1"))
     try:
         app.by_name("counting.count").enqueue().result(timeout=60)
-        worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=60)
+        assert worker.stop() == 0
     finally:
-        worker.kill()
-        worker.communicate()
+        worker.close()
     assert counted(app, "counted") == {"n": 1}
     assert (tmp_path / "left").exists()
 
@@ -284,63 +282,70 @@ def model(number):
     if number:
         body["up_id"] = mapped_column(ForeignKey(f"t{number - 1}.id"))
         body["up"] = relationship(f"M{number - 1}", back_populates="down")
-    if number < 59:
+    if number < 23:
         body["down"] = relationship(f"M{number + 1}", back_populates="up")
     return type(f"M{number}", (Model,), body)
 
-MODELS = [model(number) for number in range(60)]
+MODELS = [model(number) for number in range(24)]
 """
 
 
-class Beside:
-    """A worker beside the test, with its stderr in a file."""
+LIGHT = """
+from headrace import Headrace
 
-    def __init__(self, headrace: Program, *arguments: str) -> None:
-        self.log = headrace.directory / "worker.log"
-        with self.log.open("w") as err:
-            self.process = headrace.start("worker", *arguments, stderr=err)
+app = Headrace()
 
-    def says(self, text: str) -> str:
-        return eventually(lambda: text in self.log.read_text() and self.log.read_text(), 60, what=text)
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.communicate(timeout=60)
+@app.task(kind="fork")
+def report() -> list:
+    import sys
+    warm = ["late_report" in sys.modules]
+    import late_report
+    return warm
+"""
 
 
 @pytest.fixture
-def late(headrace: Program) -> Iterator[Callable[..., Beside]]:
-    """Start a worker whose jobs import a module and configure SQLAlchemy's mappers, each in a fork of its own."""
-    for name, text in (("late", LATE), ("models", MODELS), ("late_report", "import time\ntime.sleep(0.05)")):
+def late(headrace: Program) -> Iterator[Callable[..., Worker]]:
+    """Start a worker whose jobs each do the same set-up in a fork of their own.
+
+    Those of the application ``late`` import a module and configure SQLAlchemy's mappers; those of ``light`` only import.
+    """
+    for name, text in {
+        "late": LATE, "light": LIGHT, "models": MODELS, "late_report": "import time\ntime.sleep(0.05)",
+    }.items():  # fmt: skip
         headrace.write(name, text)
     headrace.environment["HEADRACE_LEASE"] = "3"
-    started: list[Beside] = []
+    started: list[Worker] = []
 
-    def start(*arguments: str) -> Beside:
-        started.append(Beside(headrace, "late:app", "--forks", "2", *arguments))
+    def start(*arguments: str, target: str = "late:app") -> Worker:
+        started.append(Worker(headrace.start("worker", target, "--forks", "2", *arguments)))
         started[-1].says("serves default")
         return started[-1]
 
     yield start
     for one in started:
-        one.stop()
+        one.close()
 
 
-def reports(app: Headrace, count: int) -> list[list[bool]]:
+def said(worker: Worker, text: str) -> int:
+    return sum(text in line for line in list(worker.lines))
+
+
+def reports(app: Headrace, count: int, task: str = "late.report") -> list[list[bool]]:
     """What so many jobs found done when they began: the import, and the mappers."""
-    drafts = [app.by_name("late.report").job() for _ in range(count)]
+    drafts = [app.by_name(task).job() for _ in range(count)]
     app.enqueue_many(drafts)
     return [draft.handle.result(timeout=60) for draft in drafts]
 
 
 def test_the_startup_profile_names_imports_and_what_may_be_set_up(
-    headrace: Program, app: Headrace, late: Callable[..., Beside]
+    headrace: Program, app: Headrace, late: Callable[..., Worker]
 ) -> None:
     worker = late()
-    assert reports(app, 8) == [[False, False]] * 8
+    assert reports(app, 5) == [[False, False]] * 5
     advice = 'preload=["late_report"]'
-    said = worker.says(f"{advice} does it once; --preload auto finds out at the next start whether sqlalchemy.orm:conf")
-    assert "each first start of late.report in a runner may lose" in said
+    told = worker.says(f"{advice} does it once; --preload auto finds out at the next start whether sqlalchemy.orm:conf")
+    assert "each first start of late.report in a runner may lose" in told
 
     def profile() -> Any:
         (found,) = headrace("workers", "startup", "--json").lines
@@ -362,14 +367,15 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     worker.stop()
     pasted = late("--preload", ",".join(found["preload"] + found["maybe"]))
     assert reports(app, 3) == [[True, True]] * 3
-    assert "lose" not in pasted.log.read_text()
+    assert pasted.stop() == 0
+    assert not [line for line in pasted.lines if "lose" in line]
 
 
 def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
-    headrace: Program, app: Headrace, late: Callable[..., Beside]
+    headrace: Program, app: Headrace, late: Callable[..., Worker]
 ) -> None:
     first = late("--preload", "auto")
-    assert reports(app, 8) == [[False, False]] * 8
+    assert reports(app, 5) == [[False, False]] * 5
 
     def learned() -> bool:
         lines = app.client.run(operations.learned(app.client.keys))
@@ -379,7 +385,7 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
     first.stop()
     second = late("--preload", "auto")
     second.says("done before the fork, since earlier runs did it in each runner: late_report (")
-    assert reports(app, 8) == [[True, True]] * 8
+    assert reports(app, 3) == [[True, True]] * 3
 
     def done() -> Any:
         (found,) = headrace("workers", "startup", "--json").lines
@@ -390,22 +396,22 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
 
 
 def test_without_startup_profiling_nothing_is_said(
-    headrace: Program, app: Headrace, late: Callable[..., Beside]
+    headrace: Program, app: Headrace, late: Callable[..., Worker]
 ) -> None:
     headrace.environment["HEADRACE_STARTUP_PROFILING"] = "0"
-    worker = late()
-    reports(app, 8)
-    worker.stop()
-    assert "lose" not in worker.log.read_text()
+    worker = late(target="light:app")
+    reports(app, 8, "light.report")
+    assert worker.stop() == 0
+    assert not [line for line in worker.lines if "lose" in line]
 
 
 def test_the_startup_profile_is_there_for_the_successor_of_a_dispatcher(
-    headrace: Program, app: Headrace, late: Callable[..., Beside]
+    headrace: Program, app: Headrace, late: Callable[..., Worker]
 ) -> None:
-    worker = late()
-    reports(app, 6)
+    worker = late(target="light:app")
+    reports(app, 8, "light.report")
     worker.says("lose")
     eventually(lambda: dispatcher_of(worker.process.pid)).kill()
-    eventually(lambda: worker.log.read_text().count("serves default") == 2, 60)
-    reports(app, 6)
-    eventually(lambda: worker.log.read_text().count("lose") >= 2, 60)
+    eventually(lambda: said(worker, "serves default") == 2, 60)
+    reports(app, 8, "light.report")
+    eventually(lambda: said(worker, "lose") >= 2, 60)

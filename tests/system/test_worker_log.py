@@ -182,7 +182,8 @@ def pair(flow):
 """
 
 
-def json_log(headrace: Program, **environment: str) -> tuple[str, list[dict[str, object]]]:
+def json_log(headrace: Program) -> tuple[str, list[dict[str, object]]]:
+    headrace.own = False
     said = headrace.burst("--log", "json").err
     return said, [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
