@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from headrace import Headrace
+from headrace.cli.probe import quick
 from headrace.worker.health_stamps import stamps
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
@@ -57,14 +59,16 @@ def worker(headrace: Program) -> Iterator[Callable[..., Worker]]:
         one.close()
 
 
-def reasons(headrace: Program, *flags: str) -> list[str]:
-    """Why the one worker is not as it should be."""
-    (row,) = headrace("health", "--json", *flags, code=None).lines
+def reasons(*flags: str) -> list[str]:
+    """Why the one worker is not as it should be, as ``headrace health`` says it; without a process for each question."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        quick(["--json", *flags])
+    (row,) = map(json.loads, said.getvalue().splitlines())
     return list(row["reasons"])
 
 
-def is_ready(headrace: Program) -> bool:
-    return headrace("health", "--ready", code=None).code == 0
+def is_ready() -> bool:
+    return bool(stamps()) and reasons("--ready") == []
 
 
 def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
@@ -72,7 +76,7 @@ def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
 ) -> None:
     assert "no worker" in headrace("health", code=1).err
     one = worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     assert headrace("health").out == f"worker {one.process.pid} is healthy\n"
     assert headrace("health", str(one.process.pid), "--ready").out == f"worker {one.process.pid} is ready\n"
     assert headrace("health", "1", code=1).err.startswith("headrace: no worker with process id 1 ")
@@ -87,15 +91,15 @@ def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(
     headrace: Program, worker: Callable[..., Worker], role: str
 ) -> None:
     one = worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     dispatcher = dispatcher_of(one.process.pid)
     assert dispatcher is not None
     pid = one.process.pid if role == "supervisor" else dispatcher.pid
     os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: any(f"the {role} is silent" in why for why in reasons(headrace)), 60)
+    eventually(lambda: any(f"the {role} is silent" in why for why in reasons()), 60)
     assert headrace("health", code=None).code == 1
     os.kill(pid, signal.SIGCONT)
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
 
 
 def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
@@ -104,19 +108,19 @@ def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
     worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     server.kill()
-    eventually(lambda: "the server does not answer" in reasons(headrace, "--ready"), 60)
+    eventually(lambda: "the server does not answer" in reasons("--ready"), 60)
     until = time.monotonic() + 3 * float(LEASE)
 
     def later() -> bool:
-        assert reasons(headrace) == []
-        assert not is_ready(headrace)
+        assert reasons() == []
+        assert not is_ready()
         return time.monotonic() > until
 
     eventually(later, 60)
     server.start()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
 
 
 @pytest.mark.parametrize("how", ["full", "a replica"])
@@ -126,25 +130,25 @@ def test_a_server_that_refuses_writes_leaves_a_worker_healthy(
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
     worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     client = server.client()
     if how == "full":
         client.config_set("maxmemory", 1)
     else:
         client.replicaof("127.0.0.1", 1)
-        eventually(lambda: not is_ready(headrace), 60)
+        eventually(lambda: not is_ready(), 60)
     until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
 
     def later() -> bool:
-        assert reasons(headrace) == []
+        assert reasons() == []
         # A full one still keeps leases, and lets jobs that are stored start.
-        assert is_ready(headrace) is (how == "full")
+        assert is_ready() is (how == "full")
         return max(stamp.dispatcher for stamp in stamps()) > until
 
     eventually(later, 60)
     client.config_set("maxmemory", 0)
     client.replicaof("NO", "ONE")
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     assert headrace("enqueue", "tasks.add", "1", "--wait").out
 
 
@@ -152,7 +156,7 @@ def test_a_runner_that_hangs_is_no_reason_to_restart_the_worker(
     headrace: Program, worker: Callable[..., Worker]
 ) -> None:
     one = worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     headrace("enqueue", "tasks.nap", "60")
     (job,) = eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
 
@@ -165,7 +169,7 @@ def test_a_runner_that_hangs_is_no_reason_to_restart_the_worker(
     until = max(stamp.dispatcher for stamp in stamps()) + 3 * float(LEASE)
 
     def later() -> bool:
-        assert reasons(headrace, "--ready") == []
+        assert reasons("--ready") == []
         return max(stamp.dispatcher for stamp in stamps()) > until
 
     eventually(later, 60)
@@ -175,8 +179,8 @@ def test_a_runner_that_hangs_is_no_reason_to_restart_the_worker(
 def test_a_worker_that_waits_for_its_server_to_start_lives(headrace: Program, worker: Callable[..., Worker]) -> None:
     headrace.environment |= {"HEADRACE_URL": "redis://127.0.0.1:1"}
     worker().says("Waiting for it")
-    assert reasons(headrace) == []
-    assert reasons(headrace, "--ready") == ["the worker starts"]
+    assert reasons() == []
+    assert reasons("--ready") == ["the worker starts"]
 
 
 def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..., Worker], tmp_path: Path) -> None:
@@ -184,8 +188,8 @@ def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..
     headrace("enqueue", "tasks.nap", "60")
     eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
     one.process.terminate()
-    eventually(lambda: reasons(headrace, "--ready") == ["the worker is stopping"], 60)
-    assert reasons(headrace) == []
+    eventually(lambda: reasons("--ready") == ["the worker is stopping"], 60)
+    assert reasons() == []
     one.process.send_signal(signal.SIGQUIT)
     one.ended()
 
@@ -205,17 +209,17 @@ def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
 
         proxy.lost_request = is_lost
         one = worker()
-        eventually(lambda: lost and is_ready(headrace), 60)
+        eventually(lambda: lost and is_ready(), 60)
 
         def told() -> bool:
             # It also claims when it has lost its lease, as on a slow machine.
             if not app.jobs.count("ready"):
                 app.by_name("tasks.add").enqueue(1)
-            return any("claims stopped" in why for why in reasons(headrace, "--ready"))
+            return any("claims stopped" in why for why in reasons("--ready"))
 
         with Headrace(proxy.url) as app:
             eventually(told, 60)
-        assert reasons(headrace) == []
+        assert reasons() == []
         one.stop(signal.SIGQUIT)
 
 
@@ -233,7 +237,7 @@ def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready
     until = max(seen) + 3 * float(LEASE)
 
     def later() -> bool:
-        assert reasons(headrace, "--ready") == []
+        assert reasons("--ready") == []
         return max(stamp.dispatcher for stamp in stamps()) > until
 
     eventually(later, 60)
@@ -243,11 +247,11 @@ def test_what_waits_in_a_paused_queue_or_for_a_busy_runner_leaves_a_worker_ready
 
 def test_a_restart_in_place_is_one_worker_that_stays_ready(headrace: Program, worker: Callable[..., Worker]) -> None:
     one = worker()
-    eventually(lambda: is_ready(headrace), 60)
+    eventually(is_ready, 60)
     one.process.send_signal(signal.SIGHUP)
 
     def replaced() -> bool:
-        assert reasons(headrace, "--ready") == []
+        assert reasons("--ready") == []
         return [stamp.process for stamp in stamps()] != [one.process.pid] and len(stamps()) == 1
 
     eventually(replaced, 60)
