@@ -363,12 +363,12 @@ def cut_at(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> lis
 @pytest.mark.slow
 def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up and back: what is there afterwards is what an undisturbed run leaves, and no piece is lost."""
-    flows.make(client, 25)
+    flows.make(client, 13)
     client.sadd(KEYS("queues"), "default")
     flows.forget(client)
     client.rpush(KEYS.wake("default"), 1)
     low = everything(client)
-    migrate(url, 2, piece=10)
+    migrate(url, 2, piece=5)
     high = everything(client)
     migrate(url, 1)
     resumed = 0
@@ -381,7 +381,7 @@ def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, m
                 with monkeypatch.context() as patch:
                     cut_at(patch, number, before=before)
                     try:
-                        migrate(url, target, piece=10)
+                        migrate(url, target, piece=5)
                         ended = True
                     except HookTimeout:
                         pass
@@ -389,7 +389,7 @@ def test_an_end_at_any_exchange_is_gone_on_from(client: redis.Redis, url: str, m
                 assert schema == target or client.exists(KEYS("migration")) or everything(client) == start
                 if client.exists(KEYS("migration")):
                     client.hset(KEYS("migration"), "until", 1)  # as if the lease had ended by itself
-                done = migrate(url, target, piece=10)
+                done = migrate(url, target, piece=5)
                 resumed += any(progress.leg.cursor for progress in done)
                 assert everything(client) == wanted, (target, number, before)
             assert number > 15
