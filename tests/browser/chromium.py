@@ -6,13 +6,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deadline import eventually
+from tests.nursery import nursery_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A host of no encrypted connection, which a browser trusts less than localhost.
@@ -32,9 +31,9 @@ def served(url: str, directory: Path, *options: str) -> Iterator[str]:
     said = directory / "dashboard.txt"
     environ = os.environ | {"HEADRACE_URL": url, "HEADRACE_DASHBOARD_TOKEN": TOKEN}
     with said.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", "dashboard", "--listen", "0", *options],
-            cwd=directory, env=environ, stdout=out, stderr=subprocess.STDOUT,
+        process = nursery_of(environ, "command").start(
+            "tests.forked_command", environ, "", "dashboard", "--listen", "0", *options,
+            stdout=out, stderr=out, directory=directory,
         )  # fmt: skip
 
     def told() -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.nursery import Forked, nursery_of
 from tests.processes import below
 
 # How often a click may be needed to see the trouble, find its cause and mend it.
@@ -38,20 +37,21 @@ def report(number):
 
 
 class OutageShop:
-    """Workers of the shop, each a program of its own; none is left when it is closed."""
+    """Workers of the shop, each a process of its own; none is left when it is closed."""
 
     def __init__(self, url: str, place: Path) -> None:
         self.place = place
         self._environ = os.environ | {"HEADRACE_URL": url, "HEADRACE_LEASE": "3"}
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[Forked] = []
         (place / "shop.py").write_text(SHOP)
 
-    def worker(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "headrace", "worker", "shop:app", "--processes", "2", "-q", *options]
-        self._workers.append(subprocess.Popen(command, cwd=self.place, env=self._environ))
+    def worker(self, *options: str) -> Forked:
+        words = ("worker", "shop:app", "--processes", "2", "-q", *options)
+        nursery = nursery_of(self._environ)
+        self._workers.append(nursery.start("tests.forked_worker", self._environ, *words, directory=self.place))
         return self._workers[-1]
 
-    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+    def kill(self, worker: Forked) -> None:
         """As a power cut: all of its processes at once, so that none can tell of the death of another."""
         everyone = [psutil.Process(worker.pid), *below(worker.pid)]
         for act in (signal.SIGSTOP, signal.SIGKILL):

@@ -19,7 +19,9 @@ from tests.servers import Server
 OpenPage = Callable[..., Any]
 
 
-def test_times_are_distances_with_utc_and_the_readers_own_beside_them(store: Store, open_page: OpenPage) -> None:
+def test_times_are_distances_with_utc_and_the_readers_own_beside_them_and_ids_are_copied(
+    store: Store, open_page: OpenPage
+) -> None:
     page = open_page(f"/jobs/{store.shop.failed}", zone="Asia/Kathmandu")
     shown = page.locator("#job-now time").first
     assert re.fullmatch(r"now|\d+ (s|min) ago", shown.inner_text())
@@ -29,28 +31,14 @@ def test_times_are_distances_with_utc_and_the_readers_own_beside_them(store: Sto
     # Nepal is five hours and three quarters ahead, so the minutes differ.
     minutes = [int(re.findall(r":(\d\d):", text)[0]) for text in (utc, here)]
     assert (minutes[1] - minutes[0]) % 60 == 45
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == store.shop.failed
     page.goto(f"{store.base}/schedules/shop.nightly")
     page.wait_for_function("!document.querySelector('time[data-here]')")
     text = page.locator("main").inner_text()
     assert "03:00:00 CE" in text
     assert "GMT+5:45" in text
-
-
-def test_an_id_is_copied(store: Store, open_page: OpenPage) -> None:
-    page = open_page(f"/jobs/{store.shop.failed}")
-    page.get_by_role("button", name="Copy").click()
-    page.get_by_role("button", name="Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == store.shop.failed
-
-
-def test_the_first_key_leads_to_the_content(store: Store, open_page: OpenPage) -> None:
-    page = open_page("/queues")
-    page.keyboard.press("Tab")
-    skip = page.locator("a.skip")
-    assert skip.evaluate("one => one === document.activeElement")
-    assert skip.bounding_box()["y"] >= 0
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
 
 
 def test_forms_work_on_a_host_without_encryption(url: str, browser: Any, tmp_path: Path) -> None:
@@ -81,10 +69,7 @@ def away(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[tuple[Pr
             yield proxy, Store(None, base)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("how", ["refuse", "swallow"])
-def test_a_page_outlives_its_store(
-    away: tuple[Proxy, Store], browser: Any, how: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_page_outlives_its_store(away: tuple[Proxy, Store], browser: Any, request: pytest.FixtureRequest) -> None:
     """D56. No console is watched: a browser tells there of each answer that is no success."""
     proxy, store = away
     context = browser.new_context()
@@ -94,20 +79,22 @@ def test_a_page_outlives_its_store(
     ).ok
     page = context.new_page()
     page.goto(store.base + "/queues")
-    page.get_by_role("link", name="mail").first.wait_for()
-    proxy.mode = how
-    proxy.drop()
-    page.locator("body.away").wait_for(timeout=60_000)
-    assert page.locator("#read-at").inner_text().endswith("trying again")
-    assert page.get_by_role("link", name="mail").first.is_visible()
-    # One that comes meanwhile is told so, soon, and goes on by itself.
-    late = context.new_page()
-    begun = time.monotonic()
-    answer = late.goto(store.base + "/queues")
-    assert (answer.status, time.monotonic() - begun < 8) == (503, True)
-    assert "does not answer" in late.locator("main").inner_text()
-    proxy.mode = "pass"
-    proxy.drop()
-    late.get_by_role("link", name="mail").first.wait_for(timeout=60_000)
-    page.locator("body:not(.away)").wait_for(timeout=60_000)
-    page.wait_for_function("!document.getElementById('read-at').textContent.includes('trying')")
+    for how in ("refuse", "swallow"):
+        page.get_by_role("link", name="mail").first.wait_for()
+        proxy.mode = how
+        proxy.drop()
+        page.locator("body.away").wait_for(timeout=60_000)
+        assert page.locator("#read-at").inner_text().endswith("trying again"), how
+        assert page.get_by_role("link", name="mail").first.is_visible(), how
+        # One that comes meanwhile is told so, soon, and goes on by itself.
+        late = context.new_page()
+        begun = time.monotonic()
+        answer = late.goto(store.base + "/queues")
+        assert (how, answer.status, time.monotonic() - begun < 8) == (how, 503, True)
+        assert "does not answer" in late.locator("main").inner_text(), how
+        proxy.mode = "pass"
+        proxy.drop()
+        late.get_by_role("link", name="mail").first.wait_for(timeout=60_000)
+        late.close()
+        page.locator("body:not(.away)").wait_for(timeout=60_000)
+        page.wait_for_function("!document.getElementById('read-at').textContent.includes('trying')")

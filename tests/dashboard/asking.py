@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
@@ -22,7 +23,7 @@ class Answer:
     cookies: Mapping[str, str]
     text: str
 
-    @property
+    @cached_property
     def elements(self) -> list[tuple[str, dict[str, str]]]:
         """Every element of the page with its attributes."""
         reader = _Elements()

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -144,24 +145,24 @@ class Step:
     to: str
     form: tuple[tuple[str, str], ...] = ()
 
-    @property
+    @cached_property
     def page(self) -> str:
         """The page that it leads to, whatever that is about."""
         path = re.sub(r"(?<=/)([0-9a-z]{21}|[0-9a-f]{16})(?![0-9a-z])", "ID", urlsplit(self.to).path)
         return re.sub(rf"^(/({NAMED})/).+?(/act/.*|\.json|\.csv)?$", r"\1NAME\3", path)
 
-    @property
+    @cached_property
     def view(self) -> str:
         """The page, and which of it; a document is one."""
         told = [] if self.page.endswith((".json", ".csv")) else [self.fields.get(name, [""])[0] for name in TOLD]
         return " ".join([self.page, *told])
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The view, with the names of all that is asked of it."""
         return " ".join([self.view, *sorted(self.fields)])
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, list[str]]:
         return parse_qs(urlsplit(self.to).query)
 
@@ -203,8 +204,7 @@ async def test_every_link_of_every_page_leads_to_a_page(filled: Shop) -> None:
     while todo:
         step = todo.popleft()
         for found in await follow(dashboard, step):
-            way = (step.view, found.kind)
-            if found not in seen and way not in ways:
+            if found not in seen and (way := (step.view, found.kind)) not in ways:
                 ways.add(way)
                 seen.add(found)
                 todo.append(found)

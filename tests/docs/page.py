@@ -8,7 +8,8 @@ What a fenced block does is told by the words after its three backticks:
 ``console``          its lines after ``$`` run, one after the other; the lines that follow must be what each printed;
 ``text output``      must be what the block before it printed.
 
-In expected output ``…`` stands for anything. All other blocks are only shown.
+In expected output ``…`` stands for anything. All other blocks are only shown. The programs of a page are forks of one that
+has imported Headrace, unless the test wants interpreters of their own.
 """
 
 from __future__ import annotations
@@ -16,35 +17,31 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from tests.deadline import eventually
+from tests.docs import interpreter
+from tests.nursery import Forked, Purpose, nursery_of
 
 PATIENCE = 60
-LEAN = Path(__file__).resolve().parent.parent / "lean"
-
-# Reads one JSON string a line, runs it, and answers with what it printed.
-INTERPRETER = """
-import contextlib, io, json, sys, traceback
-names, answers = {"__name__": "page"}, sys.stdout
-for line in sys.stdin:
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        try:
-            exec(compile(json.loads(line), "page", "exec"), names)
-        except BaseException:
-            traceback.print_exc(file=said)
-            said.write("the block raised")
-    print(json.dumps(said.getvalue()), file=answers, flush=True)
-"""
+# Plugins that only we have installed: a reader's tests run in the order of their file.
+OURS = ("randomly", "asyncio", "anyio", "valkey", "hypothesispytest", "cacheprovider")
+# What a line is no single command with.
+SHELL = set("|&;<>$`*?\n")
+# As on a terminal: what is said to either stream stands in its order.
+LINES = "import sys; sys.stdout.reconfigure(line_buffering=True)"
 
 
 @dataclass(frozen=True)
@@ -64,19 +61,24 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """Does what a page says, block by block, and compares."""
+    """Does what a page says, block by block, and compares.
 
-    def __init__(self, page: Path, directory: Path) -> None:
+    Args:
+        own: its programs are interpreters of their own, as those of readers are, not forks of one that has imported
+            Headrace.
+    """
+
+    def __init__(self, page: Path, directory: Path, *, own: bool = False) -> None:
         self._page = page
         self._directory = directory
-        self._worker: subprocess.Popen[str] | None = None
-        self._python: subprocess.Popen[str] | None = None
+        self._own = own
+        self._worker: subprocess.Popen[str] | Forked | None = None
+        self._python: subprocess.Popen[str] | Forked | None = None
+        self._link: socket.socket | None = None
         programs = str(Path(sys.executable).parent)
         self._environ = {
             **os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HEADRACE_EMBEDDED_IDLE_TIMEOUT": "0",
-            # Plugins that only we have installed: a reader's tests run in the order of their file.
-            "PYTEST_ADDOPTS": "-p no:randomly -p no:asyncio -p no:valkey -p no:cacheprovider",
-            "COLUMNS": "100", "PYTHONPATH": f"{LEAN}{os.pathsep}{directory}", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in OURS), "COLUMNS": "100",
         }  # fmt: skip
 
     def read(self) -> int:
@@ -113,19 +115,30 @@ class Reader:
 
     def _run(self, code: str, where: str) -> str:
         if self._python is None:
-            self._python = subprocess.Popen(
-                [sys.executable, "-c", INTERPRETER],
-                cwd=self._directory, env=self._environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
-        assert self._python.stdin is not None
-        assert self._python.stdout is not None
-        self._python.stdin.write(json.dumps(code) + "\n")
-        self._python.stdin.flush()
-        answer = self._python.stdout.readline()
+            self._link, theirs = socket.socketpair()
+            with theirs:
+                self._python = self._interpreter(theirs)
+        assert self._link is not None
+        self._link.sendall(json.dumps(code).encode() + b"\n")
+        with self._link.makefile() as answers:
+            answer = answers.readline()
         assert answer, f"{where}: the interpreter died"
         said: str = json.loads(answer)
-        assert not said.endswith("the block raised"), f"{where}:\n{said}"
+        assert not said.endswith(interpreter.FAULT), f"{where}:\n{said}"
         return said
+
+    def _interpreter(self, link: socket.socket) -> subprocess.Popen[str] | Forked:
+        if self._own:
+            command = [sys.executable, interpreter.__file__]
+            return subprocess.Popen(command, cwd=self._directory, env=self._environ, text=True, stdout=link.fileno())
+        return self._forked(interpreter.__name__, "worker", (), link, sys.__stderr__)
+
+    def _forked(
+        self, module: str, purpose: Purpose, words: Sequence[str], out: IO[str] | socket.socket, err: IO[str] | None
+    ) -> Forked:
+        return nursery_of(self._environ, purpose).start(
+            module, self._environ, *words, stdout=out, stderr=err, directory=self._directory
+        )
 
     def _start(self, text: str) -> None:
         """Start the page's worker, in place of the one before, and wait until it serves."""
@@ -134,9 +147,12 @@ class Reader:
         (command,) = (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
         log = self._directory / "worker.log"
         with log.open("w") as out:
-            self._worker = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"], cwd=self._directory, env=self._environ, text=True, stderr=out,
-            )  # fmt: skip
+            if self._forks(command):
+                self._worker = self._forked("tests.forked_worker", "worker", shlex.split(command)[1:], out, out)
+            else:
+                self._worker = subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {command}"], cwd=self._directory, env=self._environ, text=True, stderr=out,
+                )  # fmt: skip
         worker = self._worker
 
         def serves() -> bool:
@@ -145,18 +161,28 @@ class Reader:
 
         eventually(serves, PATIENCE, what=command)
 
+    def _forks(self, command: str) -> bool:
+        return command.startswith("headrace ") and not self._own and not SHELL & set(command)
+
     def _converse(self, text: str, where: str) -> None:
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, wanted = part.partition("\n")
-            run = subprocess.run(
-                command, shell=True, cwd=self._directory, env=self._environ, timeout=PATIENCE, check=False, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-            compare(wanted, run.stdout, f"{where}: {command}")
+            with tempfile.TemporaryFile("w+") as out:
+                if self._forks(command):
+                    run = self._forked("tests.forked_command", "command", [LINES, *shlex.split(command)[1:]], out, out)
+                    run.wait(PATIENCE)
+                else:
+                    subprocess.run(
+                        command, shell=True, cwd=self._directory, env=self._environ | {"PYTHONUNBUFFERED": "1"},
+                        timeout=PATIENCE, check=False, stdout=out, stderr=subprocess.STDOUT,
+                    )  # fmt: skip
+                out.seek(0)
+                compare(wanted, out.read(), f"{where}: {command}")
 
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        if process.stdin is not None:
-            process.stdin.close()
+    def _end(self, process: subprocess.Popen[str] | Forked) -> None:
+        if process is self._python:
+            assert self._link is not None
+            self._link.close()
         else:
             process.send_signal(signal.SIGTERM)
         try:
@@ -165,8 +191,6 @@ class Reader:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
 
 
 def compare(wanted: str, said: str, where: str) -> None:

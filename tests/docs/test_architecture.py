@@ -10,19 +10,17 @@ import pytest
 from tests.docs.architecture import PACKAGE, PICTURE, draw, imports, reduced, sizes
 
 
-def test_the_picture_shows_todays_imports() -> None:
+def test_the_picture_shows_todays_imports_and_the_page_names_each_folder() -> None:
+    graph = imports()
     shown = re.search(r"<desc>(.*)</desc>", PICTURE.read_text())
     assert shown is not None
-    wanted = "; ".join(f"{a} imports {b}" for a, b in reduced(imports()))
+    wanted = "; ".join(f"{a} imports {b}" for a, b in reduced(graph))
     assert shown[1] == wanted, "draw it again: python -m tests.docs.architecture"
-
-
-def test_the_page_names_each_folder() -> None:
     page = PICTURE.with_suffix(".md").read_text()
     named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert named == folders
-    assert {name for name in imports() if name not in folders and f"`{name}`" not in page} == set()
+    assert {name for name in graph if name not in folders and f"`{name}`" not in page} == set()
 
 
 def test_each_folder_has_a_page_and_each_page_is_linked() -> None:

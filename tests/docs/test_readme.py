@@ -26,7 +26,7 @@ PAGES = [page for page in EVERY if page.name not in GENERATED]
 @pytest.mark.system
 @pytest.mark.timeout(300)
 def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
-    with Reader(README, tmp_path) as reader:
+    with Reader(README, tmp_path, own=True) as reader:
         assert reader.read() >= 8
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sphinx.util.inventory import InventoryFile
 
-from headrace import errors
+from headrace import Headrace, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 # What users import names from.
@@ -23,11 +23,18 @@ TWICE = {"headrace.Pool": "headrace.pool.Pool"}
 TWICE |= {f"headrace.{name}": f"headrace.errors.{name}" for name in ("HeadraceError", "RateLimited")}
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Every name that the built site explains, without the module that it happens to stand in."""
-    site = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", ROOT / "docs", site]
+# To look for garbage would take a fifth of a build, and to list the names of the reference beside each page another.
+SPHINX = """
+import gc, sys
+from sphinx.cmd.build import main
+gc.disable()
+sys.exit(main([*sys.argv[1:], "-W", "-q", "-b", "html", "-D", "toc_object_entries=0"]))
+"""
+
+
+def explained(site: Path) -> set[str]:
+    """Build the site; every name that it explains, without the module that it happens to stand in."""
+    command = [sys.executable, "-c", SPHINX, str(ROOT / "docs"), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
@@ -41,28 +48,25 @@ def public(package: str) -> set[str]:
     return {f"{package}.{name}" for name in found}
 
 
+def needless(places: set[str]) -> set[str]:
+    """How a record is initialized: its fields say it, and the entry would be empty."""
+    parts = {place: place.rpartition(".") for place in places}
+    found = {place: getattr(importlib.import_module(home), name) for place, (home, _, name) in parts.items()}
+    records = {place for place, value in found.items() if isinstance(value, type) and issubclass(value, msgspec.Struct)}
+    assert len(records) > 5
+    return {f"{record}.__init__" for record in records}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_public_name_has_its_entry(names: set[str]) -> None:
-    wanted = {name for package in PACKAGES for name in public(package)} - NOT_A_CLASS
+def test_the_site_builds_and_every_public_name_and_verb_has_its_entry(tmp_path: Path) -> None:
+    """One test, since a build takes half a minute."""
+    names = explained(tmp_path)
+    places = {name for package in PACKAGES for name in public(package)}
+    wanted = places - NOT_A_CLASS
     wanted |= {f"headrace.errors.{name}" for name, value in vars(errors).items() if isinstance(value, type)}
     assert len(wanted) > 60
     assert {TWICE.get(name, name) for name in wanted} - names == set()
-
-
-@pytest.mark.slow
-def test_every_verb_of_the_application_has_its_entry(names: set[str]) -> None:
-    from headrace import Headrace
-
     verbs = {name for name in dir(Headrace) if not name.startswith("_")}
     assert {verb for verb in verbs if f"headrace.Headrace.{verb}" not in names} == set()
-
-
-@pytest.mark.slow
-def test_no_record_tells_how_it_is_initialized(names: set[str]) -> None:
-    """Its fields say it; the entry would be empty."""
-    places = {place: place.rpartition(".") for package in PACKAGES for place in public(package)}
-    found = {place: getattr(importlib.import_module(home), name) for place, (home, _, name) in places.items()}
-    records = {place for place, value in found.items() if isinstance(value, type) and issubclass(value, msgspec.Struct)}
-    assert len(records) > 5
-    assert {f"{record}.__init__" for record in records} & names == set()
+    assert needless(places) & names == set()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +13,7 @@ from headrace.model.setting_layers import load
 from headrace.testing import Kit
 from tests.deadline import eventually
 from tests.kit import cases
+from tests.nursery import nursery_of
 from tests.servers import Server, connect
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -63,9 +62,9 @@ def on_a_worker(running: Callable[[str], Server]) -> Iterator[dict[str, list[Tol
         client.flushall()
     back = app.move(load({}, url=server.url, namespace="worker", max_crashes=2), {})
     made = {name: make() for name, make in cases.CASES.items()}
-    command = [sys.executable, "-m", "headrace", "worker", "tests.kit.cases:app", "--processes", "2"]
     environ = {**os.environ, "HEADRACE_URL": server.url, "HEADRACE_NAMESPACE": "worker"}
-    worker = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ("worker", "tests.kit.cases:app", "--processes", "2")
+    worker = nursery_of(environ).start("tests.forked_worker", environ, *words)
 
     def all_over() -> bool:
         assert worker.poll() is None

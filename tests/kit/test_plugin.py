@@ -93,8 +93,13 @@ class TestOverride(Fixture):
 """
 
 
+# Hypothesis is imported by its plugin at the end of each run, which takes longer than the run.
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:hypothesispytest")
+ALONE = ("-p", "no:asyncio", "-p", "no:anyio")
+
+
 def run(directory: Path, *args: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", *args]
+    command = [sys.executable, "-m", "pytest", "-q", *WITHOUT, *args]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
 
@@ -110,7 +115,7 @@ def suite(tmp_path: Path) -> Path:
 
 def test_without_its_fixture_it_loads_nothing_of_headrace(suite: Path) -> None:
     (suite / "test_inert.py").write_text(INERT)
-    said = run(suite, "-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:anyio")
+    said = run(suite, *ALONE)
     assert "1 passed" in said, said
 
 
@@ -124,5 +129,5 @@ def test_a_suite_of_many_kinds_of_tests_runs_in_several_processes(suite: Path) -
 def test_a_suite_that_names_no_application_is_told_how(suite: Path) -> None:
     (suite / "pytest.ini").unlink()
     (suite / "test_it.py").write_text("def test_it(headrace_app): pass\n")
-    said = run(suite)
+    said = run(suite, *ALONE)
     assert "set headrace_app = shop.tasks:app" in said, said

@@ -13,6 +13,7 @@ from typing import Any
 import kombu
 import pytest
 
+from headrace import Headrace
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
 from headrace.stats.broker_consumer import Taker
@@ -357,8 +358,8 @@ def test_a_forked_child_sends_over_a_connection_of_its_own(counting: Make, taker
     assert total(stats) == 15
 
 
-def test_a_broker_that_is_away_holds_nobody_up(counting: Make, caplog: pytest.LogCaptureFixture) -> None:
-    stats = counting(stats_broker="amqp://guest:guest@127.0.0.1:1//")
+def test_a_broker_that_is_away_holds_nobody_up(make_stats: Make, caplog: pytest.LogCaptureFixture) -> None:
+    stats = make_stats(stats="amqp", stats_broker="amqp://guest:guest@127.0.0.1:1//", timeout=20.0)
     stats.add("a", {"n": 1})
     assert stats.pending == 1
     with pytest.raises(BrokerUnavailable, match=r"amqp://127.0.0.1:1// does not answer: .*refused; counts wait"):
@@ -445,10 +446,10 @@ def test_consumers_that_are_killed_count_everything_once(headrace: Program, coun
     assert total(stats) == sum(range(300))
 
 
-def test_workers_count_over_it(headrace: Program, counting: Make) -> None:
-    for _ in range(3):
-        headrace("enqueue", "tasks.add", "1")
-    headrace.fresh("worker", "tasks:app", "--burst", "--processes", "1")
+def test_workers_count_over_it(headrace: Program, url: str, counting: Make) -> None:
+    with Headrace(url) as app:
+        app.enqueue_many(app.by_name("tasks.add").job(1) for _ in range(3))
+    headrace.burst()
     stats = counting()
     assert total(stats, "jobs/tasks.add", "succeeded") == 0
     said = headrace("stats", "consume", "--burst", "--json").lines

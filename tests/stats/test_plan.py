@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.stats.read_plan import MARGIN, MOST, Plan, cover, row
-from headrace.stats.resolutions import Level, Resolutions, layout_of
+from headrace.stats.resolutions import Resolutions, layout_of
 
 YEARS = layout_of("minute=90y hour=90y day=90y month=90y quarter=90y year=90y")
 T0 = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
@@ -81,17 +82,23 @@ def alive(layout: Resolutions, moment: int, now: int) -> bool:
     return any(level.ends(moment) > now + MARGIN for level in layout.levels)
 
 
-def fewest(layout: Resolutions, start: int, end: int, levels: tuple[Level, ...]) -> int:
-    """The shortest way from start to end over buckets of any level, in either direction: Dijkstra without a heap."""
-    seen, edge, steps = {start}, {start}, 0
-    while end not in edge:
-        following: set[int] = set()
-        for point in edge:
-            for level in levels:
-                if level.cut.floor(point) == point:
-                    following |= {level.cut.after(point), level.cut.floor(point - 1)}
-        edge = following - seen
-        seen |= edge
+HOURS = layout_of("hour=90y day=90y month=90y quarter=90y year=90y")
+
+
+@cache
+def neighbours(point: int) -> frozenset[int]:
+    """Where one bucket of any level leads to from there, in either direction."""
+    levels = [level for level in HOURS.levels if level.cut.floor(point) == point]
+    return frozenset(to for level in levels for to in (level.cut.after(point), level.cut.floor(point - 1)))
+
+
+def fewest(start: int, end: int) -> int:
+    """The length of the shortest way from start to end: steps from both, since each can be taken backwards."""
+    seen, edges, steps = ({start}, {end}), [{start}, {end}], 0
+    while not edges[0] & edges[1]:
+        side = steps % 2
+        edges[side] = {to for point in edges[side] for to in neighbours(point)} - seen[side]
+        seen[side].update(edges[side])
         steps += 1
     return steps
 
@@ -99,9 +106,8 @@ def fewest(layout: Resolutions, start: int, end: int, levels: tuple[Level, ...])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 24 * 120), st.integers(1, 24 * 100))
 def test_no_plan_is_shorter(first: int, length: int) -> None:
-    layout = layout_of("hour=90y day=90y month=90y quarter=90y year=90y")
     start, end = T0 + first * 3600, T0 + (first + length) * 3600
-    assert cover(layout, layout.level("hour"), start, end, T0).reads == fewest(layout, start, end, layout.levels)
+    assert cover(HOURS, HOURS.level("hour"), start, end, T0).reads == fewest(start, end)
 
 
 QUARTERS = layout_of("hour=90y day=90y month=90y quarter=90y")

@@ -17,6 +17,7 @@ import pytest
 from headrace import Headrace
 from headrace.stats import Stats
 from tests.deadline import eventually
+from tests.nursery import Forked
 from tests.program import Program
 from tests.system.test_cli import on_terminal
 
@@ -42,7 +43,7 @@ def counted(make_stats: Make) -> None:
 
 
 @contextmanager
-def beside(headrace: Program, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def beside(headrace: Program, *arguments: str) -> Iterator[subprocess.Popen[str] | Forked]:
     process = headrace.start(*arguments)
     try:
         yield process
@@ -230,13 +231,12 @@ def test_counts_of_jobs_arrive_whichever_kind_runs_them(headrace: Program, url: 
         "@app.task\nasync def coroutine(): await app.stats.aadd('mine/async', {'n': 1})\n",
     )
     headrace.environment |= {"HEADRACE_STATS": mode, "HEADRACE_STATS_FLUSH_INTERVAL": "60"}
-    for task in ("process", "fork", "thread", "coroutine"):
-        for _ in range(5):
-            headrace("enqueue", f"counts.{task}")
-    headrace.fresh("worker", "counts:app", "--burst", "--processes", "2")
-    if mode == "stream":
-        headrace("stats", "consume", "--burst")
     with Headrace(url) as app:
+        tasks = [app.by_name(f"counts.{name}") for name in ("process", "fork", "thread", "coroutine")]
+        app.enqueue_many(task.job() for task in tasks for _ in range(5))
+        headrace("worker", "counts:app", "--burst", "--processes", "2")
+        if mode == "stream":
+            headrace("stats", "consume", "--burst")
         found = app.stats.find("mine", time.time() - 600)
         assert {child.label: child["n"] for child in found.children()} == {
             "mine/async": 5, "mine/fork": 5, "mine/process": 5, "mine/thread": 5,
