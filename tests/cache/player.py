@@ -14,6 +14,7 @@ import json
 import random
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from headrace import Headrace
@@ -79,29 +80,28 @@ class Player:
         }  # fmt: skip
 
 
-def main() -> None:
-    url, protocol, seed, place, places, threads, rounds = sys.argv[1], *map(int, sys.argv[2:])
+def main() -> int:
+    path, url, *numbers = sys.argv[1:]
+    protocol, seed, place, places, threads, rounds = map(int, numbers)
     step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
     player = Player(url, protocol, seed, place, places)
     crowd = [threading.Thread(target=player.play, args=(n, threads, rounds)) for n in range(threads)]
     # Its link is there before the first round.
     player.cache.get("0")
     print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        if line == "go\n":
-            for thread in crowd:
-                thread.start()
-        elif line == "enough\n":
-            player.enough.set()
-            for thread in crowd:
-                thread.join()
-            print(json.dumps("ended"), flush=True)
-        else:
-            print(json.dumps(player.state()), flush=True)
+    with Path(path).open(encoding="utf-8") as told:
+        for line in told:
+            if line == "go\n":
+                for thread in crowd:
+                    thread.start()
+            elif line == "enough\n":
+                player.enough.set()
+                for thread in crowd:
+                    thread.join()
+                print(json.dumps("ended"), flush=True)
+            else:
+                print(json.dumps(player.state()), flush=True)
     # Whoever told it has failed, and did not say so.
     player.enough.set()
     player.app.close()
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -92,11 +92,9 @@ def test_absence_need_not_be_remembered(new_app: Callable[..., Headrace], url: s
     assert cache.statistics().misses == 5
 
 
-def test_ten_thousand_absent_names_leave_no_more_than_the_bound(
-    new_app: Callable[..., Headrace], url: str, protocol: Any
-) -> None:
+def test_absent_names_leave_no_more_than_the_bound(new_app: Callable[..., Headrace], url: str, protocol: Any) -> None:
     cache = new_app(url, protocol, cache_entries=4).cache
-    for n in range(10_000):
+    for n in range(1000):
         assert cache.get(str(n)) is None
     assert cache.statistics().used == 4
     assert cache._listener._pending == {}

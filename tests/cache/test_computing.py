@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,6 +19,7 @@ from headrace import Headrace
 from headrace.cache import Cache
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
+from tests.cache.told_program import Told
 from tests.deadline import eventually
 
 KEYS = Keys()
@@ -241,86 +240,32 @@ def test_a_forked_child_does_not_wait_for_its_parents_threads(cache: Cache) -> N
         assert call.result(20) in ("made", "child")
 
 
-PROGRAM = """
-import json, sys, threading
-from headrace import Headrace
-from tests.deadline import eventually
-from headrace.cache import step_driver
-from headrace.cache import tracking_link
-
-step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
-url, wait, threads = sys.argv[1], float(sys.argv[2]) or None, int(sys.argv[3])
-app, lock, made, found = Headrace(url, timeout=20.0), threading.Lock(), [], []
-
-def make():
-    with lock:
-        made.append(1)
-    print("begun", flush=True)
-    word = sys.stdin.readline().strip()
-    if word == "fail":
-        # Who comes after a failure computes again.
-        eventually(lambda: waiting() == threads - 1, 20)
-        raise LookupError("no row")
-    return word
-
-def waiting():
-    return sum(len(one.ended._landed) for one in list(app.cache._steps._computations._current.values()))
-
-def read():
-    try:
-        found.append(app.cache.get("a", make=make, wait=wait))
-    except LookupError as error:
-        found.append(str(error))
-
-app.cache.get("warm")
-print("ready", flush=True)
-sys.stdin.readline()
-crowd = [threading.Thread(target=read) for _ in range(threads)]
-[thread.start() for thread in crowd]
-[thread.join() for thread in crowd]
-print(json.dumps([len(made), found]), flush=True)
-app.close()
-"""
-
-
 class Readers:
     """Programs that read one name with many threads each."""
 
-    def __init__(self, url: str, wait: float, count: int, threads: int) -> None:
-        command = [sys.executable, "-c", PROGRAM, url, str(wait), str(threads)]
-        self.all = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(count)
-        ]
+    def __init__(self, url: str, wait: float, count: int, threads: int, directory: Path) -> None:
+        self.all = [Told("tests.cache.reader_program", directory / str(n), url, wait, threads) for n in range(count)]
         for program in self.all:
-            assert self.line(program) == "ready"
-
-    @staticmethod
-    def line(program: subprocess.Popen[str]) -> str:
-        assert program.stdout is not None
-        return program.stdout.readline().strip()
+            assert program.line() == "ready"
 
     def go(self, *programs: int) -> None:
         for n in programs:
             self.say(n, "go")
 
     def say(self, n: int, word: str) -> None:
-        stdin = self.all[n].stdin
-        assert stdin is not None
-        stdin.write(f"{word}\n")
-        stdin.flush()
+        self.all[n].tell(word)
 
     def end(self) -> None:
         for program in self.all:
-            program.kill()
-            program.communicate(timeout=20)
+            program.end(kill=True)
 
 
 @pytest.fixture
-def readers(url: str) -> Any:
+def readers(url: str, tmp_path: Path) -> Any:
     made: list[Readers] = []
 
     def start(wait: float, count: int, threads: int) -> Readers:
-        made.append(Readers(url, wait, count, threads))
+        made.append(Readers(url, wait, count, threads, tmp_path))
         return made[-1]
 
     yield start
@@ -332,10 +277,10 @@ def test_each_process_computes_once(readers: Callable[..., Readers]) -> None:
     some = readers(0, 3, 20)
     some.go(0, 1, 2)
     for program in some.all:
-        assert some.line(program) == "begun"
+        assert program.line() == "begun"
     for n in range(3):
         some.say(n, "value")
-    results = [json.loads(some.line(program)) for program in some.all]
+    results = [json.loads(program.line()) for program in some.all]
     assert results == [[1, ["value"] * 20]] * 3
 
 
@@ -344,10 +289,10 @@ def test_with_wait_one_process_computes_and_the_others_hear_of_it(
 ) -> None:
     some = readers(600, 3, 20)
     some.go(0)
-    assert some.line(some.all[0]) == "begun"
+    assert some.all[0].line() == "begun"
     some.go(1, 2)
     some.say(0, "value")
-    results = [json.loads(some.line(program)) for program in some.all]
+    results = [json.loads(program.line()) for program in some.all]
     assert [made for made, _ in results] == [1, 0, 0]
     assert [found for _, found in results] == [["value"] * 20] * 3
 
@@ -357,13 +302,13 @@ def test_a_process_whose_function_failed_is_not_waited_for(
 ) -> None:
     some = readers(600, 2, 5)
     some.go(0)
-    assert some.line(some.all[0]) == "begun"
+    assert some.all[0].line() == "begun"
     some.go(1)
     some.say(0, "fail")
-    assert json.loads(some.line(some.all[0])) == [1, ["no row"] * 5]
-    assert some.line(some.all[1]) == "begun", "at once, not after ten minutes"
+    assert json.loads(some.all[0].line()) == [1, ["no row"] * 5]
+    assert some.all[1].line() == "begun", "at once, not after ten minutes"
     some.say(1, "value")
-    assert json.loads(some.line(some.all[1])) == [1, ["value"] * 5]
+    assert json.loads(some.all[1].line()) == [1, ["value"] * 5]
 
 
 def test_a_process_that_is_killed_is_waited_for_no_longer_than_asked(
@@ -371,12 +316,12 @@ def test_a_process_that_is_killed_is_waited_for_no_longer_than_asked(
 ) -> None:
     some = readers(1.5, 2, 5)
     some.go(0)
-    assert some.line(some.all[0]) == "begun"
-    some.all[0].send_signal(signal.SIGKILL)
+    assert some.all[0].line() == "begun"
+    some.all[0].process.send_signal(signal.SIGKILL)
     some.go(1)
-    assert some.line(some.all[1]) == "begun"
+    assert some.all[1].line() == "begun"
     some.say(1, "value")
-    assert json.loads(some.line(some.all[1])) == [1, ["value"] * 5]
+    assert json.loads(some.all[1].line()) == [1, ["value"] * 5]
     assert not client.exists(KEYS.filling("a"))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+
+from tests.nursery import nursery_of
 
 CHILD = """
 import os, sys, threading, time
@@ -137,12 +139,10 @@ sees(1)
 def test_a_forked_child(name: str, url: str, client: redis.Redis, protocol: Any, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(CHILD + BODIES[name] + "\napp.close()\nwriter.close()\n")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script, url, str(protocol[0])],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    program = nursery_of(os.environ).start(
+        "tests.cache.forked_program", os.environ, str(script), url, str(protocol[0]),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    _, errors = program.communicate(60)
+    assert program.returncode == 0, errors
     client.flushall()

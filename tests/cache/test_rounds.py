@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ import redis
 
 from headrace.protocol.keys import Keys
 from tests.cache.player import NAMES
+from tests.cache.told_program import Told
 from tests.servers import Server, connect
 
 PROCESSES, THREADS, ROUNDS = 2, 3, 1700
@@ -60,58 +59,41 @@ class Saboteur:
                 self.kills["link" if set(victim["flags"]) & {"t", "P"} else "store"] += 1
 
 
-def play(url: str, protocol: int, seed: int, root: Path) -> list[subprocess.Popen[str]]:
+def play(url: str, protocol: int, seed: int, directory: Path) -> list[Told]:
     """Players that are ready."""
     players = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.cache.player", url,
-             *map(str, (protocol, seed, place, PROCESSES, THREADS, ROUNDS))],
-            cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
+        Told("tests.cache.player", directory / str(place), url, protocol, seed, place, PROCESSES, THREADS, ROUNDS)
         for place in range(PROCESSES)
-    ]  # fmt: skip
+    ]
     for player in players:
-        assert listen(player) == "ready"
+        assert json.loads(player.line()) == "ready"
     return players
 
 
-def tell(player: subprocess.Popen[str], word: str) -> None:
-    assert player.stdin is not None
-    player.stdin.write(f"{word}\n")
-    player.stdin.flush()
-
-
-def ask(player: subprocess.Popen[str]) -> dict[str, Any]:
-    tell(player, "state")
-    found: dict[str, Any] = listen(player)
+def ask(player: Told) -> dict[str, Any]:
+    player.tell("state")
+    found: dict[str, Any] = json.loads(player.line())
     return found
 
 
-def end(players: list[subprocess.Popen[str]]) -> None:
+def end(players: list[Told]) -> None:
     """Let all of them come to the end of their rounds."""
     for player in players:
-        tell(player, "enough")
+        player.tell("enough")
     for player in players:
-        assert listen(player) == "ended"
-
-
-def listen(player: subprocess.Popen[str]) -> Any:
-    assert player.stdout is not None
-    line = player.stdout.readline()
-    assert line, "a player ended early"
-    return json.loads(line)
+        assert json.loads(player.line()) == "ended"
 
 
 @pytest.mark.parametrize("sabotage", [False, True], ids=["calm", "sabotage"])
 def test_everybody_ends_equal_to_the_server(
-    url: str, client: redis.Redis, protocol: Any, root: Path, sabotage: bool, eventually: Callable[..., Any],
+    url: str, client: redis.Redis, protocol: Any, tmp_path: Path, sabotage: bool, eventually: Callable[..., Any],
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     seed = request.config.getoption("randomly_seed", 1) if request.config.pluginmanager.hasplugin("randomly") else 1
-    players, saboteur = play(url, protocol[0], int(seed), root), Saboteur(url, int(seed)) if sabotage else None
+    players, saboteur = play(url, protocol[0], int(seed), tmp_path), Saboteur(url, int(seed)) if sabotage else None
     try:
         for player in players:
-            tell(player, "go")
+            player.tell("go")
         if saboteur is not None:
             # However quick or slow the rounds are, each has lost its link amid them, and then had one for a while.
             eventually(lambda: saboteur.kills["link"] > 6, 60)
@@ -138,18 +120,18 @@ def test_everybody_ends_equal_to_the_server(
         if saboteur is not None:
             saboteur.stop()
         for player in players:
-            player.communicate(timeout=20)
+            player.end()
 
 
 def test_a_restarted_server_is_believed(
-    new_server: Callable[..., Server], protocol: Any, root: Path, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], protocol: Any, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
     """Killed twice while all play; what it forgot is forgotten by everybody."""
     server = new_server(append_only=True)
-    players = play(server.url, protocol[0], 7, root)
+    players = play(server.url, protocol[0], 7, tmp_path)
     try:
         for player in players:
-            tell(player, "go")
+            player.tell("go")
         for _ in range(2):
             eventually(lambda: server.client().dbsize() > 10, 20)
             server.restart()
@@ -162,4 +144,4 @@ def test_a_restarted_server_is_believed(
                 assert ask(player)["faults"] == []
     finally:
         for player in players:
-            player.communicate(timeout=20)
+            player.end()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.cache import Cache
+from tests.program import Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
@@ -55,15 +53,13 @@ async def coroutine() -> list:
 def test_runners_of_each_kind_read_the_truth(
     url: str, other: Cache, new_app: Callable[..., Headrace], tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
-    (tmp_path / "tasks.py").write_text(TASKS)
+    program = Program(tmp_path, url)
+    program.write("tasks", TASKS)
     other.set("rate", 1)
     app, log = new_app(url), tmp_path / "log"
-    command = [sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1", "--threads", "2"]
+    counts = ("--processes", "1", "--threads", "2", "--concurrency", "2", "--forks", "1")
     with log.open("w") as out:
-        worker = subprocess.Popen(
-            [*command, "--concurrency", "2", "--forks", "1"],
-            cwd=tmp_path, env={**os.environ, "HEADRACE_URL": url, "PYTHONPATH": str(tmp_path)}, stderr=out,
-        )  # fmt: skip
+        worker = program.start("worker", "tasks:app", *counts, stdout=out, stderr=out)
     try:
 
         def read(kind: str) -> list[Any]:

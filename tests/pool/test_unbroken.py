@@ -215,7 +215,7 @@ def test_no_moment_of_a_shutdown_keeps_the_next_one_waiting(make: Callable[..., 
         "cancel": lambda pool: pool.shutdown(cancel_futures=True),
         "stop": lambda pool: pool.stop(5),
     }
-    moment, step, going = 1, 1 if kind == "thread" else 5, True
+    moment, step, going = 1, 1 if kind == "thread" else 9, True
     while going:
         pool = make(2, kind=kind)
         calls = [pool.submit(chores.double, value) for value in range(4)]

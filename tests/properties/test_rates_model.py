@@ -63,10 +63,10 @@ class RateMachine(RuleBasedStateMachine):
         costs=st.lists(st.sampled_from(COSTS), min_size=4, max_size=20),
     )  # fmt: skip
     def enqueue(self, shape: str, value: str, costs: list[int]) -> None:
-        for cost in costs:
-            job = self.stage.job(task=shape, cost=cost, args=msgspec.msgpack.encode([[value], {}]))
-            self.stage.enqueue(job)
-            self.facts[job.id] = (f"{shape}:{value}", cost)
+        args = msgspec.msgpack.encode([[value], {}])
+        jobs = [self.stage.job(task=shape, cost=cost, args=args) for cost in costs]
+        self.stage.enqueue(*jobs)
+        self.facts |= {job.id: (f"{shape}:{value}", cost) for job, cost in zip(jobs, costs, strict=True)}
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def claim(self, limit: int) -> None:
@@ -122,14 +122,14 @@ class RateMachine(RuleBasedStateMachine):
         self._pass(400)
         self.claim(100)
         self._pass(400)
-        self.enqueue("window", value, [1] * 30)
+        self.enqueue("window", value, [1] * 20)
         for limit, step in ((first, gap), (100, rest), (100, gap)):
             self.claim(limit)
             self._pass(step)
 
     @rule(value=st.sampled_from(VALUES))
     def a_job_comes_back_late_that_had_not_begun(self, value: str) -> None:
-        self.enqueue("even", value, [1] * 30)
+        self.enqueue("even", value, [1] * 16)
         before = set(self.running)
         for _ in range(14):
             self._pass(12.81)
@@ -191,10 +191,10 @@ class RateMachine(RuleBasedStateMachine):
             return
         for _ in range(600):
             self.claim(100)
-            while self.running:
-                _, (claim, _) = self.running.popitem()
-                row = (Outcome(claim.id, claim.token, "succeeded", b"", 0), 0)
-                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now))
+            rows = [(Outcome(claim.id, claim.token, "succeeded", b"", 0), 0) for claim, _ in self.running.values()]
+            self.running.clear()
+            if rows:
+                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), rows, 0, self.stage.now))
             if not self.client.exists(self.keys("classes:default")):
                 return
             self._pass(30)

@@ -5,7 +5,7 @@ No name has two jobs at work, no name outlives its job, and the newest arguments
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -42,6 +42,15 @@ UNTIL_START = ("start", "debounce")
 KINDS = ("succeeded", "failed", "retry", "snoozed", "crashed", "released", "interrupted", "parked", "cancelled")
 
 
+class Look(NamedTuple):
+    """What is stored: of names that are held until an end or a start their live jobs and values; all that ended; keys."""
+
+    live: dict[str, list[str]]
+    values: dict[str, str]
+    ended: set[str]
+    there: set[str]
+
+
 class NameMachine(RuleBasedStateMachine):
     client: Any
 
@@ -57,6 +66,7 @@ class NameMachine(RuleBasedStateMachine):
         self.started: set[str] = set()
         self.last: tuple[Call[Accepted], Accepted] | None = None
         self.count = 0
+        self.look = Look({}, {}, set(), set())
         for owner in OWNERS:
             self.stage.register(owner, LEASE)
 
@@ -72,7 +82,7 @@ class NameMachine(RuleBasedStateMachine):
 
     def _enqueue(self, names: list[str], order: str, delay: int) -> None:
         jobs = [self._job(name, order, delay) for name in names]
-        live = {name: self._live(name) for name in names}
+        live = self.look.live
         waiting = {name: self._never_started(name) for name in UNTIL_START}
         call = produce.enqueue(self.keys, jobs, "p", self.stage.next(), now=self.stage.now)
         answer = self.stage.run(call)
@@ -153,12 +163,12 @@ class NameMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.names))
     @rule(which=st.integers(0, 99))
     def retry_by_hand(self, which: int) -> None:
-        ended = [id for id in sorted(self.names) if self.stage.state(id) in FINAL]
+        ended = sorted(self.look.ended)
         if not ended:
             return
         id = ended[which % len(ended)]
         name = self.names[id]
-        others = self._live(name)
+        others = self.look.live.get(name)
         word = self.stage.run(produce.rerun(self.keys, id, f"r{self.stage.next()}", self.stage.now))
         assert word.startswith("taken ") == (bool(others) and name in UNTIL_END)
         # It takes a name that it would hold until its start no more.
@@ -175,18 +185,18 @@ class NameMachine(RuleBasedStateMachine):
         self.running = {id: held for id, held in self.running.items() if held[0] != owner}
         self.stage.register(owner, LEASE)
 
-    @precondition(lambda self: bool(self.client.exists(self.keys("scheduled"))))
+    @precondition(lambda self: "scheduled" in self.look.there)
     @rule(seconds=st.integers(1, 4))
     def wait(self, seconds: int) -> None:
         self.stage.now += seconds * SECOND
         self.stage.run(consume.promote(self.keys, 100, self.stage.now))
 
-    @precondition(lambda self: bool(self.stage.ready() and self.count % 4 == 0))
+    @precondition(lambda self: "ready:default" in self.look.there and self.count % 4 == 0)
     @rule()
     def purge(self) -> None:
         self.stage.run(operations.purge(self.keys, "default", 100, self.stage.now))
 
-    @precondition(lambda self: bool(self.client.exists(self.keys("parking"))))
+    @precondition(lambda self: "parking" in self.look.there)
     @rule()
     def unpark(self) -> None:
         self.stage.run(consume.unpark(self.keys, "add", 100, ["default"], self.stage.now))
@@ -195,14 +205,13 @@ class NameMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_job_of_a_name_is_at_work(self) -> None:
+        self.look = look = self._look()
         for name in UNTIL_END:
-            live = self._live(name)
-            at_work = [id for id in live if not self._follows(name, id)]
+            live, held = look.live[name], look.values[name].split()
+            at_work = [id for id in live if held[1:] != [id]]
             assert len(at_work) <= 1
             assert len(live) <= (2 if name in FOLLOWED else 1)
-            value = self._value(name)
-            assert bool(value) == bool(live)
-            assert not live or sorted(value.split()) == sorted(live)
+            assert sorted(held) == sorted(live)
         for name in UNTIL_START:
             assert len(self._never_started(name)) <= 1
 
@@ -220,21 +229,32 @@ class NameMachine(RuleBasedStateMachine):
                 self.claim(owner, 3)
             while self.running:
                 self.settle(0, "succeeded", 0)
-        assert not any(self._value(name) for name in (*UNTIL_END, *UNTIL_START))
+        assert not any(self._look().values.values())
         assert_invariants(self.client)
 
-    def _value(self, name: str) -> str:
-        return (self.client.get(self.keys(f"unique:{name}")) or b"").decode()
-
-    def _follows(self, name: str, id: str) -> bool:
-        return self._value(name).split()[1:] == [id]
-
-    def _live(self, name: str) -> list[str]:
-        mine = [id for id, own in self.names.items() if own == name]
-        return [id for id in mine if self.stage.state(id) not in (None, *FINAL)]
-
     def _never_started(self, name: str) -> list[str]:
-        return [id for id in self._live(name) if id not in self.started]
+        return [id for id in self.look.live[name] if id not in self.started]
+
+    def _look(self) -> Look:
+        """What is stored now, in one round trip."""
+        names, keys = (*UNTIL_END, *UNTIL_START), ("scheduled", "ready:default", "parking")
+        pipe = self.client.pipeline(transaction=False)
+        pipe.mget([self.keys(f"unique:{name}") for name in names])
+        for key in keys:
+            pipe.exists(self.keys(key))
+        for id in self.names:
+            pipe.hget(self.keys.job(id), "st")
+        values, *found = pipe.execute()
+        states = {id: state.decode() for id, state in zip(self.names, found[len(keys) :], strict=True) if state}
+        return Look(
+            {
+                name: [id for id, state in states.items() if self.names[id] == name and state not in FINAL]
+                for name in names
+            },
+            {name: (value or b"").decode() for name, value in zip(names, values, strict=True)},
+            {id for id, state in states.items() if state in FINAL},
+            {key for key, there in zip(keys, found, strict=False) if there},
+        )
 
 
 @pytest.mark.any_server

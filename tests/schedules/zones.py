@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 # Zone -> a moment near a change of its clocks, and what is special there.
@@ -30,6 +31,7 @@ CHANGES: dict[str, list[str]] = {
 }
 
 
+@lru_cache(256)
 def _values(text: str, low: int, high: int) -> set[int]:
     found = set[int]()
     for part in text.split(","):
@@ -51,19 +53,27 @@ def _day_matches(time: datetime, fields: list[str]) -> bool:
     return (by_day and by_week) if both else (by_day or by_week)
 
 
+@lru_cache(4)
+def _minutes(zone: ZoneInfo, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """Every minute that there is after ``start`` until ``end``: of UTC, and by the clock of the zone."""
+    found, time = [], start.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    while time <= end:
+        found.append((time, time.astimezone(zone)))
+        time += timedelta(minutes=1)
+    return found
+
+
 def ticks(expression: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
     """Ticks after ``start`` until ``end``, both of UTC."""
     fields, place = expression.split(), ZoneInfo(zone)
     minutes, hours = _values(fields[0], 0, 59), _values(fields[1], 0, 23)
     if fields[0].startswith("*") or fields[1].startswith("*"):
-        # Elapsed time: every minute that there is.
-        found, time = [], start.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        while time <= end:
-            local = time.astimezone(place)
-            if local.minute in minutes and local.hour in hours and _day_matches(local, fields):
-                found.append(time)
-            time += timedelta(minutes=1)
-        return found
+        # Elapsed time.
+        return [
+            time
+            for time, local in _minutes(place, start, end)
+            if local.minute in minutes and local.hour in hours and _day_matches(local, fields)
+        ]
     # Times of the clock: each of every date, the first of two, or right after the gap.
     times = set[datetime]()
     day = start.astimezone(place).date() - timedelta(days=2)

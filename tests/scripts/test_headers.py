@@ -13,7 +13,7 @@ import redis
 from headrace.protocol import script_text
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
-from headrace.protocol.script_header import parse_header
+from headrace.protocol.script_header import Header, parse_header
 from headrace.protocol.script_text import included
 from headrace.testing import documented
 from tests.scripts.guard import USER, Guard, commands, rules
@@ -48,91 +48,94 @@ def altered(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> Script:
     return load.__wrapped__(name)
 
 
+def names_of(header: Header) -> list[str]:
+    """What it declares, by name."""
+    return [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
+
+
+def unused(name: str) -> list[str]:
+    """What a header declares and nothing uses."""
+    header = parse_header(SOURCES[name])
+    # What an include needs may be declared by the includer alone, so that its own use counts too.
+    text = body("\n".join(SOURCES[part] for part in (*included(header.includes), name)))
+    names = [*names_of(header), *(["now"] if header.clock else [])]
+    # A name that only fills a key's hole is used by the header itself.
+    holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
+    holes.add(header.removes)
+    return [one for one in names if one not in holes and re.search(rf"\b{one}\b", text) is None]
+
+
 def test_each_script_has_a_test_of_its_own() -> None:
     tested = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
     assert SOURCES.keys() - tested - {"again"} == set()
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_bodies_use_names_only(name: str) -> None:
-    assert re.search(r"\b(KEYS|ARGV)\b", SOURCES[name]) is None
+def test_bodies_use_names_only() -> None:
+    assert [name for name, text in SOURCES.items() if re.search(r"\b(KEYS|ARGV)\b", text)] == []
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_every_declared_name_is_used(name: str) -> None:
-    header = parse_header(SOURCES[name])
-    # What an include needs may be declared by the includer alone, so that its own use counts too.
-    text = body("\n".join(SOURCES[part] for part in (*included(header.includes), name)))
-    names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
-    # A name that only fills a key's hole is used by the header itself.
-    holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
-    holes.add(header.removes)
-    unused = [one for one in names if one not in holes and re.search(rf"\b{one}\b", text) is None]
-    assert unused == []
-    if header.clock:
-        assert re.search(r"\bnow\b", text)
+def test_every_declared_name_is_used() -> None:
+    assert {name: found for name in SOURCES if (found := unused(name))} == {}
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_no_name_hides_another(name: str) -> None:
-    header = load(name).header
-    names = [one.name for one in (*header.keys, *header.derives, *header.channels, *header.args)]
-    assert len(names) == len(set(names))
-    assert not {"prefix", "now", "redis"} & set(names)
+def test_no_name_hides_another() -> None:
+    for name in ALONE:
+        names = names_of(load(name).header)
+        assert len(names) == len(set(names)), name
+        assert not {"prefix", "now", "redis"} & set(names), name
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_every_pattern_is_documented_with_its_type(name: str) -> None:
+def test_every_pattern_is_documented_with_its_type() -> None:
     documents = documented()
-    header = parse_header(SOURCES[name])
-    for key in (*header.keys, *header.derives):
-        if key.pattern not in ("<index>", "<line>"):  # page and told read whichever they are told to
-            assert documents.get(key.pattern) == key.type, key
+    for name, text in SOURCES.items():
+        header = parse_header(text)
+        for key in (*header.keys, *header.derives):
+            if key.pattern not in ("<index>", "<line>"):  # page and told read whichever they are told to
+                assert documents.get(key.pattern) == key.type, (name, key)
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_holes_of_declared_keys_are_arguments(name: str) -> None:
-    header = load(name).header
-    holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
-    assert holes <= {arg.name for arg in header.args}
+def test_holes_of_declared_keys_are_arguments() -> None:
+    for name in ALONE:
+        header = load(name).header
+        holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
+        assert holes <= {arg.name for arg in header.args}, name
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
-def test_no_global_is_made_or_read(name: str) -> None:
+def test_no_global_is_made_or_read() -> None:
     """A bare assignment or function would be a global, which the servers refuse only when the line runs."""
-    for line in body(SOURCES[name]).splitlines():
-        assert re.match(r"\s*function\s+\w", line) is None, line
+    lines = [(name, line) for name, text in SOURCES.items() for line in body(text).splitlines()]
+    assert [found for found in lines if re.match(r"\s*function\s+\w", found[1])] == []
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_an_error_names_the_line_of_the_file(name: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = SOURCES[name].splitlines()
-    first = next(n for n, line in enumerate(lines) if not line.startswith("--"))
-    lines.insert(first, "error({err = 'ERR ' .. nil})")
-    script = altered(name, "\n".join(lines), monkeypatch)
-    with pytest.raises(redis.ResponseError, match="concatenate a nil") as caught:
-        client.execute_command("EVAL", script.text, *dummy(script).command()[2:])
-    script.locate(caught.value)
-    assert f"{name}.lua:{first + 1}: attempt" in str(caught.value)
+def test_an_error_names_the_line_of_the_file(client: redis.Redis) -> None:
+    for name in ALONE:
+        lines = SOURCES[name].splitlines()
+        first = next(n for n, line in enumerate(lines) if not line.startswith("--"))
+        lines.insert(first, "error({err = 'ERR ' .. nil})")
+        with pytest.MonkeyPatch.context() as patch:
+            script = altered(name, "\n".join(lines), patch)
+        with pytest.raises(redis.ResponseError, match="concatenate a nil") as caught:
+            client.execute_command("EVAL", script.text, *dummy(script).command()[2:])
+        script.locate(caught.value)
+        assert f"{name}.lua:{first + 1}: attempt" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_each_line_of_the_text_is_known_by_its_file(name: str) -> None:
-    script = load(name)
-    lines = script.text.split("\n")
-    assert len(lines) == len(script.places)
-    sources = {file: SOURCES[file].splitlines() for file in {file for file, _ in script.places}}
-    for text, (file, line) in list(zip(lines, script.places, strict=True))[1:]:
-        made = re.match(r"(end )?local reply = ", text) is not None or re.match(r"batch\.\w+ = ", text) is not None
-        assert line == 1 or not text or made or text == sources[file][line - 1].strip()
+def test_each_line_of_the_text_is_known_by_its_file() -> None:
+    sources = {name: text.splitlines() for name, text in SOURCES.items()}
+    for name in ALONE:
+        script = load(name)
+        lines = script.text.split("\n")
+        assert len(lines) == len(script.places), name
+        for text, (file, line) in list(zip(lines, script.places, strict=True))[1:]:
+            made = re.match(r"(end )?local reply = ", text) is not None or re.match(r"batch\.\w+ = ", text) is not None
+            assert line == 1 or not text or made or text == sources[file][line - 1].strip(), (name, file, line)
 
 
-@pytest.mark.parametrize("name", sorted(INCLUDED))
-def test_an_include_keeps_what_it_collects_in_the_batch_only(name: str) -> None:
+def test_an_include_keeps_what_it_collects_in_the_batch_only() -> None:
     """What stands at the margin of an include: functions, constants, and what is computed from keys once."""
-    for line in body(SOURCES[name]).splitlines():
-        if line.startswith("local "):
-            assert re.match(r"local (function \w+\(|[A-Z_]+(, [A-Z_]+)* = |finals = )", line), line
+    may = re.compile(r"local (function \w+\(|[A-Z_]+(, [A-Z_]+)* = |finals = )")
+    lines = [(name, line) for name in sorted(INCLUDED) for line in body(SOURCES[name]).splitlines()]
+    assert [found for found in lines if found[1].startswith("local ") and not may.match(found[1])] == []
 
 
 @pytest.fixture

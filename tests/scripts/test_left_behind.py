@@ -15,8 +15,8 @@ from tests.scripts.stage import KEEP, Stage
 def test_what_was_not_begun_ends_as_cancelled(stage: Stage, count: int, how: str) -> None:
     stage.register("w1")
     ids = [make_id(stage.now // 1000, 100 + n) for n in range(count)]
-    for id in ids:
-        stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id)], stage.now))
+    if ids:
+        stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id) for id in ids], stage.now))
     calls = {
         "retire": consume.retire(stage.keys, "w1", KEEP, now=stage.now),
         "reclaim": consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
 import signal
@@ -21,10 +22,11 @@ from tests.worker import rig
 from tests.worker.rig import Runner, claim
 
 WAYS = ("fork", "forkserver", "spawn", "os.fork", "subprocess")
-ROUNDS = {"fork": 30, "os.fork": 30}
+ROUNDS = {"fork": 8, "os.fork": 8}
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 app = Headrace(result_ttl=60, failure_ttl=600)
+TOKENS = itertools.count(1)
 
 
 def _sleeps() -> None:
@@ -103,33 +105,46 @@ for kind in KINDS:
             app.task(name=f"{kind}.{body.__name__}", kind=kind)(body)
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., Runner]]:
+@pytest.fixture(scope="module")
+def runner_of() -> Iterator[Callable[[str], Runner]]:
+    """The one runner of a kind; each time a new fork server, since one leaves after a job that left processes behind."""
     with rig.runners() as make:
-        yield lambda kind: make(kind, 2, app=app, is_fork_server=kind == "fork" and sys.platform == "linux")
+        kept = functools.cache(lambda kind: make(kind, 2, app=app))
+        yield (
+            lambda kind: (
+                make(kind, 2, app=app, is_fork_server=sys.platform == "linux") if kind == "fork" else kept(kind)
+            )
+        )
+
+
+@pytest.fixture
+def one(kind: str, runner_of: Callable[[str], Runner]) -> Runner:
+    return runner_of(kind)
+
+
+@pytest.fixture
+def token() -> int:
+    return next(TOKENS)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_child_that_is_terminated_ends(start: Callable[..., Runner], kind: str, way: str) -> None:
+def test_a_child_that_is_terminated_ends(one: Runner, token: int, kind: str, way: str) -> None:
     """Also one that is terminated before it has done anything: under load most are."""
-    one = start(kind)
-    one.run(claim(1, f"{kind}.terminates", way))
-    assert set(one.value(1)) == {-signal.SIGTERM}
+    one.run(claim(token, f"{kind}.terminates", way))
+    assert set(one.value(token)) == {-signal.SIGTERM}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pool_of_processes_ends(start: Callable[..., Runner], kind: str) -> None:
-    one = start(kind)
-    one.run(claim(1, f"{kind}.pools", 5))
-    assert one.value(1) == [[2 * n for n in range(8)]] * 5
+def test_a_pool_of_processes_ends(one: Runner, token: int, kind: str) -> None:
+    one.run(claim(token, f"{kind}.pools", 2))
+    assert one.value(token) == [[2 * n for n in range(8)]] * 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_child_has_the_handlers_of_any_program_and_blocks_nothing(start: Callable[..., Runner], kind: str) -> None:
-    one = start(kind)
-    one.run(claim(1, f"{kind}.handlers"))
-    *told, blocked = one.value(1)
+def test_a_child_has_the_handlers_of_any_program_and_blocks_nothing(one: Runner, token: int, kind: str) -> None:
+    one.run(claim(token, f"{kind}.handlers"))
+    *told, blocked = one.value(token)
     usual: dict[int, object] = dict.fromkeys(HEARD, signal.Handlers.SIG_DFL) | {
         signal.SIGINT: signal.default_int_handler
     }
@@ -140,12 +155,11 @@ def test_a_child_has_the_handlers_of_any_program_and_blocks_nothing(start: Calla
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_of_the_whole_service_does_not_end_a_runner(start: Callable[..., Runner], kind: str) -> None:
+def test_a_stop_of_the_whole_service_does_not_end_a_runner(one: Runner, token: int, kind: str) -> None:
     """A process manager may send TERM to every process; when the runners end is the supervisor's to say."""
-    one = start(kind)
-    one.run(claim(1, f"{kind}.waits"))
-    one.started(1)
+    one.run(claim(token, f"{kind}.waits"))
+    one.started(token)
     os.killpg(one.pid, signal.SIGTERM)
     os.killpg(one.pid, signal.SIGINT)
-    assert one.value(1) == "done"
+    assert one.value(token) == "done"
     assert not one.stderr()

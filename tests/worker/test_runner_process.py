@@ -172,6 +172,7 @@ def test_stops_do_not_tear_what_a_job_says(process: Runner) -> None:
     for token in range(1, 400):
         process.run(claim(token, "speaks_for_ever"))
         process.started(token)
+        process.said.clear()
         jobs.spin.function(dice.random() * 0.0005)
         process.stop(token)
         assert process.done(token).ended.kind == "failed"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from tests.worker.rig import Runner, claim, error_of
 
 app = Headrace(result_ttl=60, failure_ttl=600)
 LONG = 60.0
+TOKENS = itertools.count(1)
 
 
 def waits(how: str) -> str:
@@ -101,10 +104,29 @@ for kind in KINDS:
     app.task(name=f"{kind}.works", kind=kind, retries=3)(aworks if kind == "async" else works)
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., Runner]]:
+@pytest.fixture(scope="module")
+def runner_of() -> Iterator[Callable[[str], Runner]]:
+    """The one runner of a kind: what it is told of one job must not reach the next."""
     with rig.runners() as make:
-        yield lambda kind: make(kind, 4, app=app, is_fork_server=kind == "fork" and sys.platform == "linux")
+        yield functools.cache(
+            lambda kind: make(kind, 4, app=app, is_fork_server=kind == "fork" and sys.platform == "linux")
+        )
+
+
+@pytest.fixture
+def runner(kind: str, runner_of: Callable[[str], Runner]) -> Runner:
+    return runner_of(kind)
+
+
+@pytest.fixture
+def token() -> int:
+    return next(TOKENS)
+
+
+def begun(runner: Runner, token: int, task: str, how: str) -> None:
+    """Run a job of its kind, and wait until it has begun."""
+    runner.run(claim(token, f"{runner.kind}.{task}", how))
+    runner.started(token)
 
 
 def stop(runner: Runner, token: int, reason: str) -> None:
@@ -123,31 +145,25 @@ def lines(runner: Runner, token: int) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["waits", "polls"])
-def test_a_job_learns_of_a_shutdown_and_may_finish(start: Callable[..., Runner], kind: str, how: str) -> None:
-    runner = start(kind)
-    runner.run(claim(1, f"{kind}.waits", how))
-    runner.started(1)
-    stop(runner, 1, "shutdown")
-    assert runner.value(1) == "shutdown"
+def test_a_job_learns_of_a_shutdown_and_may_finish(runner: Runner, token: int, how: str) -> None:
+    begun(runner, token, "waits", how)
+    stop(runner, token, "shutdown")
+    assert runner.value(token) == "shutdown"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_that_learns_of_a_shutdown_may_go_back_by_itself(start: Callable[..., Runner], kind: str) -> None:
-    runner = start(kind)
-    runner.run(claim(1, f"{kind}.waits", "raises"))
-    runner.started(1)
-    stop(runner, 1, "shutdown")
-    done = runner.done(1)
+def test_a_job_that_learns_of_a_shutdown_may_go_back_by_itself(runner: Runner, token: int) -> None:
+    begun(runner, token, "waits", "raises")
+    stop(runner, token, "shutdown")
+    done = runner.done(token)
     assert (done.ended.kind, error_of(done).type) == ("interrupted", "headrace.errors.JobInterrupted")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_within_the_shutdown_timeout_is_an_error(start: Callable[..., Runner], kind: str) -> None:
-    runner = start(kind)
-    runner.run(claim(1, f"{kind}.waits", "fails"))
-    runner.started(1)
-    stop(runner, 1, "shutdown")
-    assert runner.done(1).ended.kind == "retry"
+def test_an_error_within_the_shutdown_timeout_is_an_error(runner: Runner, token: int) -> None:
+    begun(runner, token, "waits", "fails")
+    stop(runner, token, "shutdown")
+    assert runner.done(token).ended.kind == "retry"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,59 +177,56 @@ def test_an_error_within_the_shutdown_timeout_is_an_error(start: Callable[..., R
         ("returns", "succeeded"),
     ],
 )
-def test_an_interrupted_job_cleans_up_and_goes_back(
-    start: Callable[..., Runner], kind: str, how: str, ends: str
-) -> None:
-    runner = start(kind)
-    runner.run(claim(1, f"{kind}.works", how))
-    runner.started(1)
-    runner.stop(1, "shutdown")
-    stop(runner, 1, "interrupt")
-    done = runner.done(1)
+def test_an_interrupted_job_cleans_up_and_goes_back(runner: Runner, token: int, how: str, ends: str) -> None:
+    begun(runner, token, "works", how)
+    runner.stop(token, "shutdown")
+    stop(runner, token, "interrupt")
+    done = runner.done(token)
     assert done.ended.kind == ends
-    assert lines(runner, 1) == ["started", "cleans up, interrupt, True"]
+    assert lines(runner, token) == ["started", "cleans up, interrupt, True"]
     if how == "raises":
         assert error_of(done).message == "its worker was stopped, and the shutdown timeout was over"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_that_comes_with_its_job_is_not_lost(start: Callable[..., Runner], kind: str) -> None:
-    runner = start(kind)
+def test_a_stop_that_comes_with_its_job_is_not_lost(runner: Runner, kind: str) -> None:
+    first, second = next(TOKENS), next(TOKENS)
     messages = [
-        Run([claim(1, f"{kind}.waits", "waits"), *([] if kind == "fork" else [claim(2, f"{kind}.works", "raises")])]),
-        Stop(1, "shutdown"),
-        *([] if kind == "fork" else [Stop(2, "interrupt")]),
+        Run(
+            [
+                claim(first, f"{kind}.waits", "waits"),
+                *([] if kind == "fork" else [claim(second, f"{kind}.works", "raises")]),
+            ]
+        ),
+        Stop(first, "shutdown"),
+        *([] if kind == "fork" else [Stop(second, "interrupt")]),
     ]
     give_tickets(runner.ticket_write, len(messages[0].claims), 0)  # type: ignore[union-attr]
     runner.channel.sock.sendall(b"".join(map(frame, messages)))
-    assert runner.value(1) == "shutdown"
+    assert runner.value(first) == "shutdown"
     if kind != "fork":
-        assert runner.done(2).ended.kind == "interrupted"
-        assert "started" not in lines(runner, 2)
+        assert runner.done(second).ended.kind == "interrupted"
+        assert "started" not in lines(runner, second)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fork"])
-def test_a_shutdown_replaces_no_stop_that_waits_for_its_job_to_begin(start: Callable[..., Runner], kind: str) -> None:
+def test_a_shutdown_replaces_no_stop_that_waits_for_its_job_to_begin(runner: Runner, kind: str) -> None:
     """A cancelled job of a worker that was stopped ran to its end."""
-    runner = start(kind)
+    first, second = next(TOKENS), next(TOKENS)
     messages = [
-        Run([claim(1, f"{kind}.waits", "waits"), claim(2, f"{kind}.works", "raises")]),
-        *(Stop(2, "cancel"), Stop(2, "shutdown"), Stop(1, "shutdown")),
+        Run([claim(first, f"{kind}.waits", "waits"), claim(second, f"{kind}.works", "raises")]),
+        *(Stop(second, "cancel"), Stop(second, "shutdown"), Stop(first, "shutdown")),
     ]
     give_tickets(runner.ticket_write, 2, 0)
     runner.channel.sock.sendall(b"".join(map(frame, messages)))
-    assert runner.value(1) == "shutdown"
-    assert runner.done(2).ended.kind == "cancelled"
-    assert "started" not in lines(runner, 2)
+    assert runner.value(first) == "shutdown"
+    assert runner.done(second).ended.kind == "cancelled"
+    assert "started" not in lines(runner, second)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reason", ["soft", "cancel"])
-def test_the_event_is_set_by_a_limit_and_a_cancellation_too(
-    start: Callable[..., Runner], kind: str, reason: str
-) -> None:
-    runner = start(kind)
-    runner.run(claim(1, f"{kind}.works", "raises"))
-    runner.started(1)
-    stop(runner, 1, reason)
-    assert runner.value(1) == f"{reason} True"
+def test_the_event_is_set_by_a_limit_and_a_cancellation_too(runner: Runner, token: int, reason: str) -> None:
+    begun(runner, token, "works", "raises")
+    stop(runner, token, reason)
+    assert runner.value(token) == f"{reason} True"
