@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,26 @@ def test_what_is_taken_back_does_not_start(busy: Busy) -> None:
     busy.let_go()
     busy.runner.until(lambda: busy.runner.ended(11, 12, 13, 21), "the rest")
     assert busy.runner.order == [11, 12, 13, 21]
+
+
+def test_what_is_taken_back_does_not_start_however_often_that_was_done(
+    start: Callable[..., Runner], tmp_path: Path
+) -> None:
+    """A ticket that had overtaken 128 recalls counted as one in time, and started what the first of them took back."""
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    runner = start("process", 1)
+    # It hears nothing while the first one runs, and has the second.
+    runner.run(claim(1, "gated", str(go)), claim(11, "noop"))
+    runner.started(1)
+    for token in range(1000, 1127):
+        assert runner.recall(1) == 1
+        runner.run(claim(token, "noop"))
+    assert runner.recall(1) == 1
+    runner.run(claim(12, "noop"))
+    go.write_text("on")
+    runner.done(12)
+    assert runner.order == [1, 12]
 
 
 def test_a_ticket_that_overtakes_a_recall_starts_nothing_recalled(busy: Busy) -> None:

@@ -29,7 +29,7 @@ from headrace.worker.runner.interrupts import SIGNALS, MainGate, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
-from headrace.worker.tickets import early
+from headrace.worker.tickets import SIZE, early, number
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 # A function of ``PyDLL`` keeps the interpreter's lock. Only for a descriptor that never blocks.
@@ -44,10 +44,10 @@ def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | Non
 
     Where no tickets are given any more it returns None, too: the main thread learns of that from the channel.
     """
-    count = _read(descriptor, into, 1)
-    if count < 0 and (number := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
-        raise OSError(number, "a ticket cannot be read")
-    return into.raw[0] if count == 1 else None
+    count = _read(descriptor, into, SIZE)
+    if count < 0 and (code := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
+        raise OSError(code, "a ticket cannot be read")
+    return number(into.raw) if count == SIZE else None
 
 
 class _TakenBack(BaseException):
@@ -143,7 +143,7 @@ class Threads:
         self._perform, _ = performers(runner_context)
         self._channel = channel
         self._tickets = tickets
-        self._ticket = ctypes.create_string_buffer(1)
+        self._ticket = ctypes.create_string_buffer(SIZE)
         # Guards the inbox, and all that says whether a job of it may begin; threads without a job wait for it.
         self._filed = threading.Condition()
         # How many recalls were heard, and how many threads have a ticket and wait for its recalls, or for its job.
