@@ -71,7 +71,7 @@ def _held(server: Server) -> dict[str, int]:
 
 def _trial(new_server: NewServer, new_fleet: NewFleet, directory: Path, seconds: float, every: float) -> None:
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=2.0, result_ttl=3600, max_finished=1_000_000)
+    fleet = new_fleet(server.url, lease=5.0, result_ttl=3600, max_finished=1_000_000)
     say(f"seed {SEED} (HR_SEED chooses another)")
     dice = random.Random(SEED)
     chaos = Chaos(fleet, server, SEED, workers=3, environ={"HR_LIMITS": str(directory), "HR_KINDS": "process"})
