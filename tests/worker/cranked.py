@@ -540,7 +540,7 @@ class World:
             Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda handle: (handle.pid, 0)
         )
         self.core = Core(context)
-        self.perform(self.core.start("", self.now))
+        self.perform(self.core.start((), self.now))
         self.turn()
 
     # -- the loop ---------------------------------------------------------------------------------------------------

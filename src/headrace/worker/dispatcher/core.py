@@ -135,14 +135,14 @@ class Core:
 
     # -- for the loop -----------------------------------------------------------------------------------------------
 
-    def start(self, predecessor: str, now: float) -> Sequence[Action]:
+    def start(self, predecessors: Sequence[str], now: float) -> Sequence[Action]:
         """Begin to work.
 
         Args:
-            predecessor: the incarnation that this one takes over from, or empty.
+            predecessors: the incarnations that this one takes over from, whose processes are dead.
         """
         self.worker.now = now
-        if predecessor:
+        for predecessor in predecessors:
             self.maintenance.reclaim.add(predecessor)
         for kind in self.worker.kinds:
             self.runner_pool.supply.resize(kind, self.worker.options.runners(kind))

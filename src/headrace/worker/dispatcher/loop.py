@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +110,14 @@ class Dispatcher:
             Log: self._log.write,
         }
 
-    def run(self, predecessor: str) -> None:
+    def run(self, predecessors: Sequence[str]) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.
 
         Args:
-            predecessor: the incarnation that this one takes over from, or empty.
+            predecessors: the incarnations that this one takes over from.
         """
         core = self._core
-        self._perform(core.start(predecessor, time.monotonic()))
+        self._perform(core.start(predecessors, time.monotonic()))
         while not core.left:
             self._round(min(core.next, time.monotonic() + 60.0))
         if self._tally is not None:

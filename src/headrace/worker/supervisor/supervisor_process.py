@@ -91,6 +91,7 @@ class Supervisor:
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         self.owner = ""
+        self._owners = deque[str](maxlen=8)  # one that died at once may not have taken over from those before it
         self.stopping = False
         self.retired = False
         self._wanted: deque[Spawn] = deque()
@@ -162,7 +163,9 @@ class Supervisor:
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
         stamp = self.stamps.dispatched
-        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor, self.learned).run(self.owner)
+        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor, self.learned).run(
+            tuple(self._owners)
+        )
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
@@ -246,6 +249,7 @@ class Supervisor:
                     self.lineage.resized(message.kind, message.size)
             case Owner():
                 self.owner = message.owner
+                self._owners.append(message.owner)
                 # Its runners were asked for before this.
                 self._claims()
 
