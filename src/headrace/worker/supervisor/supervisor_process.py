@@ -90,8 +90,8 @@ class Supervisor:
         self.stamps = stamps or HealthStamps()
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
-        self.owner = ""
-        self._owners = deque[str](maxlen=8)  # one that died at once may not have taken over from those before it
+        # Incarnations of its dispatchers: the last may have died before it took over from those before it.
+        self._owners = deque[str](maxlen=8)
         self.stopping = False
         self.retired = False
         self._wanted: deque[Spawn] = deque()
@@ -248,7 +248,6 @@ class Supervisor:
                 if self.lineage is not None:
                     self.lineage.resized(message.kind, message.size)
             case Owner():
-                self.owner = message.owner
                 self._owners.append(message.owner)
                 # Its runners were asked for before this.
                 self._claims()
@@ -283,7 +282,7 @@ class Supervisor:
     def _claims(self) -> None:
         """The image claims, if it is registered and its runners are forked and have settled in."""
         coming = self._wanted or (self._settling and self._settling.socks)
-        if self.lineage is None or self.stopping or not self.owner or coming:
+        if self.lineage is None or self.stopping or not self._owners or coming:
             return
         self._settling = None
         self.lineage.claims()
