@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Any
 
 import headrace.cli
@@ -24,6 +25,8 @@ def main() -> int:
         headrace.cli.main()
     except SystemExit as end:
         code = end.code
+    except BaseException:  # noqa: BLE001 - a fault of the prelude or of ours, which would else be silent
+        traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

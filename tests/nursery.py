@@ -192,6 +192,20 @@ def nursery_of(environ: Mapping[str, str], purpose: Purpose = "worker") -> Nurse
     return _OPENED[key]
 
 
+def headrace(
+    environ: Mapping[str, str], *words: str, purpose: Purpose = "worker", prelude: str = "", **options: Any
+) -> Forked:
+    """Start ``headrace`` with these words as a fork.
+
+    Args:
+        purpose: ``worker`` for a worker that stays the fork, ``command`` for all others.
+        prelude: Python that a command runs before it begins.
+        options: as :meth:`Nursery.start` takes them.
+    """
+    first = (prelude,) if purpose == "command" else ()
+    return nursery_of(environ, purpose).start(f"tests.forked_{purpose}", environ, *first, *words, **options)
+
+
 def close() -> None:
     """End all of them."""
     for nursery in _OPENED.values():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.deadline import eventually
-from tests.nursery import Forked, Purpose, nursery_of
+from tests.nursery import Forked, Purpose, headrace
 
 TASKS = """
 import logging, os, signal, sys, time
@@ -117,10 +117,10 @@ class Program:
 
     def _forked(self, arguments: tuple[str, ...], environment: Mapping[str, str], out: Any, err: Any) -> Forked:
         purpose: Purpose = "worker" if self._forks(arguments) else "command"
-        words = arguments if purpose == "worker" else (self.prelude, *arguments)
-        return nursery_of(environment, purpose).start(
-            f"tests.forked_{purpose}", environment, *words, stdout=out, stderr=err, directory=self.directory
-        )
+        return headrace(
+            environment, *arguments,
+            purpose=purpose, prelude=self.prelude, stdout=out, stderr=err, directory=self.directory,
+        )  # fmt: skip
 
     def __call__(self, *arguments: str, code: int | None = 0, **environment: str) -> Ended:
         """Run a command to its end, and check its exit code (None: any).

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deadline import eventually
-from tests.nursery import nursery_of
+from tests.nursery import headrace
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # A host of no encrypted connection, which a browser trusts less than localhost.
@@ -31,9 +31,9 @@ def served(url: str, directory: Path, *options: str) -> Iterator[str]:
     said = directory / "dashboard.txt"
     environ = os.environ | {"HEADRACE_URL": url, "HEADRACE_DASHBOARD_TOKEN": TOKEN}
     with said.open("w") as out:
-        process = nursery_of(environ, "command").start(
-            "tests.forked_command", environ, "", "dashboard", "--listen", "0", *options,
-            stdout=out, stderr=out, directory=directory,
+        process = headrace(
+            environ, "dashboard", "--listen", "0", *options,
+            purpose="command", stdout=out, stderr=out, directory=directory,
         )  # fmt: skip
 
     def told() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.nursery import Forked, nursery_of
+from tests.nursery import Forked, headrace
 from tests.processes import below
 
 # How often a click may be needed to see the trouble, find its cause and mend it.
@@ -47,8 +47,7 @@ class OutageShop:
 
     def worker(self, *options: str) -> Forked:
         words = ("worker", "shop:app", "--processes", "2", "-q", *options)
-        nursery = nursery_of(self._environ)
-        self._workers.append(nursery.start("tests.forked_worker", self._environ, *words, directory=self.place))
+        self._workers.append(headrace(self._environ, *words, directory=self.place))
         return self._workers[-1]
 
     def kill(self, worker: Forked) -> None:

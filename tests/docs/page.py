@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import IO, Self
 
 from tests.deadline import eventually
 from tests.docs import interpreter
-from tests.nursery import Forked, Purpose, nursery_of
+from tests.nursery import Forked, Purpose, headrace, nursery_of
 
 PATIENCE = 60
 # Plugins that only we have installed: a reader's tests run in the order of their file.
@@ -131,13 +131,14 @@ class Reader:
         if self._own:
             command = [sys.executable, interpreter.__file__]
             return subprocess.Popen(command, cwd=self._directory, env=self._environ, text=True, stdout=link.fileno())
-        return self._forked(interpreter.__name__, "worker", (), link, sys.__stderr__)
+        return nursery_of(self._environ).start(
+            interpreter.__name__, self._environ, stdout=link, stderr=sys.__stderr__, directory=self._directory
+        )
 
-    def _forked(
-        self, module: str, purpose: Purpose, words: Sequence[str], out: IO[str] | socket.socket, err: IO[str] | None
-    ) -> Forked:
-        return nursery_of(self._environ, purpose).start(
-            module, self._environ, *words, stdout=out, stderr=err, directory=self._directory
+    def _forked(self, purpose: Purpose, command: str, out: IO[str]) -> Forked:
+        words = shlex.split(command)[1:]
+        return headrace(
+            self._environ, *words, purpose=purpose, prelude=LINES, stdout=out, stderr=out, directory=self._directory
         )
 
     def _start(self, text: str) -> None:
@@ -148,7 +149,7 @@ class Reader:
         log = self._directory / "worker.log"
         with log.open("w") as out:
             if self._forks(command):
-                self._worker = self._forked("tests.forked_worker", "worker", shlex.split(command)[1:], out, out)
+                self._worker = self._forked("worker", command, out)
             else:
                 self._worker = subprocess.Popen(
                     ["/bin/sh", "-c", f"exec {command}"], cwd=self._directory, env=self._environ, text=True, stderr=out,
@@ -169,7 +170,7 @@ class Reader:
             command, _, wanted = part.partition("\n")
             with tempfile.TemporaryFile("w+") as out:
                 if self._forks(command):
-                    run = self._forked("tests.forked_command", "command", [LINES, *shlex.split(command)[1:]], out, out)
+                    run = self._forked("command", command, out)
                     run.wait(PATIENCE)
                 else:
                     subprocess.run(

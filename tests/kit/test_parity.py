@@ -13,7 +13,7 @@ from headrace.model.setting_layers import load
 from headrace.testing import Kit
 from tests.deadline import eventually
 from tests.kit import cases
-from tests.nursery import nursery_of
+from tests.nursery import headrace
 from tests.servers import Server, connect
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -64,7 +64,7 @@ def on_a_worker(running: Callable[[str], Server]) -> Iterator[dict[str, list[Tol
     made = {name: make() for name, make in cases.CASES.items()}
     environ = {**os.environ, "HEADRACE_URL": server.url, "HEADRACE_NAMESPACE": "worker"}
     words = ("worker", "tests.kit.cases:app", "--processes", "2")
-    worker = nursery_of(environ).start("tests.forked_worker", environ, *words)
+    worker = headrace(environ, *words)
 
     def all_over() -> bool:
         assert worker.poll() is None
