@@ -111,6 +111,23 @@ def test_a_kill_while_it_runs(fleet: Fleet, role: str, tmp_path: Path) -> None:
     _settled(fleet, worker, job, "running", role)
 
 
+def test_one_that_dies_before_it_took_over_leaves_all_to_the_next(fleet: Fleet, tap: Tap, tmp_path: Path) -> None:
+    """The job of the first dispatcher waited for the end of its lease: the third had heard of the second alone."""
+    fleet.settings["lease"] = 600.0
+    worker = fleet.worker(url=tap.url)
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
+    trap = tap.trap("reclaim", "request")
+    worker.kill("dispatcher")
+    assert trap.sprung.wait(PATIENCE), repr(worker)
+    worker.kill("dispatcher")
+    trap.drop()
+    fleet.started(job, times=2)
+    (tmp_path / "go").touch()
+    assert job.result(timeout=PATIENCE) == 2
+    assert job.refresh().crashes == 1
+
+
 @pytest.mark.parametrize("side", ["request", "reply"])
 @pytest.mark.parametrize("script", ["register", "renew", "claim", "settle"])
 def test_a_lost_request_or_reply_changes_nothing(fleet: Fleet, tap: Tap, script: str, side: str) -> None:
