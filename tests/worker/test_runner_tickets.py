@@ -6,12 +6,16 @@ import itertools
 import os
 import random
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.worker.messages import Exit, Recall, Run
+from headrace.model.ended import Succeeded
+from headrace.worker.channel import Channel
+from headrace.worker.messages import Done, Exit, FromRunner, Recall, Run, ToRunner
+from headrace.worker.runner.reporting import JobReporter, Reporter
 from tests.worker import rig
 from tests.worker.rig import Runner, claim
 
@@ -159,12 +163,28 @@ def gate() -> Iterator[tuple[int, int]]:
     os.close(write)
 
 
-@pytest.mark.parametrize(("kind", "task"), [("thread", "holds_the_interpreter"), ("async", "ablocks")])
+def test_an_end_that_is_kept_is_sent_before_a_job_begins_that_may_be_slow() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reporter = Reporter(Channel(ours, ToRunner), None, measure_memory=False, following=lambda: 1)
+        heard = Channel[FromRunner](theirs, FromRunner)
+        # However slow this machine is, this one was quick.
+        began = reporter.begin(claim(1, "noop")) + 10**12
+        reporter.done(JobReporter(reporter), claim(1, "noop"), Succeeded(b"", 0), began)
+        assert heard.receive(wait=False) == []
+        reporter.begin(claim(2, "noop"))
+        assert heard.receive(wait=False) == [], "it was quick the last time"
+        reporter.begin(claim(3, "holds_the_interpreter"))
+        assert [done.token for done in heard.receive(wait=False) if isinstance(done, Done)] == [1]
+
+
+@pytest.mark.parametrize(("kind", "task", "slots"), [("thread", "holds_the_interpreter", 1), ("async", "ablocks", 4)])
 def test_ends_are_not_kept_while_a_job_lets_nobody_else_run(
-    kind: str, task: str, start: Callable[..., Runner], gate: tuple[int, int]
+    kind: str, task: str, slots: int, start: Callable[..., Runner], gate: tuple[int, int]
 ) -> None:
     _, _, quick = KINDS[kind]
-    runner = start(kind, 4)
+    # With a second thread the interpreter's lock may be taken before the first job ends.
+    runner = start(kind, slots)
     runner.run(claim(1, *quick[0]), claim(2, task, gate[0]), claim(3, *quick[0]), claim(4, *quick[0]))
     runner.done(1)
     assert not runner.ended(2)
