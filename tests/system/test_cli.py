@@ -82,6 +82,16 @@ def test_a_job_from_the_shell_to_its_result(headrace: Program) -> None:
     assert facts["created"] < facts["started"] < facts["finished"]
 
 
+def test_why_a_job_waits_tells_no_secret_to_people_or_programs(headrace: Program) -> None:
+    id = headrace.enqueue("tasks.add", "1")
+    headrace("queues", "pause", "default", "--note", "the provider is down: token=canary-4f1d")
+    for how in ((), ("--json",)):
+        told = headrace("jobs", "why", id, *how).out
+        assert "the provider is down" in told
+        assert "token=***" in told
+        assert "canary-4f1d" not in told
+
+
 def test_a_failure_and_its_retry(headrace: Program) -> None:
     id = headrace.enqueue("tasks.fail")
     headrace.burst("--quiet")

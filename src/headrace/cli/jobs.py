@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from headrace.cli import queues
@@ -172,7 +173,8 @@ def why(session: Session, id: Id) -> int:
     with session.view(hide=True) as app:
         found = app.jobs.why(id)
     if session.output.json:
-        session.output.document(found)
+        # Plain values: what hides secrets does not look into a record.
+        session.output.document(msgspec.to_builtins(found))
     else:
         explained(session.output, found)
         session.output.remark(PAGE)
