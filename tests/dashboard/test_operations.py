@@ -104,6 +104,9 @@ async def test_a_schedule_is_held_run_and_backfilled(shop: Shop, dashboard: Dash
     # Its job is at work, so its policy lets no other begin.
     assert "0 jobs made" in said(await ask(dashboard, nightly, form=form))
     assert (await ask(dashboard, nightly, form=form | {"to": "soon"})).status == 400
+    # A time with a zone of its own is that time: this is a minute, in which no night begins.
+    minute = {"from": "2026-11-02T02:00+02:00", "to": "2026-11-02T00:01+00:00"}
+    assert "0 jobs made" in said(await ask(dashboard, nightly, form=minute))
     backwards = {"from": form["to"], "to": form["from"]}
     assert "Nothing was done" in said(await ask(dashboard, nightly, form=backwards))
     assert "there is no schedule" in said(await ask(dashboard, "/schedules/no/act/pause", form={}))

@@ -152,12 +152,13 @@ async def _backfill(site: DashboardSite, name: str, form: Form) -> str:
 
 
 def _time_in(form: Form, field: str) -> datetime:
-    """A time of a form, in UTC."""
+    """A time of a form, in UTC where it names no zone, as those of a browser."""
     text = form.get(field, "").strip()
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        at = datetime.fromisoformat(text)
     except ValueError:
         raise HTTPException(400, f"{text[:40]!r} is not a time: write one such as 2026-11-21T22:30, in UTC.") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 async def _delete_value(site: DashboardSite, name: str, _form: Form) -> str:
