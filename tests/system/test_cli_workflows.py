@@ -15,7 +15,7 @@ import pytest
 from headrace.cli import progress
 from headrace.cli.output import Output
 from headrace.cli.workflow_output import ORDER
-from headrace.cli.workflow_views import JobState, StateName
+from headrace.cli.workflow_views import StateName
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
 from tests.program import Ended, Program
@@ -312,7 +312,7 @@ def test_what_is_not_there_is_said_by_each_command(headrace: Program) -> None:
 
 
 def test_states_that_can_be_named_are_those_that_exist() -> None:
-    assert set(ORDER) == set(JobState.__args__) == set(State)  # type: ignore[attr-defined]
+    assert set(ORDER) == set(State)
     assert set(StateName.__args__) == set(WorkflowState)  # type: ignore[attr-defined]
 
 
@@ -323,9 +323,9 @@ def test_a_bar_shows_when_it_takes_its_time(monkeypatch: pytest.MonkeyPatch, pat
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(master, "rb", 0) as shown, os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress.ProgressBar(Output(json=False), 2000) as moving:
-            moving.add(500)
-            moving.add(700)
+        with progress.late_bar(Output(json=False), 2000) as tell:
+            tell(500)
+            tell(1200)
         terminal.write("end")
         terminal.flush()
         said = b""

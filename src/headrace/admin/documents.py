@@ -176,18 +176,12 @@ def node_document(node: NodeRecord) -> dict[str, Any]:
         "waits_for": node.pending if job.state == "blocked" else 0,
         "started": iso(job.started_us),
         "finished": iso(job.finished_us),
-        "took": took(node),
+        "took": seconds_between(job.started_us, job.finished_us),
         "failures": job.failures,
         "crashes": job.crashes,
         "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
         "attempts": attempt_documents(job.attempts),
     }
-
-
-def took(node: NodeRecord) -> float | None:
-    """Seconds of a node's last start; None where none has ended."""
-    job = node.job
-    return round((job.finished_us - job.started_us) / 1e6, 6) if 0 < job.started_us <= job.finished_us else None
 
 
 def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
             one.number,
             "failed, retried" if one.outcome == "retry" else one.outcome,
             _clock(one.started_us),
-            _span(one.ready_us, one.started_us),
-            _span(one.started_us, one.ended_us),
+            lasted(one.ready_us, one.started_us),
+            lasted(one.started_us, one.ended_us),
             one.worker,
             _what_happened(one),
         )
@@ -49,7 +49,8 @@ def _clock(microseconds: int) -> str:
     return moment(microseconds, 0).partition(" (")[0]
 
 
-def _span(begin: int, end: int) -> str:
+def lasted(begin: int, end: int) -> str:
+    """How long it was between two times of the store."""
     from headrace.picture.view import format_duration
 
     seconds = seconds_between(begin, end)

@@ -23,7 +23,7 @@ import msgspec
 import typer
 
 from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.progress import ProgressBar
+from headrace.cli.progress import late_bar
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration, span
 
@@ -269,12 +269,11 @@ def _wait(
     until = time.monotonic() + WRITING
     while process.poll() is None and not begun() and time.monotonic() < until:
         time.sleep(LOOK)
-    began, shown, total = time.monotonic(), 0, max(1, round(seconds))
-    with ProgressBar(session.output, total, "seconds") as bar:
+    began, total = time.monotonic(), max(1, round(seconds))
+    with late_bar(session.output, total, "seconds") as tell:
         while process.poll() is None:
             passed = time.monotonic() - began
-            bar.add(min(int(passed), total) - shown)
-            shown = min(int(passed), total)
+            tell(min(int(passed), total))
             if passed >= seconds or (goes_on is not None and not goes_on()):
                 return
             time.sleep(min(LOOK, seconds - passed))

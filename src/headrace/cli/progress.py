@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from headrace.cli.output import Output
 
 # Seconds after which a person who waits wants to see something move.
@@ -19,56 +16,46 @@ PATIENCE = 1.0
 
 
 @contextmanager
-def bar_of(output: Output, total: int) -> Generator[Callable[[int], None]]:
-    """A bar with the time that is left, on a terminal at once. Call what it gives with how many are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+def bar_of(output: Output, total: int | None, passing: str = "") -> Generator[Callable[[int], None]]:
+    """A bar, on a terminal at once. Call what it gives with how many are done.
 
-    columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = output.json or not sys.stderr.isatty()
-    with Progress(*columns, console=output.console(sys.stderr), disable=hidden) as progress:
+    Args:
+        total: None: not known.
+        passing: what is counted; then the bar tells the time that is over, not the one that is left, and goes at the
+            end.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    tail: tuple[Any, ...] = (TextColumn(passing), TimeElapsedColumn()) if passing else (TimeRemainingColumn(),)
+    columns = (BarColumn(), MofNCompleteColumn(), *tail)
+    console = output.console(sys.stderr)
+    with Progress(*columns, console=console, transient=bool(passing), disable=_hidden(output)) as progress:
         bar = progress.add_task("", total=total)
         yield lambda done: progress.update(bar, completed=done)
 
 
-class ProgressBar:
-    """Counts what is done; from its second second on, a terminal shows it."""
+@contextmanager
+def late_bar(output: Output, total: int | None = None, noun: str = "jobs") -> Generator[Callable[[int], None]]:
+    """The same for what is mostly quick: a terminal shows it from its second second on."""
+    begins = time.monotonic() + PATIENCE
+    shown: list[Callable[[int], None]] = []
+    with ExitStack() as until_the_end:
 
-    def __init__(self, output: Output, total: int | None = None, noun: str = "jobs") -> None:
-        """Make one.
+        def tell(done: int) -> None:
+            if not shown and time.monotonic() >= begins and not _hidden(output):
+                shown.append(until_the_end.enter_context(bar_of(output, total, noun)))
+            for show in shown:
+                show(done)
 
-        Args:
-            total: None: not known.
-        """
-        self._output = output
-        self._total = total
-        self._noun = noun
-        self._done = 0
-        self._from = time.monotonic() + PATIENCE
-        self._quiet = output.json or not sys.stderr.isatty()
-        self._shown: tuple[Progress, Any] | None = None
+        yield tell
 
-    def add(self, count: int) -> None:
-        """So many more are done."""
-        self._done += count
-        if not self._quiet and self._shown is None and time.monotonic() >= self._from:
-            self._show()
-        if self._shown is not None:
-            progress, bar = self._shown
-            progress.update(bar, completed=self._done)
 
-    def _show(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns: tuple[Any, ...] = (BarColumn(), MofNCompleteColumn(), TextColumn(self._noun), TimeElapsedColumn())
-        progress = Progress(*columns, console=self._output.console(sys.stderr), transient=True)
-        progress.start()
-        self._shown = progress, progress.add_task("", total=self._total)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._shown is not None:
-            self._shown[0].stop()
+def _hidden(output: Output) -> bool:
+    return output.json or not sys.stderr.isatty()

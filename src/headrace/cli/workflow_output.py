@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.admin.documents import took
-from headrace.cli.job_output import call_of
-from headrace.cli.progress import ProgressBar
+from headrace.cli.job_output import call_of, lasted
+from headrace.cli.progress import late_bar
 from headrace.cli.units import distance, moment, span
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord
     """All nodes of a workflow, or those in one state."""
     found: list[NodeRecord] = []
     page = run.nodes(state, limit=PAGE)
-    with ProgressBar(output, page.count) as bar:
+    with late_bar(output, page.count) as tell:
         while True:
             found += page
-            bar.add(PAGE)
+            tell(len(found))
             if page.next is None:
                 return found
             page = run.nodes(state, limit=PAGE, cursor=page.next)
@@ -131,20 +130,13 @@ def tables(output: Output, nodes: Sequence[NodeRecord], now: float) -> None:
     output.heading("jobs")
     rows = [
         (
-            n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id, _took(n), _since(n, now),
-            _node_remark(n),
+            n.facts.name or n.number, n.job.state, n.job.task or n.role or "-", n.job.id,
+            lasted(n.job.started_us, n.job.finished_us), _since(n, now), _node_remark(n),
         )
         for n in nodes
     ]  # fmt: skip
     columns = ("name", "state", "task", "id", ">took", ">since", "remark")
     output.table(columns, rows, keep=("state", "id", "took", "since"), spare="remark")
-
-
-def _took(node: NodeRecord) -> str:
-    from headrace.picture.view import format_duration
-
-    seconds = took(node)
-    return "-" if seconds is None else format_duration(round(seconds * 1e6))
 
 
 def _since(node: NodeRecord, now: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -181,12 +182,13 @@ def _agreed(record: WorkflowRecord) -> bool:
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
     """Do what may go from node to node, beside a bar when it takes its time."""
-    from headrace.cli.progress import ProgressBar
+    from headrace.cli.progress import late_bar
     from headrace.workflows.node_queries import READ
 
-    with ProgressBar(session.output) as bar:
+    done = count(READ, READ)
+    with late_bar(session.output) as tell:
         # What is left is told in chores of unknown size, so the bar knows no end.
-        run.on_piece = lambda left: bar.add(READ) if left else None
+        run.on_piece = lambda left: tell(next(done)) if left else None
         return verb()
 
 
