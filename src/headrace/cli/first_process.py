@@ -23,7 +23,7 @@ def main() -> int:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
         return 2
     anchor, form = carried_on(cast(dict[str, Any], json.loads(text)), environ)
-    logs.configure("json" if form.shape == "json" else "text", form.level, form.secrets)
+    logs.configure(form.shape, form.level, form.secrets)
     return anchor.run()
 
 

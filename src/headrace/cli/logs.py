@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
@@ -30,14 +30,13 @@ _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"m
 _SECRET_LENGTH = 4
 
 
-def configure(
-    form: Literal["text", "json"], level: int, secrets: Collection[str] = (), hidden: Iterable[str] = NAMES
-) -> None:
+def configure(form: str, level: int, secrets: Collection[str] = (), hidden: Iterable[str] = NAMES) -> None:
     """Send the log to stderr.
 
     Headrace's own lines always; those of the application too, unless it configured logging itself.
 
     Args:
+        form: ``text`` or ``json``, as the setting ``log`` has it.
         secrets: texts that no line may contain, such as the password of the server's URL.
         hidden: parts of names whose values no line may contain.
     """

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Collection, Generator
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -117,13 +117,12 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     from headrace.worker.reload.pid_holder import Anchor
 
     settings = session.app().settings
-    form: Literal["text", "json"] = "json" if settings.log == "json" else "text"
-    logs.configure(form, level)
+    logs.configure(settings.log, level)
     if session.settings.get("shutdown_timeout") is None and environment_name("shutdown_timeout") not in os.environ:
         # Who edits wants the new code now: what ran is handed back and runs again with that.
         launch.environ[environment_name("shutdown_timeout")] = "0"
     if session.settings.get("log") is None:
-        launch.environ[environment_name("log")] = form
+        launch.environ[environment_name("log")] = settings.log
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     anchor = Anchor(launch, settings.reload_timeout)

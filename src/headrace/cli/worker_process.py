@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headrace.cli import logs, preflight
 from headrace.cli.failure import explain
@@ -71,8 +71,7 @@ def _serve(
     app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen, stamps: HealthStamps
 ) -> int:
     log = logging.getLogger("headrace.worker")
-    form: Literal["text", "json"] = "json" if app.settings.log == "json" else "text"
-    secrets = _secrets(app)
+    form, secrets = app.settings.log, _secrets(app)
     logs.configure(form, level, secrets, app.settings.redact.split(","))
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
