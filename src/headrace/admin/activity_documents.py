@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from headrace.admin.declared_alarms import AlarmRecord
 from headrace.model.activity import Act, EventRecord
 from headrace.model.errand import Errand
@@ -12,18 +14,8 @@ from headrace.model.notation import iso
 
 def act_document(one: Act) -> dict[str, Any]:
     """Something that a person did."""
-    return {
-        "id": one.id,
-        "at": iso(one.at_us),
-        "who": one.who,
-        "by": one.by,
-        "verb": one.verb,
-        "kind": one.kind,
-        "name": one.name,
-        "scope": one.scope,
-        "count": one.count,
-        "reply": one.reply,
-    }
+    facts = asdict(one)
+    return {"id": facts.pop("id"), "at": iso(facts.pop("at_us")), **facts}
 
 
 def errand_document(one: Errand) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import time
 from typing import Any, cast
 
 import msgspec
-from msgspec.structs import asdict
 
 from headrace.protocol.keys import Keys
 from headrace.protocol.queue_load import StoreLoad, store_load
@@ -24,7 +23,7 @@ SOON = 60
 
 
 class QueueLoad(msgspec.Struct, frozen=True):
-    """What a queue has to do at one moment.
+    """What a queue has to do at one moment. It is what ``/scale`` and ``headrace queues load --json`` tell, too.
 
     Attributes:
         queue: its name.
@@ -49,10 +48,6 @@ class QueueLoad(msgspec.Struct, frozen=True):
     run: float
     drain: float | None
     wanted: int
-
-    def document(self) -> dict[str, Any]:
-        """For programs: what ``/scale`` and ``headrace queues load --json`` tell."""
-        return asdict(self)
 
 
 def wanted(ready: int, running: int, due: int, paused: bool, arrivals: float, run: float, target: float) -> int:

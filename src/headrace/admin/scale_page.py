@@ -25,6 +25,6 @@ def scale_page(queues: Queues) -> Page:
         except ValueError:
             raise OptionsError(f"target={asked['target']!r} is not a number of seconds") from None
         found = queues[asked["queue"]].load(target)
-        return Answer(200, msgspec.json.encode(found.document()).decode() + "\n", "application/json")
+        return Answer(200, msgspec.json.encode(found).decode() + "\n", "application/json")
 
     return page

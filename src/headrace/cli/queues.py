@@ -37,9 +37,7 @@ def list_(session: Session) -> None:
     with session.view() as app:
         seen = app.overview()
     served = seen.served
-    if session.output.json:
-        for queue in seen.queues:
-            session.output.document(queue_document(queue, seen.now, served[queue.name]))
+    if session.output.documents(queue_document(queue, seen.now, served[queue.name]) for queue in seen.queues):
         return
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
@@ -110,7 +108,7 @@ def load(
         _check_known(app, name)
         found = queue.load(30.0 if target is None else target)
     if session.output.json:
-        session.output.document(found.document())
+        session.output.document(found)
         return
     session.output.facts(
         [

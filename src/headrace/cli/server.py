@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,7 +76,8 @@ def _seconds(wait: float | None) -> float:
 
 def _show(output: Output, found: Status) -> None:
     if output.json:
-        output.document(_facts(found))
+        known = asdict(found)
+        output.document({name: known[name] for name in known if name not in ("guard", "socket")})
         return
     rows: list[tuple[str, object]] = [("directory", found.directory), ("server", _state(found))]
     if found.version:
@@ -93,26 +95,6 @@ def _state(found: Status) -> str:
     if found.kept:
         return f"{words}, until headrace server stop"
     return f"{words}, and programs use it" if found.used else f"{words}, about to end: no program uses it"
-
-
-def _facts(found: Status) -> dict[str, Any]:
-    return {
-        "directory": str(found.directory),
-        "running": found.running,
-        "health": found.health,
-        "kept": found.kept,
-        "stopped": found.stopped,
-        "used": found.used,
-        "url": found.url,
-        "pid": found.pid,
-        "version": found.version,
-        "uptime": found.uptime,
-        "clients": found.clients,
-        "memory": found.memory,
-        "keys": found.keys,
-        "file": found.file,
-        "damaged": [str(copy) for copy in found.damaged],
-    }
 
 
 def _remind(output: Output) -> None:
