@@ -22,9 +22,7 @@ def list_(session: Session) -> None:
 
     with session.view() as program:
         alarms = program.alarms.page()
-    if session.output.json:
-        for one in alarms:
-            session.output.document(alarm_document(one))
+    if session.output.documents(map(alarm_document, alarms)):
         return
     now = time.time()
     rows = [

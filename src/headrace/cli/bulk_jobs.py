@@ -72,9 +72,7 @@ def list_(session: Session) -> None:
     """List the newest errands: what they do, for which jobs, and how far they have come."""
     with session.view() as headrace:
         found = headrace.errands.page()
-    if session.output.json:
-        for one in found:
-            session.output.document(facts_of(one))
+    if session.output.documents(map(facts_of, found)):
         return
     now = time.time()
     rows = [

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
+from typer.core import TyperGroup
 
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.output import Output
@@ -99,9 +100,10 @@ def command(
     return register
 
 
-def group(text: str) -> typer.Typer:
+def group(text: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """A group of commands; alone it prints its help."""
     return typer.Typer(
+        cls=kind,
         help=text,
         add_completion=False,
         rich_markup_mode=None,

@@ -34,9 +34,7 @@ def list_(
 
     with session.view(hide=True) as headrace:
         page = headrace.schedules.page(after, limit)
-    if session.output.json:
-        for record in page.rows:
-            session.output.document(schedule_document(record))
+    if session.output.documents(map(schedule_document, page.rows)):
         return
     now = page.now / 1e6
     rows: list[tuple[object, ...]] = []
@@ -96,9 +94,7 @@ def ticks(
 
     with session.view(hide=True) as headrace:
         found = headrace.schedules[name].ticks(count)
-    if session.output.json:
-        for one in found:
-            session.output.document(tick_document(one))
+    if session.output.documents(map(tick_document, found)):
         return
     rows = [(local(one.tick), one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
     session.output.table(("tick", "what", ">times", "job or why"), rows, keep=("tick", "job or why"))

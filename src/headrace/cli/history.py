@@ -31,11 +31,7 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
 
     with session.view(hide=True) as app:
         page = app.acts.page(limit=limit, after=after, order=order)
-    if session.output.json:
-        for one in page:
-            session.output.document(act_document(one))
-        if page.next:
-            session.output.document({"next": page.next})
+    if session.output.documents(map(act_document, page), page.next):
         return
     now = time.time()
     rows = [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page]

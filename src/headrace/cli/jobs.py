@@ -14,26 +14,13 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
+from headrace.model.job import State
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.admin.job_paging import JobPage
     from headrace.app import Headrace
     from headrace.model.job_record import Record
-
-StateName = Literal[
-    "scheduled",
-    "ready",
-    "running",
-    "blocked",
-    "stopped",
-    "parked",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "quarantined",
-    "skipped",
-]
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (
@@ -54,7 +41,7 @@ app = group("Look at jobs; wait for them, cancel them, run them again.")
 def list_(
     session: Session,
     state: Annotated[
-        StateName | None, typer.Option("--state", metavar="STATE", help=f"Only jobs of one state: {', '.join(EACH)}.")
+        State | None, typer.Option("--state", metavar="STATE", help=f"Only jobs of one state: {', '.join(EACH)}.")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")] = None,
     task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")] = None,
@@ -88,11 +75,7 @@ def list_(
             following = page.next
         ready = {record.queue for record in records if record.state == "ready"}
         seen = app.overview() if ready and not session.output.json else None
-    if session.output.json:
-        for record in records:
-            session.output.document(job_summary(record))
-        if following:
-            session.output.document({"next": following})
+    if session.output.documents(map(job_summary, records), following):
         return
     now = time.time()
     rows = [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records]
@@ -123,7 +106,7 @@ def _state_of(cursor: str) -> str:
     kind = cursor.split("~", 2)[-1].partition(":")[0]
     name = {"claims": "running", "chain": "blocked"}.get(kind, kind)
     # One that is no cursor is left to the page to refuse.
-    return next((state for state in EACH if state == name), EACH[0])
+    return name if name in EACH else EACH[0]
 
 
 def _since(record: Record) -> int:
@@ -205,10 +188,8 @@ def logs(
     """Print the lines that a job logged with current_job().log(...)."""
     with session.view(hide=True) as app:
         lines = app.jobs.get(id).logs(limit)
-    for line in lines:
-        if session.output.json:
-            session.output.document(line)
-        else:
+    if not session.output.documents(lines):
+        for line in lines:
             session.output.line(line)
 
 

@@ -40,9 +40,7 @@ def list_(
 
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
-    if session.output.json:
-        for state in page.rows:
-            session.output.document(limit_document(state))
+    if session.output.documents(map(limit_document, page.rows)):
         return
     rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page.rows]
     session.output.table(("limit", "by", "numbers", ">running", ">waiting", "next start"), rows, keep=("limit",))

@@ -109,6 +109,15 @@ class Output:
         """Print one JSON document."""
         print(to_json(value if self.redactor is None else self.redactor.value(value)))
 
+    def documents(self, values: Iterable[Any], following: str | None = None) -> bool:
+        """Print a JSON document a line, and one with the cursor of the next page if there is one; False: for people."""
+        if self.json:
+            for value in values:
+                self.document(value)
+            if following:
+                self.document({"next": following})
+        return self.json
+
     def _shown(self, text: object) -> str:
         return plain(text if self.redactor is None else self.redactor.text(str(text)))
 

@@ -34,9 +34,7 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
     profiles = {
         one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
     }
-    if output.json:
-        for owner, profile in profiles.items():
-            output.document({"worker": owner, **_facts(profile)})
+    if output.documents({"worker": owner, **_facts(profile)} for owner, profile in profiles.items()):
         return
     _table(output, profiles)
     for owner, profile in profiles.items():
@@ -63,9 +61,9 @@ def _read(text: str) -> dict[str, Any]:
 def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
     rows = [
         (
-            row["task"] or "(each new runner)",
-            row["kind"],
             f"{row['jobs']:,}",
+            row["kind"],
+            row["task"] or "(each new runner)",
             format_duration(row["lost"]),
             format_duration(row["total"]),
             ", ".join(f"{what} {format_duration(cost)}" for what, cost in row["what"][:5]),
@@ -75,9 +73,7 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
         )
     ]
     if rows:
-        output.table((">jobs", "kind", "task", ">lost each", ">in all", "to what"), [
-            (jobs, kind, task, each, total, what) for task, kind, jobs, each, total, what in rows
-        ])  # fmt: skip
+        output.table((">jobs", "kind", "task", ">lost each", ">in all", "to what"), rows)
     else:
         output.remark(f"{several(len(profiles), 'worker')}: no runner repeats set-up that is worth a preload")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from headrace.cli.commands import command
+from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration, span
@@ -26,14 +26,7 @@ class _Group(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
-    cls=_Group,
-    help="Look at counts; without a command: show.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+app = group("Look at counts; without a command: show.", _Group)
 
 Label = Annotated[str, typer.Argument(metavar="LABEL", help="A label, such as views/product. Default: all.")]
 Since = Annotated[
@@ -202,6 +195,6 @@ def _show(
     session: Session, label: str, since: float | None, every: str | None, plot: str | None, watch: bool,
     name: str | None = None,
 ) -> None:  # fmt: skip
-    from headrace.cli.stats_output import ShownCounts, show_counts
+    from headrace.cli.stats_output import show_counts
 
-    show_counts(session, label, ShownCounts(since or 3600.0, every, plot, watch), name)
+    show_counts(session, label, since or 3600.0, every, plot, watch, name)

@@ -37,26 +37,25 @@ NARROWEST = 10
 _Row: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 
 
-class ShownCounts(msgspec.Struct, frozen=True):
-    """How it is to be shown: seconds back, the resolution, the field of a plot, and whether again and again."""
+def show_counts(
+    session: Session, label: str, since: float, every: str | None, field: str | None, watch: bool, name: str | None
+) -> None:
+    """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so.
 
-    since: float
-    every: str | None
-    plot: str | None
-    watch: bool
-
-
-def show_counts(session: Session, label: str, shown: ShownCounts, name: str | None = None) -> None:
-    """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so."""
+    Args:
+        since: seconds back.
+        field: to plot.
+        watch: show it again and again.
+    """
     with session.view(stats=True) as headrace:
         if name is not None:
             label = _of_jobs(headrace.stats, label, name)
         while True:
-            seen = _look(headrace.stats, label, shown.since, shown.every)
-            if shown.watch and sys.stdout.isatty():
+            seen = _look(headrace.stats, label, since, every)
+            if watch and sys.stdout.isatty():
                 print("\x1b[H\x1b[J", end="")
-            _tell(session, seen, shown.plot)
-            if not shown.watch:
+            _tell(session, seen, field)
+            if not watch:
                 return
             sys.stdout.flush()
             time.sleep(WATCH)
@@ -128,9 +127,8 @@ def _fitting(layout: Resolutions, since: float) -> str:
 
 def _tell(session: Session, seen: _Seen, field: str | None) -> None:
     output = session.output
-    if output.json:
-        for one in (seen, *seen.below):
-            output.document(series_document(one.label, one.every, one.total, one.series))
+    every = (seen, *seen.below)
+    if output.documents(series_document(one.label, one.every, one.total, one.series) for one in every):
         return
     if field is not None:
         _draw(session, seen, field)

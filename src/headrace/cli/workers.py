@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from headrace.cli.commands import command, group
@@ -30,9 +29,7 @@ def list_(session: Session) -> None:
 
     with session.view() as app:
         seen = app.overview()
-    if session.output.json:
-        for worker in seen.workers:
-            session.output.document(worker_document(worker, seen.now))
+    if session.output.documents(worker_document(worker, seen.now) for worker in seen.workers):
         return
     rows = [
         (w.owner, w.metadata.get("queues", "-"), w.metadata.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
@@ -103,10 +100,9 @@ def stacks(
     with session.acting("stacks", "workers", name, view=True) as (app, act):
         found = [one for one in app.workers.stacks(name) if job in (None, one.job)]
         act.reply = f"looked at {several(len(found), 'runner')}"
+    if session.output.documents(found):
+        return
     for one in found:
-        if session.output.json:
-            session.output.document(msgspec.to_builtins(one))
-            continue
         place = f"{one.kind} {one.place}" if one.place >= 0 else f"{one.kind}, leaving"
         session.output.line(f"{place}, pid {one.pid}: {f'{one.task} {one.job}' if one.job else 'idle'}")
         session.output.line((one.text or "  (it did not answer)") + "\n")

@@ -12,12 +12,9 @@ from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.session import Session
 from headrace.cli.units import parse_moment, several
+from headrace.model.job import State
 
 StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
-JobState = Literal[
-    "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
-    "succeeded",
-]  # fmt: skip
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 Code = Annotated[
@@ -31,7 +28,7 @@ def show(
     id: Id,
     skip_overview: Annotated[bool, typer.Option("--skip-overview", help="Only the jobs.")] = False,
     skip_jobs: Annotated[bool, typer.Option("--skip-jobs", help="Only the overview; reads no job.")] = False,
-    jobs: Annotated[JobState | None, typer.Option("--jobs", metavar="STATE", help="Only jobs in one state.")] = None,
+    jobs: Annotated[State | None, typer.Option("--jobs", metavar="STATE", help="Only jobs in one state.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 100,
 ) -> None:
     """Show a workflow: its progress and its jobs: failed ones first, then running, waiting and ended ones."""
@@ -112,11 +109,7 @@ def list_(
         while whole and page.next is not None:
             page = app.workflows.page(cursor=page.next, **query)
             records += page
-    if session.output.json:
-        for record in records:
-            session.output.document(workflow_summary(record))
-        if page.next is not None:
-            session.output.document({"next": page.next})
+    if session.output.documents(map(workflow_summary, records), page.next):
         return
     now = time.time()
     columns = ("id", "definition", "state", ">jobs", ">done", "created", "remark")
