@@ -77,8 +77,6 @@ def main(*, processes: int = 2, limit: int | None = None, picture: Path | None =
     screen.tables(report.findings(ran.packages), report.costs(ran.cost))
     drawn = _draw(screen, place, ran)
     if json:
-        import msgspec
-
         document = report.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     return 1 if ran.cost.lost else 0
@@ -121,7 +119,9 @@ def _follow(screen: Screen, worker: Worker, progress: StageProgress) -> list[str
             news = progress.look()
             survived += news
             if progress.files > known:
-                bar.say(f"the scan found {progress.files:,} source files, tests left out: the run adds a job for each")
+                screen.say(
+                    f"the scan found {progress.files:,} source files, tests left out: the run adds a job for each"
+                )
             # Until the run has grown, its total says nothing about how far it is.
             known_total = progress.total if progress.total > progress.defined else 0
             bar.show(progress.done, known_total, progress.running, news)

@@ -60,9 +60,6 @@ class StageBar:
         self._began: float | None = None
         self._next = SHARE
 
-    def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
-
     def show(self, done: int, total: int, running: int, news: Sequence[str]) -> None:
         """So many nodes have ended, of so many (0: nobody knows yet), so many run, and this is new."""
         for text in news:

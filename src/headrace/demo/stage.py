@@ -39,15 +39,8 @@ class Worker:
     """
 
     def __init__(self, processes: int, log: IO[bytes], path: Path) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "headrace",
-            "worker",
-            "headrace.demo.demo_tasks:app",
-            "--processes",
-            str(processes),
-        ]
+        target = "headrace.demo.demo_tasks:app"
+        command = [sys.executable, "-m", "headrace", "worker", target, "--processes", str(processes)]
         self._log = path
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
