@@ -144,15 +144,11 @@ def frame_of(seen: Overview, course: Reading, tasks: Sequence[Reading]) -> TopFr
 
 
 def _queues(seen: Overview) -> list[TopQueue]:
-    held = {queue.name: queue for queue in seen.queues}
-    rows: list[TopQueue] = []
-    for name in seen.names:
-        queue = held.get(name)
-        if queue is None:
-            rows.append(TopQueue(name, 0, 0.0, False, seen.served[name]))
-        else:
-            delay = queue.waited(seen.now) or 0.0
-            rows.append(TopQueue(name, queue.size, delay, queue.paused, seen.served[name]))
+    served = seen.served
+    rows = [
+        TopQueue(queue.name, queue.size, queue.waited(seen.now) or 0.0, queue.paused, served[queue.name])
+        for queue in seen.queues
+    ]
     return sorted(rows, key=lambda row: (-row.delay, -row.ready, row.name))[:MOST]
 
 

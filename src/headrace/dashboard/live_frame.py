@@ -58,9 +58,8 @@ class LiveFrame(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> list[QueueFacts]:
-        """Queues that hold work, are paused or are served; served ones without a key of their own are empty."""
-        known = {queue.name: queue for queue in self.overview.queues}
-        return [known.get(name) or QueueFacts(name, 0, False, 0, 0) for name in self.overview.names]
+        """Queues that hold work, are paused or are served, by name."""
+        return self.overview.queues
 
     def waited(self, queue: QueueFacts) -> float:
         """Seconds that the next job of a queue has waited; 0 for an empty one."""
@@ -106,8 +105,3 @@ class Shared(Generic[T]):
                 self.last = await self._read()
                 self._at = time.monotonic()
             return self.last
-
-    @property
-    def seconds_old(self) -> float:
-        """How old the last reading is."""
-        return time.monotonic() - self._at
