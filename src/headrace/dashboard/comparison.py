@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.dashboard import svg_plots
-from headrace.dashboard.figures import Course, TaskFigures, figures_document
+from headrace.dashboard.figures import Course, TaskFigures
 from headrace.dashboard.svg_plots import Plot
 from headrace.dashboard.wording import DASH, count, duration, percent
 
@@ -71,8 +71,3 @@ def pairs_of_plots(here: Course, there: Course) -> list[tuple[Plot, Plot]]:
         most = max(svg_plots.longest(here, field), svg_plots.longest(there, field))
         pairs.append((svg_plots.waits(here, field, title, most), svg_plots.waits(there, field, title, most)))
     return pairs
-
-
-def comparison_document(there: Course) -> dict[str, Any]:
-    """The other course for programs."""
-    return {**figures_document(there.total), "course": there.document}

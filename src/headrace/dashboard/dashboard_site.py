@@ -109,7 +109,6 @@ class DashboardSite:
     title: str = ""
     trace_url: str = ""
     withhold: bool = False
-    templates: jinja2.Environment = field(default_factory=_environment)
     client: JointClient = field(init=False)
     frames: Shared[LiveFrame] = field(init=False)
     strip: LiveStrip = field(default_factory=LiveStrip)
@@ -244,7 +243,7 @@ class DashboardSite:
             "said": said,
             **context,
         }
-        text = self.templates.get_template(template).render(shown)
+        text = _environment().get_template(template).render(shown)
         # A job's text may hold half a surrogate pair.
         response = HTMLResponse(text.encode("utf-8", "replace"), status)
         if said:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +19,6 @@ from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.ticked_jobs import MEANS, TICKED
 from headrace.dashboard.values_shown import (
     WITHHELD,
-    Shown,
     Sight,
     arguments,
     arguments_document,
@@ -66,9 +63,8 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     passes = POLL in request.headers and (search.looks or not first)
     try:
         nothing = LookedJobs(JobPage([], 0, None), 0)
-        looked = (
-            nothing if passes else await site.reading(("jobs", repr(search), sight), _finder(site, search, sight), 2)
-        )
+        key = ("jobs", repr(search), sight)
+        looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight), 2)
         found = looked.page
         older = search.older if search.before else search.link(after=found.next) if found.next else ""
         newer = search.link(before=found.next) if search.before and found.next else search.newer
@@ -92,10 +88,6 @@ def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     if search.text or search.error or search.since or search.until:
         return []
     return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
-
-
-def _finder(site: DashboardSite, search: JobSearch, sight: Sight) -> Callable[[], Awaitable[LookedJobs]]:
-    return lambda: _found(site, search, sight)
 
 
 async def _found(site: DashboardSite, search: JobSearch, sight: Sight) -> LookedJobs:
@@ -132,17 +124,6 @@ def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bo
     return any(wanted in part.lower() for part in shown)
 
 
-class JobDetails(msgspec.Struct, frozen=True):
-    """All that one page tells of a job."""
-
-    record: Record
-    reason: str
-    log: Sequence[str]
-    arguments: Sequence[Shown]
-    result: Shown | None
-    notes: Sequence[str] = msgspec.field(default_factory=tuple)
-
-
 def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any, list[str]]]:
     keys = site.client.keys
     calls: list[Any] = [
@@ -166,20 +147,17 @@ async def job(site: DashboardSite, request: Request) -> Response:
     if record is None:
         raise HTTPException(404, f"No job {id} is stored: it never existed, or it ended and its retention is over.")
     sight = sight_of(site, request)
-    look = JobDetails(
-        record,
-        "" if record.state.final else reason(told),
-        [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else [],
-        arguments(record, site.redactor, sight),
-        result(record, site.redactor, sight),
-    )
+    waits = "" if record.state.final else reason(told)
+    log = [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else []
+    returned = result(record, site.redactor, sight)
     return await site.page(
         request, "job.html",
         lambda: {
-            **job_details(record, list(look.log)), **arguments_document(record, site.redactor, sight),
-            **({"result": WITHHELD} if look.result and sight == "none" else {}), "waits": look.reason or None,
+            **job_details(record, log), **arguments_document(record, site.redactor, sight),
+            **({"result": WITHHELD} if returned and sight == "none" else {}), "waits": waits or None,
         },
-        look=look, job=record, retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
+        job=record, waits=waits, log=log, arguments=arguments(record, site.redactor, sight), result=returned,
+        retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
         movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
         flow=flow_of(record.id) if is_node(record.id) else "", trace=trace_of(record),

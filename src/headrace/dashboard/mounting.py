@@ -127,10 +127,8 @@ class Dashboard:
         """
         if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
             raise OptionsError(f"trace_url must be such as https://traces.example/{{trace_id}}, not {trace_url!r:.80}")
-        self._site = DashboardSite(
-            app, login, read_only, Redactor.of(app.settings) if redact is None else Redactor(redact), title
-        )
-        self._site.withhold, self._site.trace_url = withhold, trace_url
+        redactor = Redactor.of(app.settings) if redact is None else Redactor(redact)
+        self._site = DashboardSite(app, login, read_only, redactor, title, trace_url, withhold)
         self._authorize = authorize if login is None else login.visitor
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)

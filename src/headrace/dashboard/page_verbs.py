@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.limit_forms import LIMIT_ACTS, number_in, whole_in
+from headrace.dashboard.limit_forms import LIMIT_ACTS, Form, number_in, whole_in
+from headrace.dashboard.visitors import THEME
 from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError
 from headrace.tasks.moves import JobMove
@@ -28,7 +29,6 @@ MOST = 64 * 1024
 
 _ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 
-Form = Mapping[str, str]
 Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
 
 
@@ -94,14 +94,9 @@ async def _cancel_job(site: DashboardSite, id: str, _form: Form) -> str:
 
 
 async def _pause(site: DashboardSite, name: str, form: Form) -> str:
-    minutes = form.get("minutes", "").strip()
-    try:
-        duration = float(minutes) * 60 if minutes else None
-    except ValueError:
-        raise HTTPException(400, f"{minutes[:40]!r} is not a number of minutes.") from None
-    note = form.get("note", "").strip()
-    new = await site.app.queues[name].apause(duration, note)
-    end = (f"for {minutes} min" if minutes else "until it is resumed") + (f": {note[:500]}" if note else "")
+    minutes, note = number_in(form, "minutes"), form.get("note", "").strip()
+    new = await site.app.queues[name].apause(None if minutes is None else minutes * 60, note)
+    end = ("until it is resumed" if minutes is None else f"for {minutes:g} min") + (f": {note[:500]}" if note else "")
     return f"Queue {name} is paused {end}." if new else f"Queue {name} was paused already; now it is so {end}."
 
 
@@ -256,8 +251,6 @@ async def act(site: DashboardSite, request: Request) -> Response:
 
 async def theme(_site: DashboardSite, request: Request) -> Response:
     """Remember the theme that the visitor chooses."""
-    from headrace.dashboard.visitors import THEME
-
     form = await form_of(request)
     wanted = form.get("theme", "")
     place = form.get("back", "/")

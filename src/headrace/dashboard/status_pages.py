@@ -18,7 +18,7 @@ from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
 from headrace.dashboard.cause_pages import Cause, causes_of, newest_failures
-from headrace.dashboard.comparison import EARLIER, compared, comparison_document, pairs_of_plots
+from headrace.dashboard.comparison import EARLIER, compared, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import LiveFrame, read_frame
@@ -252,7 +252,7 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
         request, "statistics.html",
         lambda: {
             **course.document, "below": [figures_document(one) for one in rows],
-            **({"other": comparison_document(there)} if there else {}),
+            **({"other": {**figures_document(there.total), "course": there.document}} if there else {}),
         },
         kind=kind, name=name, rows=rows, plots=plots, course=course, span=span, other=other, ago=ago, there=there,
         earlier=EARLIER, pairs=pairs_of_plots(course, there) if there else [],

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 
 from headrace.model.job_record import utc
-from headrace.picture.theme import LOOKS, look
+from headrace.picture.theme import look
 
 _STATE = Markup(
     '<span class="state s-{0}"><svg class="glyph" viewBox="0 0 12 12" aria-hidden="true"><path d="{1}"/></svg>{0}'
@@ -18,8 +18,6 @@ _TIME = Markup('<time datetime="{iso}" title="{utc}" data-at="{at}">{text}</time
 # What stands where there is nothing to say.
 DASH = "\N{EN DASH}"
 _NONE = Markup('<span class="none">{}</span>').format(DASH)
-
-STATES = tuple(LOOKS)
 
 
 def count(number: float) -> str:
