@@ -113,7 +113,7 @@ class ActLog:
         return await self._client.arun(self._tell(verb, kind, name, who, by, scope, count, reply))
 
     def _told(self, limit: int, after: str | None, order: str) -> Call[StreamPiece]:
-        place = stream_position(after, "after")
+        place = stream_position(after)
         return streams.told(self._client.keys, "acts", check_limit(limit), place, desc=descending(order))
 
     def _tell(

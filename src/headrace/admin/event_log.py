@@ -99,7 +99,7 @@ class EventLog:
 
         Cost: one round trip a second.
         """
-        checked, place = check_kinds(kinds), stream_position(after, "after")
+        checked, place = check_kinds(kinds), stream_position(after)
         return self._follow(checked, place)
 
     def _follow(self, kinds: Sequence[str], place: str) -> Iterator[EventRecord]:
@@ -118,7 +118,7 @@ class EventLog:
 
     def afollow(self, kinds: Sequence[str] = (), *, after: str | None = None) -> AsyncIterator[EventRecord]:
         """See :meth:`follow`."""
-        checked, place = check_kinds(kinds), stream_position(after, "after")
+        checked, place = check_kinds(kinds), stream_position(after)
         return self._afollow(checked, place)
 
     async def _afollow(self, kinds: Sequence[str], place: str) -> AsyncIterator[EventRecord]:
@@ -141,7 +141,7 @@ class EventLog:
         return streams.told(self._client.keys, "events", PIECE, place, desc=False, kinds=kinds)
 
     def _told(self, kinds: Sequence[str], limit: int, after: str | None, order: str) -> Call[StreamPiece]:
-        place = stream_position(after, "after")
+        place = stream_position(after)
         return streams.told(
             self._client.keys, "events", check_limit(limit), place, desc=descending(order), kinds=check_kinds(kinds)
         )

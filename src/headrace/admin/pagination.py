@@ -89,8 +89,8 @@ def position(text: str, name: str) -> tuple[int, str, str]:
 _STREAM_ID = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?", re.ASCII)
 
 
-def stream_position(after: str | None, name: str) -> str:
-    """The id of an entry of a stream that was given as the argument ``name``; empty for none.
+def stream_position(after: str | None) -> str:
+    """The id of an entry of a stream behind which a page begins; empty for none.
 
     Raises:
         OptionsError: no entry has such an id.
@@ -98,5 +98,5 @@ def stream_position(after: str | None, name: str) -> str:
     if after is None:
         return ""
     if not isinstance(after, str) or not _STREAM_ID.fullmatch(after):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionsError(f"{name}={after!r:.80} is not the id of an act or event, nor the `next` of a page")
+        raise OptionsError(f"after={after!r:.80} is not the id of an act or event, nor the `next` of a page")
     return after

@@ -124,7 +124,7 @@ async def activity(site: DashboardSite, request: Request) -> Response:
     show = asked if asked in SHOWN else ""
     after = request.query_params.get("after", "")
     try:
-        stream_position(after or None, "after")
+        stream_position(after or None)
     except HeadraceError as error:
         raise HTTPException(400, str(error)) from None
     found, following = await site.read(site.client.adrive(_read(site, show, after)))

@@ -66,7 +66,7 @@ def _figure(name: str, here: float, there: float, say: Any, less_is_better: bool
 def pairs_of_plots(here: Course, there: Course) -> list[tuple[Plot, Plot]]:
     """The plots of two courses, each pair with one scale."""
     most = max(svg_plots.most_ended(here), svg_plots.most_ended(there))
-    pairs = [(svg_plots.throughput(here, least=most), svg_plots.throughput(there, least=most))]
+    pairs = [(svg_plots.throughput(here, most), svg_plots.throughput(there, most))]
     for field, title in (("wait", "Wait before a start"), ("run", "Run")):
         most = max(svg_plots.longest(here, field), svg_plots.longest(there, field))
         pairs.append((svg_plots.waits(here, field, title, most), svg_plots.waits(there, field, title, most)))

@@ -78,7 +78,8 @@ def _environment() -> jinja2.Environment:
     )
     made.filters.update(_FILTERS)
     known: dict[str, Any] = {
-        "navigation": NAVIGATION, "version": __version__, "state": wording.state, "plural": wording.plural
+        "navigation": NAVIGATION, "version": __version__, "state": wording.state, "plural": wording.plural,
+        "spans": figures.SPANS.values(),
     }  # fmt: skip
     made.globals.update(known)
     return made

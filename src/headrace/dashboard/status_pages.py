@@ -66,7 +66,6 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         document,
         frame=frame,
         span=span,
-        spans=SPANS.values(),
         needs=found,
         total=course.total,
         minutes=course.minutes,
@@ -103,7 +102,7 @@ async def queues(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "queues.html",
         lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in rows]},
-        frame=frame, rows=rows, figures=figures, span=span, spans=SPANS.values(), count=len(frame.queues),
+        frame=frame, rows=rows, figures=figures, span=span, count=len(frame.queues),
         served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
         drains={one.name: _drain(one.size, figures.get(one.name), span) for one in rows},
     )  # fmt: skip
@@ -144,7 +143,7 @@ async def queue(site: DashboardSite, request: Request) -> Response:
             "next": [job_summary(job) for job in page.jobs], "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
-        pause=await _pause_of(site, name) if found.paused else None, span=span, spans=SPANS.values(),
+        pause=await _pause_of(site, name) if found.paused else None, span=span,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.jobs,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
@@ -170,7 +169,7 @@ async def tasks(site: DashboardSite, request: Request) -> Response:
             "tasks": [figures_document(one) | {"last_cause": _last_cause(causes.get(one.name))} for one in rows],
             "parked": frame.overview.parked,
         },
-        frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span, spans=SPANS.values(),
+        frame=frame, rows=rows, idle=sorted(idle)[:TOP * 20], span=span,
         causes=causes, busiest=max((one.total for one in rows), default=0.0) or 1.0,
     )  # fmt: skip
 
@@ -197,7 +196,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
         lambda: {
             **figures_document(course.total), "parked": frame.overview.parked.get(name, 0), "course": course.document,
         },
-        frame=frame, name=name, course=course, span=span, spans=SPANS.values(), plots=plots,
+        frame=frame, name=name, course=course, span=span, plots=plots,
         parked=frame.overview.parked.get(name, 0), causes=found,
     )  # fmt: skip
 
@@ -257,5 +256,5 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
         kind=kind, name=name, rows=rows, plots=plots, course=course, span=span, other=other, ago=ago, there=there,
         earlier=EARLIER, pairs=pairs_of_plots(course, there) if there else [],
         figures=compared(course.total, there.total) if there else [],
-        spans=SPANS.values(), more=link("", more).replace("?", "&", 1),
+        more=link("", more).replace("?", "&", 1),
     )  # fmt: skip

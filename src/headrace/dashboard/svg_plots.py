@@ -63,7 +63,7 @@ class Plot(msgspec.Struct, frozen=True):
         return Markup(f"<tr><td>{cells}</td></tr>") if self.rows else Markup()  # noqa: S704
 
 
-def throughput(course: Course, title: str = "Throughput", least: float = 0.0) -> Plot:
+def throughput(course: Course, least: float = 0.0) -> Plot:
     """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes.
 
     Args:
@@ -73,7 +73,7 @@ def throughput(course: Course, title: str = "Throughput", least: float = 0.0) ->
     done = [float(summed(one, ("succeeded",))) for one in course.buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
     top = _round_up(max(least, *map(sum, zip(failed, done, strict=True))))
-    return _plot(title, f"jobs a {course.span.every}", course, series, top, bars, count, short)
+    return _plot("Throughput", f"jobs a {course.span.every}", course, series, top, bars, count, short)
 
 
 def most_ended(course: Course) -> float:
