@@ -215,3 +215,19 @@ def test_a_person_filters_asks_why_and_pauses(screen: Callable[[], Screen], busy
     ]
     top.press("q")
     assert top.process.wait(60) == 0
+
+
+def test_why_a_queue_waits_tells_no_secret(screen: Callable[[], Screen], busy: Headrace) -> None:
+    busy.queues["mial"].pause(note="token=canary-4f1d")
+    top = screen()
+    top.shows("mial")
+    top.press("/mia")
+    top.shows("filter: mia_")
+    top.press("\r")
+    top.shows("only 'mia'")
+    top.press("j\r")
+    top.shows("queue_paused")
+    assert "token=***" in top.seen
+    assert "canary-4f1d" not in top.seen
+    top.press("q")
+    assert top.process.wait(60) == 0

@@ -76,7 +76,10 @@ class _Screen:
     """A terminal that is redrawn until q or Ctrl-C."""
 
     def __init__(self, session: Session, app: Headrace, reader: TopReader, pause: float) -> None:
+        from headrace.model.redaction import Redactor
+
         self._session, self._app, self._reader, self._pause = session, app, reader, pause
+        self._hide = Redactor.of(app.settings).text
         self._view = TopView()
         self._frame: TopFrame | None = None
         self._trouble, self._due = "", 0.0
@@ -127,7 +130,7 @@ class _Screen:
             name = found[0].id
         why = self._app.jobs.why(name)
         reasons = (f"  {reason.code}: {reason.sentence}" for reason in why.reasons)
-        return [one_line(line) for line in (f"{why.id} is {why.state}", *reasons)]
+        return [one_line(self._hide(line)) for line in (f"{why.id} is {why.state}", *reasons)]
 
     def _operate(self, verb: str, name: str) -> list[str]:
         with self._session.acting(verb, "queues", name, view=True) as (app, act):
