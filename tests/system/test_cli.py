@@ -82,11 +82,12 @@ def test_a_job_from_the_shell_to_its_result(headrace: Program) -> None:
     assert facts["created"] < facts["started"] < facts["finished"]
 
 
-def test_why_a_job_waits_tells_no_secret_to_people_or_programs(headrace: Program) -> None:
+@pytest.mark.parametrize("command", ["jobs why", "queues list"])
+def test_why_a_queue_is_paused_tells_no_secret_to_people_or_programs(headrace: Program, command: str) -> None:
     id = headrace.enqueue("tasks.add", "1")
     headrace("queues", "pause", "default", "--note", "the provider is down: token=canary-4f1d")
     for how in ((), ("--json",)):
-        told = headrace("jobs", "why", id, *how).out
+        told = headrace(*command.split(), *([id] if command == "jobs why" else []), *how).out
         assert "the provider is down" in told
         assert "token=***" in told
         assert "canary-4f1d" not in told

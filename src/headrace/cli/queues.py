@@ -34,7 +34,7 @@ def list_(session: Session) -> None:
     """List the queues that had jobs, are paused or are served: ready jobs, and how long the next job has waited."""
     from headrace.admin.documents import queue_document
 
-    with session.view() as app:
+    with session.view(hide=True) as app:
         seen = app.overview()
     served = seen.served
     if session.output.documents(queue_document(queue, seen.now, served[queue.name]) for queue in seen.queues):
