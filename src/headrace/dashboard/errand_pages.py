@@ -15,7 +15,7 @@ from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import form_of, note
 from headrace.dashboard.wording import link, plural
 from headrace.errors import ErrandNotFound, HeadraceError
-from headrace.model.errand import VERBS, Errand, JobFilter
+from headrace.model.errand import VERBS, JobFilter
 
 # Above so many jobs their number must be typed.
 MANY = 100
@@ -101,9 +101,6 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     await note(
         site, request, (verb, "jobs", ""), f"errand {one.id} began: {one.words}", count=one.total, scope=which.words
     )
-    return to(request, f"/errands/{one.id}", said(one))
-
-
-def said(one: Errand) -> str:
-    """What became of it so far, as a sentence."""
-    return f"{one.verb.capitalize()}: {one.words}." if one.phase == "ended" else f"Begun: {one.words} so far."
+    ended = one.phase == "ended"
+    said = f"{one.verb.capitalize()}: {one.words}." if ended else f"Begun: {one.words} so far."
+    return to(request, f"/errands/{one.id}", said)

@@ -62,18 +62,15 @@ def index_of(search: JobSearch) -> str:
     return "" if search.state in ("running", "blocked") else search.state
 
 
-def names_of(site: DashboardSite) -> set[str]:
-    """The names of parameters that lists show: those of tasks that are defined here."""
-    return {name for task in site.app.tasks.values() for name in task.signature.parameters.names}
-
-
 def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[[Record], bool]) -> Steps[LookedJobs]:
     """The next page of a search, of at most 5,000 jobs, of which at most 1,500 are read.
 
     Cost: a round trip for each 500 jobs, and one more where some of them may match; 19 at most.
     """
     index, keys = index_of(search), site.app.client.keys
-    words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names_of(site))
+    # Lists show the names of parameters of tasks that are defined here.
+    names = {name for task in site.app.tasks.values() for name in task.signature.parameters.names}
+    words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names)
     since, until = window(*search.window(now))
     ask = partial(
         look, keys, index, words, queue=search.queue, task=search.task, key=search.key, since=since, until=until
