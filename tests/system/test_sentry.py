@@ -169,7 +169,7 @@ def test_control_flow_is_no_error(program: Program) -> None:
 
 @pytest.mark.parametrize("how", ["cancelled", "interrupted"])
 def test_a_start_that_is_stopped_is_no_error(program: Program, how: str) -> None:
-    worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "1s"))
+    worker = Worker(program.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
     try:
         with Headrace(program.environment["HEADRACE_URL"]) as app:
             job = app.by_name("tasks.waits").enqueue()

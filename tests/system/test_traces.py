@@ -286,7 +286,7 @@ def test_each_failed_start_is_an_error_and_a_retry_a_trace_of_its_own_and_a_snoo
 
 def test_a_start_that_is_stopped_is_no_error(headrace: Program, app: Headrace, sent: InMemorySpanExporter) -> None:
     waits = headrace.directory / "waits"
-    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "1s"))
+    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "1", "--shutdown-timeout", "5s"))
     try:
         job = app.by_name("tasks.wait").enqueue()
         eventually(waits.exists, 60)

@@ -301,7 +301,7 @@ def test_one_that_hangs_while_it_is_left_is_cut_and_the_others_have_their_turn(
     app.lifespan(first)
     app.lifespan(ahangs if kind == "async" else hangs)  # type: ignore[type-var]
     app.on_exit(lambda: say("exit"))
-    one = start(kind, app=app, exit_deadline=1.0)
+    one = start(kind, app=app, exit_deadline=4.0)
     one.noisy = True
     one.one(job(kind))
     assert one.leave() == 0

@@ -276,7 +276,7 @@ def test_a_hook_that_hangs_costs_the_others_nothing(start: Callable[..., Runner]
     app = Headrace()
     say = jobs.to_stdout.function
     app.exit_hooks = [signal.pause, lambda: say("flushed")]  # type: ignore[attr-defined]
-    one = start(app=app, exit_deadline=2)
+    one = start(app=app, exit_deadline=4)
     one.noisy = True
     assert one.leave() == 0
     assert one.stdout() == "flushed\n"
