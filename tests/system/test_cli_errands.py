@@ -58,6 +58,18 @@ def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
     assert "0 done" in headrace("jobs", "cancel", "--all", "--state", "scheduled").out
 
 
+def test_a_secret_in_a_filter_is_shown_to_nobody(headrace: Program) -> None:
+    key = "redis://u:hunter2@host"
+    headrace("jobs", "cancel", "--all", "--state", "scheduled", "--key", key, "--yes")
+    (errand,) = headrace("errands", "list", "--json").lines
+    told = [
+        headrace("errands", *words, *how).out
+        for words in (["list"], ["show", errand["id"]])
+        for how in ([], ["--json"])
+    ]
+    assert all("redis://u:***@host" in text and "hunter2" not in text for text in told), told
+
+
 def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
     assert "give ids, or --all" in headrace("jobs", "cancel", code=2).err
     assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err

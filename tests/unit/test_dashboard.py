@@ -21,6 +21,7 @@ from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
+from headrace.model.job import JobError
 from headrace.model.redaction import HIDDEN, Redactor
 from headrace.model.server_facts import server_facts
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
@@ -64,6 +65,7 @@ def test_what_is_no_state_is_escaped_where_a_state_stands(text: str) -> None:
 SECRETS: list[Any] = [
     {"password": "hunter2"}, {"options": [{"API-Key": "hunter2"}]}, {"userToken": "hunter2"}, "redis://u:hunter2@host/0",
     {"note": "password=hunter2 and more"}, "{'secret': 'hunter2'}", "Authorization: Bearer hunter2", {"a": ("token: hunter2",)},
+    {"rows": [JobError(type="E", message="token=hunter2")]},
 ]  # fmt: skip
 
 

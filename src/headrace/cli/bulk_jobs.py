@@ -70,7 +70,7 @@ def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:
 @command(app, "list")
 def list_(session: Session) -> None:
     """List the newest errands: what they do, for which jobs, and how far they have come."""
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         found = headrace.errands.page()
     if session.output.documents(map(facts_of, found)):
         return
@@ -86,7 +86,7 @@ def list_(session: Session) -> None:
 @command(app, "show")
 def show(session: Session, id: Id) -> None:
     """Show how far an errand has come: done, refused by reason, and the count before."""
-    with session.view() as headrace:
+    with session.view(hide=True) as headrace:
         one = headrace.errands.get(id)
     if session.output.json:
         session.output.document(facts_of(one))

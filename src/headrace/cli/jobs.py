@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from headrace.cli import queues
@@ -156,8 +155,7 @@ def why(session: Session, id: Id) -> int:
     with session.view(hide=True) as app:
         found = app.jobs.why(id)
     if session.output.json:
-        # Plain values: what hides secrets does not look into a record.
-        session.output.document(msgspec.to_builtins(found))
+        session.output.document(found)
     else:
         explained(session.output, found)
         session.output.remark(PAGE)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, cast
 
+import msgspec
+
 from headrace.settings import HIDDEN, Settings
 
 NAMES = tuple(Settings().redact.split(","))
@@ -47,9 +49,11 @@ class Redactor:
         return any(part in plain for part in self._parts)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """The value with what is to be hidden replaced, at any depth."""
+        """The value with what is to be hidden replaced, at any depth; a record becomes a mapping."""
         if depth > DEEPEST:
             return "…"
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.to_builtins(value, enc_hook=str)
         if isinstance(value, Mapping):
             mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
             items = mapping.items()
