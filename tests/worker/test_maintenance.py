@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from headrace.protocol import consume
-from headrace.protocol.keys import keys_of
-from headrace.settings import Settings
 from headrace.worker.dispatcher.duties.duty import BATCH
 from headrace.worker.dispatcher.duties.maintenance import AGAIN, ASK_AGAIN, Maintenance
 from headrace.worker.dispatcher.duties.renewal import RENEW
+from tests.worker.worker_states import worker_state
 
 LEASE = 15.0
 SECOND = 1_000_000
 
 
 def maintenance(expected: int = 0, **settings: object) -> Maintenance:
-    made = Maintenance(
-        keys_of("hr"),
-        Settings(lease=LEASE, **settings),  # type: ignore[arg-type]
-        {"known"},
-        ["default"],
-        expected=lambda: expected,
-    )
+    tasks = {"known": SimpleNamespace(name="known", kind="process")}
+    made = Maintenance(worker_state(tasks, lease=LEASE, **settings), tuple, lambda: expected)
     made.begin("me", 100.0)
     return made
 

@@ -9,11 +9,9 @@ import pytest
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
-from headrace.settings import Settings
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
-    Actions,
     Ask,
     Notify,
     RunnerDied,
@@ -23,9 +21,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
 )
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Exit, Signal, Stop
 from headrace.worker.worker_options import WorkerOptions
+from tests.worker.worker_states import worker_state
 
 PLAN = RunPlan(Retry(max=0), 5, 100, 0, 0)
 
@@ -34,11 +32,9 @@ class Rig:
     """A pool with one runner, number 7, and no clock."""
 
     def __init__(self, kind: Kind, **options: int) -> None:
-        self.actions = Actions()
-        self.timers = Timers()
-        self.runner_pool = RunnerPool(
-            Settings(), WorkerOptions(**options), "here:1", self.actions, self.timers, lambda: 0.5
-        )  # type: ignore[arg-type]
+        worker = worker_state(options=WorkerOptions(**options))  # type: ignore[arg-type]
+        self.actions, self.timers = worker.actions, worker.timers
+        self.runner_pool = RunnerPool(worker)
         self.runner_pool.supply.resize(kind, 1)
         self.runner_pool.supply.up(RunnerUp(7, kind, 70), 0)
         self.handle = self.runner_pool.assignment.handles[7]

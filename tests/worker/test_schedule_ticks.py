@@ -19,7 +19,7 @@ MINUTELY = Timing(step=60 * SECOND).packed()
 
 
 def duty(*rows: ticks.Row) -> TickDuty:
-    made = TickDuty(keys_of("hr"), rows)
+    made = TickDuty(keys_of("hr"), rows, lambda *_: None)
     made.begin("me", 100.0)
     return made
 

@@ -7,15 +7,13 @@ import pytest
 from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.settings import Settings
 from headrace.tasks.run_plan import RunPlan
-from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Heard, Notify, RunnerDied, RunnerUp
+from headrace.worker.dispatcher.dispatcher_events import Ask, Heard, Notify, RunnerDied, RunnerUp
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Up
-from headrace.worker.worker_options import WorkerOptions
+from tests.worker.worker_states import worker_state
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
@@ -25,9 +23,9 @@ class Life:
     """A pool with the test as its supervisor and as its runners."""
 
     def __init__(self) -> None:
-        self.actions = Actions()
-        self.timers = Timers()
-        self.runner_pool = RunnerPool(Settings(), WorkerOptions(), "here:1", self.actions, self.timers, lambda: 0.5)
+        worker = worker_state()
+        self.actions, self.timers = worker.actions, worker.timers
+        self.runner_pool = RunnerPool(worker)
         self.exits: list[int] = []
 
     def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> RunnerHandle:

@@ -23,7 +23,6 @@ from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
 
 CLAIM_MOST = 300
@@ -44,7 +43,6 @@ class Claiming:
     def __init__(
         self,
         worker: WorkerState,
-        requests: StoreRequests,
         runner_pool: RunnerPool,
         lines: LocalQueues,
         endings: Endings,
@@ -58,7 +56,7 @@ class Claiming:
         self.woken = self.found_none = False
         self.paused = frozenset[str]()
         self._worker = worker
-        self._requests = requests
+        self._requests = worker.requests
         self._pool = runner_pool
         self._lines = lines
         self._endings = endings

@@ -56,7 +56,6 @@ from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.starts import Starts
-from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.vitals import Vitals
 from headrace.worker.dispatcher.worker_context import WorkerContext
@@ -78,37 +77,25 @@ class Core:
 
     def __init__(self, context: WorkerContext) -> None:
         worker = self.worker = WorkerState(context)
-        requests = self._requests = StoreRequests(worker.actions)
-        runner_pool = self.runner_pool = RunnerPool(
-            context.settings, context.options, context.place, worker.actions, worker.timers, context.dice.random,
-            context.tally, context.learned,
-        )  # fmt: skip
+        self._requests = worker.requests
+        runner_pool = self.runner_pool = RunnerPool(worker)
         self.report = SelfReport(worker, runner_pool)
-        maintenance = self.maintenance = Maintenance(
-            context.keys, context.settings, context.tasks, context.options.queues.names, self.report.news, self._held,
-            context.schedules, worker.actions.log, context.limits,
-        )  # fmt: skip
-        demand = self.demand = Demand(
-            runner_pool, {task.name: task.kind for task in context.tasks.values()}, worker.timers
-        )
+        maintenance = self.maintenance = Maintenance(worker, self.report.news, self._held)
+        demand = self.demand = Demand(worker, runner_pool)
         lines = self.lines = LocalQueues(runner_pool.assignment)
         endings = self._endings = Endings(worker, lines)
         self.ends = endings.batch
         placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)
-        settling = self._settlement = Settlement(worker, requests, runner_pool, endings, placing, demand, maintenance)
-        claiming = self._claiming = Claiming(
-            worker, requests, runner_pool, lines, endings, placing, demand, maintenance
-        )
-        reconciler = self._reconciler = Reconciler(
-            worker, requests.send_first, settling.settled_again, endings, placing
-        )
+        settling = self._settlement = Settlement(worker, runner_pool, endings, placing, demand, maintenance)
+        claiming = self._claiming = Claiming(worker, runner_pool, lines, endings, placing, demand, maintenance)
+        reconciler = self._reconciler = Reconciler(worker, settling.settled_again, endings, placing)
         self._departure = Departure(
-            worker, requests, runner_pool, endings, placing, claiming, settling, demand, maintenance, reconciler
+            worker, runner_pool, endings, placing, claiming, settling, demand, maintenance, reconciler
         )
         self._control = RemoteControl(
             worker, runner_pool, lines, placing, demand, maintenance, self.report, self._departure
         )
-        self.vitals = Vitals(worker, runner_pool, requests, claiming, maintenance.renewal)
+        self.vitals = Vitals(worker, runner_pool, claiming, maintenance.renewal)
         self._heed = self._hearers()
         self.awoken = False
 

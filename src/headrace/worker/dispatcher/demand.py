@@ -6,13 +6,13 @@ a job came, and the broadcasts that were announced and not claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.model.options import Kind
 from headrace.protocol import claim_calls
 from headrace.worker.dispatcher.admission import ANEW_AFTER, LOOK_EVERY, ClaimRequest, Known, awaited, want
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.timers import Timers
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 
 class Demand:
@@ -23,26 +23,21 @@ class Demand:
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
-    def __init__(self, runner_pool: RunnerPool, tasks: Mapping[str, Kind], timers: Timers) -> None:
-        """Make one that knows nothing.
-
-        Args:
-            tasks: the kind of each task.
-        """
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
         self._pool = runner_pool
-        self._kinds: tuple[Kind, ...] = tuple(sorted(set(tasks.values()))) or ("process",)
-        self._timers = timers
+        self._kinds = worker.kinds
+        self._timers = worker.timers
         self.known = Known(frozenset(self._kinds))
         # Kinds for which no runner had room when a job came, whatever had been reckoned.
         self._refused = set[Kind]()
         # The tasks of each kind, for claims that pass over some.
         self._tasks: dict[Kind, list[str]] = {kind: [] for kind in self._kinds}
-        for task, kind in tasks.items():
-            self._tasks[kind].append(task)
+        for task in worker.tasks.values():
+            self._tasks[task.kind].append(task.name)
         self.asking = 0
         # Broadcasts announced so far; the last one whose jobs are all claimed; the last one that a claim asks for.
         self._calls = self._answered = self._asked = 0
-        timers.set("look", 0.0)
+        self._timers.set("look", 0.0)
 
     def begin(self) -> None:
         """A new incarnation knows nothing of the queues."""

@@ -14,7 +14,6 @@ from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.reconcile import Reconciler
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.settlement import Settlement
-from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -31,7 +30,6 @@ class Departure:
     def __init__(
         self,
         worker: WorkerState,
-        requests: StoreRequests,
         runner_pool: RunnerPool,
         endings: Endings,
         placement: Placement,
@@ -42,7 +40,7 @@ class Departure:
         reconciler: Reconciler,
     ) -> None:
         self._worker = worker
-        self._requests = requests
+        self._requests = worker.requests
         self._pool = runner_pool
         self._endings = endings
         self._placement = placement
@@ -101,7 +99,6 @@ class Departure:
         worker = self._worker
         worker.actions.log(logging.ERROR, "the supervisor died: stopping")
         self._why = "its supervisor died"
-        self._pool.supply.working = False
         worker.phase = "draining"
         worker.timers.set("stop", worker.now)
 
@@ -109,15 +106,10 @@ class Departure:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
         if worker.phase == "working":
-            name, ran, left = (
-                worker.owner or worker.context.place,
-                self._endings.batch.finished,
-                self._pool.running,
-            )
+            name, ran = worker.owner or worker.context.place, self._endings.batch.finished
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
-            worker.actions.log(logging.INFO, text, name, ran, left)
+            worker.actions.log(logging.INFO, text, name, ran, self._pool.running)
             worker.phase = "draining"
-            self._pool.supply.working = False
             settings = worker.settings
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
             worker.timers.set("stop", stop)

@@ -25,7 +25,7 @@ class Endings:
     """
 
     def __init__(self, worker: WorkerState, lines: LocalQueues) -> None:
-        self.batch = OutcomeBatch(worker.settings, worker.actions, worker.context.tally)
+        self.batch = OutcomeBatch(worker)
         self.growth = Growth(worker.keys, self.conclude)
         self._worker = worker
         self._lines = lines

@@ -18,8 +18,6 @@ from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.starts import KnownStarts, Repair, Rows, compare
 from headrace.worker.dispatcher.worker_state import WorkerState
 
-log = logging.getLogger("headrace.worker")
-
 PAGE = 500
 # Settles that go out together.
 TOGETHER = 8
@@ -31,7 +29,6 @@ class Reconciler:
     def __init__(
         self,
         worker: WorkerState,
-        ahead: Callable[[list[Step]], None],
         settled: Callable[[Settled], None],
         endings: Endings,
         placement: Placement,
@@ -39,11 +36,11 @@ class Reconciler:
         """Make one.
 
         Args:
-            ahead: sends steps before all others, one list after the other.
             settled: reads the answer to a settle that was sent again.
         """
         self._worker = worker
-        self._ahead = ahead
+        # Before all others, one list after the other.
+        self._ahead = worker.requests.send_first
         self._settled = settled
         self._endings = endings
         self._placement = placement
@@ -67,8 +64,8 @@ class Reconciler:
             self._repair(repair)
 
     def _repair(self, repair: Repair) -> None:
-        log.warning(
-            "the server lost data, which this worker repairs: "
+        self._worker.actions.log(
+            logging.WARNING, "the server lost data, which this worker repairs: "
             "%d claims are stored again, %d batches of outcomes are sent again, %d unknown jobs are returned",
             len(repair.restore), len(repair.again), len(repair.unknown),
         )  # fmt: skip
@@ -86,7 +83,6 @@ class Reconciler:
         self._worker.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:
             if id in held:
-                log.warning(
-                    "stopping job %s: the server lost its start, and it starts again", id, extra={"facts": {"job": id}}
-                )
+                text = "stopping job %s: the server lost its start, and it starts again"
+                self._worker.actions.log(logging.WARNING, text, id, facts={"job": id})
                 self._placement.cancel(id)

@@ -106,7 +106,7 @@ class RemoteControl:
             return
         text = "%s: %d at once, %d before"
         worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind))
-        worker.options = self._pool.supply.options = worker.options.resized(kind, size)
+        worker.options = worker.options.resized(kind, size)
         if kind not in worker.kinds:
             return
         if kind in SHARED:

@@ -12,7 +12,6 @@ from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.ends.outcome_batch import SETTLE_MOST, Outcomes
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -27,7 +26,6 @@ class Settlement:
     def __init__(
         self,
         worker: WorkerState,
-        requests: StoreRequests,
         runner_pool: RunnerPool,
         endings: Endings,
         placement: Placement,
@@ -35,7 +33,7 @@ class Settlement:
         maintenance: Maintenance,
     ) -> None:
         self._worker = worker
-        self._requests = requests
+        self._requests = worker.requests
         self._pool = runner_pool
         self._endings = endings
         self._placement = placement
@@ -58,7 +56,7 @@ class Settlement:
         requests.number += 1
         number, batch, mine = requests.number, self._endings.batch.take(), worker.starts
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed", "limited")]
-        call = self._endings.batch.settle(worker.keys, worker.owner, number, batch)
+        call = self._endings.batch.settle(number, batch)
         mine.ended(batch, call, number, worker.now)
 
         def settled(reply: settle_calls.Settled) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.duties.renewal import Renewal
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
 
@@ -17,13 +16,11 @@ class Vitals:
         self,
         worker: WorkerState,
         runner_pool: RunnerPool,
-        requests: StoreRequests,
         claiming: Claiming,
         renewal: Renewal,
     ) -> None:
         self._worker = worker
         self._pool = runner_pool
-        self._requests = requests
         self._claiming = claiming
         self._renewal = renewal
         self._starving = 0.0
@@ -38,7 +35,7 @@ class Vitals:
             handle.kind for handle in self._pool.assignment.handles.values() if not (handle.starting or handle.single)
         }
         flags = REGISTERED if worker.owner and not worker.fenced else 0
-        flags |= 0 if self._requests.away else ANSWERED
+        flags |= 0 if worker.requests.away else ANSWERED
         flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
         flags |= 0 if worker.phase == "working" else DRAINING
         if self._renewal.ready and claiming.has_room(now):

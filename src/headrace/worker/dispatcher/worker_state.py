@@ -7,6 +7,7 @@ from typing import Literal
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.dispatcher_events import Actions
 from headrace.worker.dispatcher.starts import Starts
+from headrace.worker.dispatcher.store_requests import StoreRequests
 from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.dispatcher.worker_context import WorkerContext
 
@@ -25,6 +26,7 @@ class WorkerState:
         now: monotonic seconds of this turn. Core's.
         server_ahead: what the server's clock is ahead of ours, microseconds. Claiming's.
         actions, timers: what the parts have decided, and when they must look again.
+        requests: what is under way to the store.
     """
 
     def __init__(self, context: WorkerContext) -> None:
@@ -40,3 +42,4 @@ class WorkerState:
         self.server_ahead = 0.0
         self.actions = Actions()
         self.timers = Timers()
+        self.requests = StoreRequests(self.actions)

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
-from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
+from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
-from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.duty import BATCH, LATE, Duty, moment
 from headrace.worker.dispatcher.duties.reclaim import Reclaim
 from headrace.worker.dispatcher.duties.renewal import Renewal
-from headrace.worker.dispatcher.duties.schedule_ticks import Log, TickDuty, no_log
+from headrace.worker.dispatcher.duties.schedule_ticks import TickDuty
 from headrace.worker.dispatcher.duties.unparking import Unparking
 from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 # Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
 LAPSE, LAPSE_EVERY = 10, 0.05
@@ -222,18 +222,10 @@ class Maintenance:
     """The table of duties, in the order in which their calls travel."""
 
     def __init__(
-        self,
-        keys: Keys,
-        settings: Settings,
-        tasks: Collection[str],
-        queues: Sequence[str],
-        metadata: Callable[[], Sequence[str | int]] = tuple,
-        expected: Callable[[], int] = int,
-        schedules: Sequence[Row] = (),
-        log: Log = no_log,
-        limits: DeclaredLimits = NO_LIMITS,
+        self, worker: WorkerState, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
     ) -> None:
-        """Make one; ``metadata``, ``expected`` are for :class:`Renewal`, the two after them for :class:`TickDuty`."""
+        """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
+        keys, settings, tasks, queues = worker.keys, worker.settings, worker.tasks, worker.options.queues.names
         self.renewal = Renewal(keys, settings, queues, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
@@ -241,8 +233,8 @@ class Maintenance:
         self.background = BackgroundWork(keys)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        self.ticks = TickDuty(keys, schedules, log)
-        self.limits = LimitDeclaration(keys, tasks, limits)
+        self.ticks = TickDuty(keys, worker.context.schedules, worker.actions.log)
+        self.limits = LimitDeclaration(keys, tasks, worker.context.limits)
         self._duties: tuple[Duty, ...] = (
             self.limits,
             self.renewal,

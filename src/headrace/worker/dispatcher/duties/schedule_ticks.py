@@ -30,17 +30,11 @@ WALK, BACK = 300.0, 3600.0
 
 _timing = msgspec.msgpack.Decoder(Timing)
 
-Log = Callable[..., None]
-
-
-def no_log(*_: object) -> None:
-    """For tests."""
-
 
 class TickDuty:
     """Times are this process's monotonic seconds, except where they are the server's microseconds."""
 
-    def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Log = no_log) -> None:
+    def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Callable[..., None]) -> None:
         """Know what the code declares, and nothing of the store.
 
         Args:

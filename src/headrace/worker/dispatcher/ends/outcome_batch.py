@@ -10,13 +10,12 @@ from headrace.model.ended import Cancelled, Ended, EndKind, Failed, RateRefused,
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.model.limit_values import gates_of
 from headrace.protocol import settle_calls
-from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.settings import Settings, microseconds
-from headrace.worker.dispatcher.dispatcher_events import Actions, End, Log
+from headrace.settings import microseconds
+from headrace.worker.dispatcher.dispatcher_events import End, Log
 from headrace.worker.dispatcher.ends import job_log
-from headrace.worker.dispatcher.ends.job_stats import Tally
 from headrace.worker.dispatcher.ends.journal import starts
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
@@ -39,17 +38,17 @@ class OutcomeBatch:
         urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
     """
 
-    def __init__(self, settings: Settings, actions: Actions, tally: Tally | None) -> None:
+    def __init__(self, worker: WorkerState) -> None:
         self.finished = 0
         self.since = 0.0
         self.urgent = False
         self.refused = set[str]()
         self._waiting: deque[tuple[Outcome, Claim]] = deque()
-        self._keep = microseconds(settings.failure_ttl)
-        self._logged = job_log.kinds(settings)
+        self._keep = microseconds(worker.settings.failure_ttl)
+        self._logged = job_log.kinds(worker.settings)
         self._debug = logging.getLogger("headrace.worker").isEnabledFor(logging.DEBUG)
-        self._actions = actions
-        self._tally = tally
+        self._worker = worker
+        self._tally = worker.context.tally
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -105,11 +104,12 @@ class OutcomeBatch:
         self.urgent = self.urgent and bool(self._waiting)
         return batch
 
-    def settle(self, keys: Keys, owner: str, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
+    def settle(self, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
         """The call that tells the store of a batch."""
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
-        return settle_calls.settle(keys, owner, number, ends, self._keep, starts=starts(batch))
+        worker = self._worker
+        return settle_calls.settle(worker.keys, worker.owner, number, ends, self._keep, starts=starts(batch))
 
     def _write_line(self, end: End, ended: Ended) -> None:
         claim, kind = end.claim, ended.kind
@@ -120,4 +120,4 @@ class OutcomeBatch:
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback
         line = job_log.line(claim, kind, error, ended.amount, end.cost, end.memory)
-        self._actions.add(Log(job_log.level(kind), "%s", (line,), extra))
+        self._worker.actions.add(Log(job_log.level(kind), "%s", (line,), extra))

@@ -19,26 +19,18 @@ from headrace.model.ended import Cancelled
 from headrace.model.hidden_values import texts_in, without
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
-from headrace.settings import AUTO, Settings, preload_names
-from headrace.worker.dispatcher.dispatcher_events import (
-    Actions,
-    End,
-    Give,
-    Heard,
-    RunnerDied,
-    TakenBack,
-)
-from headrace.worker.dispatcher.ends.job_stats import Tally
+from headrace.settings import AUTO, preload_names
+from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.runners.assignment import STALL, Assignment
 from headrace.worker.dispatcher.runners.job_stops import JobStops
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
-from headrace.worker.dispatcher.timers import NEVER, Timers
+from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
 from headrace.worker.outcomes import cancelled, of_death
-from headrace.worker.preload.advice import NOTHING, Advice, Learned
-from headrace.worker.worker_options import WorkerOptions
+from headrace.worker.preload.advice import Advice
 
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
@@ -68,35 +60,17 @@ class RunnerPool:
         advice: hears what runners do again that others did.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        options: WorkerOptions,
-        place: str,
-        actions: Actions,
-        timers: Timers,
-        dice: Callable[[], float],
-        tally: Tally | None = None,
-        learned: Learned = NOTHING,
-    ) -> None:
-        """Make one without runners.
-
-        Args:
-            dice: random numbers from 0 to 1, for the jitter of retries.
-            tally: hears how long jobs ran; None: nothing is counted.
-            learned: what was done before the first fork.
-        """
+    def __init__(self, worker: WorkerState) -> None:
+        settings, auto = worker.settings, AUTO in preload_names(worker.settings.preload)
         self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: dict[int, Note] = {}
-        self.advice = Advice(learned, enabled=settings.startup_profiling, auto=AUTO in preload_names(settings.preload))
-        commands = self._commands = RunnerCommands(actions)
+        self.advice = Advice(worker.context.learned, enabled=settings.startup_profiling, auto=auto)
+        commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
-        self.supply = RunnerSupply(options, self.assignment, commands, actions, timers, self.advice)
-        self._place = place
-        self._actions = actions
-        self._timers = timers
-        self._dice = dice
-        self._tally = tally
+        self.supply = RunnerSupply(worker, self.assignment, commands, self.advice)
+        self._worker = worker
+        self._actions = worker.actions
+        self._tally = worker.context.tally
         self._dying: dict[int, RunnerHandle] = {}
 
     @property
@@ -141,7 +115,7 @@ class RunnerPool:
                     # a runner from which all was taken back would be idle, be given the same again, and never begin.
                     self._commands.take_back(handle, but=handle.slots)
             soonest = min(soonest, handle.look_at)
-        self._timers.set("stall", soonest)
+        self._worker.timers.set("stall", soonest)
 
     def recall(self, concerns: Callable[[Claim], bool] | None = None) -> None:
         """Take back what has not begun: of all runners, or of those that hold a job which this concerns."""
@@ -162,7 +136,7 @@ class RunnerPool:
                 self.stops.stop_cancelled(handle, start, now)
         if handle.retiring is not None:
             reason, handle.retiring = handle.retiring, None
-            if self.supply.working and not handle.starts:
+            if self._worker.phase == "working" and not handle.starts:
                 self.supply.replace(handle, 0.0, reason)
         return returned
 
@@ -287,10 +261,10 @@ class RunnerPool:
             exit_code=None if died.signal else died.code,
             peak_memory=died.memory,
             stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
-            worker=self._place,
+            worker=self._worker.context.place,
         )
         stop_reason = start.stop_reason or ("other" if handle.condemned or self.stops.killing else "")
-        return End(claim, of_death(plan, claim, stop_reason, error, self._dice()))
+        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.context.dice.random()))
 
 
 def _how(died: RunnerDied) -> str:

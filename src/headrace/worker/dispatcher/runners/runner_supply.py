@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, RunnerUp
+from headrace.worker.dispatcher.dispatcher_events import Ask, RunnerUp
 from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
 from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerHandle
-from headrace.worker.dispatcher.timers import NEVER, Timers
+from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Exit, Spawn
 from headrace.worker.preload.advice import Advice
-from headrace.worker.worker_options import WorkerOptions
 
 # A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
 # fails, after twice as long each time, at most so long.
@@ -23,30 +23,23 @@ class RunnerSupply:
     """The runners that are there, and those that are to come.
 
     Attributes:
-        options: how many, and when they are worn; replaced when the worker is resized.
-        working: whether dead and worn runners are replaced.
         freed: kinds of runners that got room since it was last cleared.
     """
 
-    def __init__(
-        self,
-        options: WorkerOptions,
-        assignment: Assignment,
-        commands: RunnerCommands,
-        actions: Actions,
-        timers: Timers,
-        advice: Advice,
-    ) -> None:
-        self.options = options
-        self.working = True
+    def __init__(self, worker: WorkerState, assignment: Assignment, commands: RunnerCommands, advice: Advice) -> None:
         self.freed: set[Kind] = set()
+        self._worker = worker
+        self._timers = worker.timers
         self._assignment = assignment
         self._commands = commands
-        self._actions = actions
-        self._timers = timers
         self._advice = advice
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
         self._spawn_at: list[tuple[float, Kind, bool]] = []
+
+    @property
+    def _working(self) -> bool:
+        """Whether dead and worn runners are replaced."""
+        return self._worker.phase == "working"
 
     # -- how many ---------------------------------------------------------------------------------------------------
 
@@ -75,11 +68,11 @@ class RunnerSupply:
 
     def spawn(self, kind: Kind) -> None:
         """Ask the supervisor for a runner."""
-        self._actions.add(Ask(Spawn(kind, self._advice.profiles(kind))))
+        self._worker.actions.add(Ask(Spawn(kind, self._advice.profiles(kind))))
 
     def isolated(self, kind: Kind) -> RunnerHandle | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
-        if not self.working:
+        if not self._working:
             return None
         handle = self._assignment.single(kind)
         if handle is None and self._assignment.wants_single(kind):
@@ -95,7 +88,7 @@ class RunnerSupply:
             _, kind, single = heapq.heappop(self._spawn_at)
             if single:
                 self.freed.add(kind)
-            elif self.working:
+            elif self._working:
                 self.spawn(kind)
         self._timers.set("spawn", self._spawn_at[0][0] if self._spawn_at else NEVER)
 
@@ -115,21 +108,22 @@ class RunnerSupply:
 
     def up(self, event: RunnerUp, now: float) -> None:
         """A runner is there."""
-        handle = RunnerHandle(event.runner, event.kind, event.pid, self.options.slots(event.kind))
+        options = self._worker.options
+        handle = RunnerHandle(event.runner, event.kind, event.pid, options.slots(event.kind))
         handle.born, handle.is_fork_server, handle.starting = now, event.is_fork_server, event.starting
-        handle.quota = 0 if handle.is_fork_server else self.options.recycle_jobs
+        handle.quota = 0 if handle.is_fork_server else options.recycle_jobs
         if self._assignment.coming[handle.kind]:
             self._assignment.coming[handle.kind] -= 1
             handle.single, handle.slots = True, 1
             if not handle.starting:
                 self._timers.set("tidy", min(self._timers.at("tidy"), handle.born + INFANT))
-        worn = bool(self.options.recycle_jobs or self.options.recycle_memory)
+        worn = bool(options.recycle_jobs or options.recycle_memory)
         handle.wears = not handle.is_fork_server and (worn or handle.kind == "fork" or handle.single)
         self._assignment.attach(handle)
         self.freed.add(handle.kind)
         # Asked for when there were more places than there are now.
         surplus = handle.place is None and not handle.single
-        if surplus or not self.working:
+        if surplus or not self._working:
             self.dismiss(handle)
 
     def started(self, handle: RunnerHandle, now: float) -> None:
@@ -154,7 +148,7 @@ class RunnerSupply:
 
     def recycle(self, handle: RunnerHandle, memory: int) -> None:
         """Replace a runner that is worn, now that a job has ended."""
-        options = self.options
+        options = self._worker.options
         worn = options.recycle_jobs and handle.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
         if handle.open and (handle.kind == "fork" or handle.single or worn or fat):
@@ -168,7 +162,7 @@ class RunnerSupply:
         self.dismiss(handle)
         if self._commands.take_back(handle) and handle.serial:
             handle.retiring = reason
-        elif self.working:
+        elif self._working:
             self.replace(handle, 0.0, reason)
 
     def replace_dead(self, handle: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
@@ -196,7 +190,7 @@ class RunnerSupply:
         if place is not None and reason:
             place.replaced, place.reason = place.replaced + 1, reason
         self._assignment.detach(handle)
-        if place is None or place.leaving or not self.working:
+        if place is None or place.leaving or not self._working:
             return
         if at:
             heapq.heappush(self._spawn_at, (at, handle.kind, False))
