@@ -183,5 +183,4 @@ def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkey
     assert current is not None
     next_one.succession._on_words(current)
     assert (heard, next_one.succession.reason) == (["a.py"], "no model")
-    for sock in (current.link.sock, next_one._wake, next_one._alarm):
-        sock.close()
+    current.link.sock.close()

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from headrace.worker.forking import signals
@@ -22,6 +22,19 @@ def how(status: int) -> str:
     """How a process ended, in words."""
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def kill_group(pid: int) -> None:
+    """End a child that was not reaped yet, and all that it started: its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def reap() -> Iterator[tuple[int, int, int]]:
+    """The children that have ended: process id, status, and peak memory as the system counts it."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.wait4(-1, os.WNOHANG))[0]:
+            yield ended[0], ended[1], ended[2].ru_maxrss
 
 
 def be_child(

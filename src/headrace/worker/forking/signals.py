@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from types import FrameType
 
 # One runner more, one less, as other forking servers understand these.
@@ -35,6 +36,17 @@ UNHEARD = _without_meaning()
 
 def only_wake(number: int, frame: FrameType | None) -> None:
     """A handler for signals that are heard by :func:`heard`, or not at all: it has nothing to add."""
+
+
+def listen(numbers: Iterable[int]) -> tuple[socket.socket, socket.socket]:
+    """Hear these from now on: where :func:`heard` reads them, and the end that the interpreter writes them to."""
+    wake, alarm = socket.socketpair()
+    for sock in (wake, alarm):
+        sock.setblocking(False)
+    signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, only_wake)
+    return wake, alarm
 
 
 def heard(wake: socket.socket) -> Counter[int]:

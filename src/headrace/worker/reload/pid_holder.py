@@ -29,6 +29,7 @@ import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker.forking import signals
+from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch
@@ -159,7 +160,6 @@ class Anchor:
     def __init__(self, launch: Launch, limit: float) -> None:
         self._selector = selectors.DefaultSelector()
         self.succession = Succession(launch, limit, self._watch)
-        self._wake, self._alarm = socket.socketpair()
         self._last_signal = 0.0
         self.duty: SideDuty | None = None
 
@@ -198,11 +198,7 @@ class Anchor:
         watch(self._selector, image, on)
 
     def _listen(self) -> None:
-        for sock in (self._wake, self._alarm):
-            sock.setblocking(False)
-        signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        for number in signals.HEARD:
-            signal.signal(number, signals.only_wake)
+        self._wake, self._alarm = signals.listen(signals.HEARD)
         signals.disregard()
         signals.let_in()
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
@@ -229,13 +225,7 @@ class Anchor:
         self.succession.stop(again=again)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        for pid, status, _ in reap():
             self.succession.reaped(pid, status)
 
 

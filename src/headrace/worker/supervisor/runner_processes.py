@@ -18,7 +18,7 @@ import msgspec
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.forking import signals
-from headrace.worker.forking.child_process import be_child
+from headrace.worker.forking.child_process import be_child, kill_group
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.messages import Died, Signal, Spawn, Spawned, ToRunner
@@ -137,15 +137,14 @@ class RunnerProcesses:
         """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
         # Only a child that was not reaped yet is signalled: its number cannot belong to a stranger.
         for child in self._children.values():
-            if child.number == message.runner:
+            if child.number != message.runner:
+                continue
+            if message.what == "kill":
+                kill_group(child.pid)
+            else:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    if message.what == "stop":
-                        os.kill(child.pid, signal.SIGUSR1)
-                    elif message.what == "stacks":
-                        os.kill(child.pid, signal.SIGUSR2)
-                    else:
-                        os.killpg(child.pid, signal.SIGKILL)
-                return
+                    os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
+            return
 
     def reaped(self, pid: int, status: int, memory: int) -> bool:
         """Whether this process was a runner, whose end the dispatcher is told of."""
@@ -153,8 +152,7 @@ class RunnerProcesses:
         if child is None:
             return False
         # Its children die with it. The group's number stays taken while one of them lives, so it is never a stranger's.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+        kill_group(child.pid)
         code = os.waitstatus_to_exitcode(status)
         size = memory if sys.platform == "darwin" else memory * 1024
         self._dispatcher.tell(Died(child.number, max(0, -code), max(0, code), size))
@@ -166,9 +164,8 @@ class RunnerProcesses:
         while self._children and time.monotonic() < end:
             self._selector.select(min(0.1, patience))
             self._reap_quietly(os.WNOHANG)
-        for child in list(self._children.values()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+        for pid in self._children:
+            kill_group(pid)
         while self._children:
             self._reap_quietly(0)
 
@@ -177,6 +174,5 @@ class RunnerProcesses:
             with contextlib.suppress(ChildProcessError):
                 if not os.waitpid(pid, flags)[0]:
                     continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+            kill_group(pid)
             del self._children[pid]

@@ -30,21 +30,12 @@ from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
-from headrace.worker.forking.child_process import how
+from headrace.worker.forking.child_process import how, reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.messages import (
-    Drain,
-    FromSupervisor,
-    Owner,
-    Resize,
-    Signal,
-    Size,
-    Spawn,
-    ToSupervisor,
-)
+from headrace.worker.messages import Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
 from headrace.worker.preload import warmup
-from headrace.worker.preload.advice import NOTHING, Learned
+from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.image_protocol import Heir, Lineage
 from headrace.worker.supervisor.children import make_once
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
@@ -63,7 +54,6 @@ SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-_FORWARD = (*signals.STOPS, signal.SIGCHLD, *signals.RESIZE)
 _FOREVER = float("inf")
 
 
@@ -77,17 +67,17 @@ class Supervisor:
         self,
         app: Headrace,
         options: WorkerOptions,
-        lineage: Lineage | None = None,
-        sides: Sequence[SideProcess] = (),
-        learned: Learned = NOTHING,
-        stamps: HealthStamps | None = None,
+        lineage: Lineage,
+        sides: Sequence[SideProcess],
+        learned: Learned,
+        stamps: HealthStamps,
     ) -> None:
         self.app = app
         self.options = options
         self.lineage = lineage
         self.sides = SideProcesses(sides)
         self.learned = learned
-        self.stamps = stamps or HealthStamps()
+        self.stamps = stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         # Incarnations of its dispatchers: the last may have died before it took over from those before it.
@@ -98,7 +88,6 @@ class Supervisor:
         self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
         self._selector = selectors.DefaultSelector()
-        self._wake, self._alarm = socket.socketpair()
         self._settling: Settling | None = None
         self._dispatcher = DispatcherProcess(self._selector, self._on_message)
         self._runners = RunnerProcesses(app, self.place, self._selector, self._dispatcher, self._strangers)
@@ -119,8 +108,7 @@ class Supervisor:
                 if now >= STREAMS.next:
                     STREAMS.pass_on()
                 self.stamps.supervised(now, forks=self._again_after == FIRST_PAUSE)
-                if self.lineage is not None:
-                    self.lineage.tick(now)
+                self.lineage.tick(now)
         finally:
             self.stamps.end()
             self.sides.stop()
@@ -135,8 +123,7 @@ class Supervisor:
             self.sides.next,
             0.0 if self._wanted else _FOREVER,
         )
-        lineage = _FOREVER if self.lineage is None else self.lineage.next
-        wanted = min(max(fork, self._again_at), lineage, STREAMS.next, self.stamps.next)
+        wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next)
         return max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
@@ -171,24 +158,18 @@ class Supervisor:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
         socks = [self._wake, self._alarm, *self._dispatcher.socks, *self.sides.socks]
         socks += [] if self._settling is None else self._settling.socks
-        return socks + ([] if self.lineage is None else self.lineage.links())
+        return socks + self.lineage.links()
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
     def _listen_to_signals(self) -> None:
-        for sock in (self._wake, self._alarm):
-            sock.setblocking(False)
-        signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
-        for number in (*_FORWARD, signal.SIGUSR1):
-            signal.signal(number, signals.only_wake)
+        self._wake, self._alarm = signals.listen((*signals.HEARD, signal.SIGUSR1))
         signals.disregard()
         self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
-        if self.lineage is not None:
-            signal.signal(signal.SIGHUP, signals.only_wake)
-            self.lineage.join(self._selector, self)
-            if self.lineage.waits:
-                self._settling = Settling(self._selector, self._settled)
+        self.lineage.join(self._selector, self)
+        if self.lineage.waits:
+            self._settling = Settling(self._selector, self._settled)
         # Whoever started us may have blocked some, which is inherited.
         signals.let_in()
 
@@ -201,7 +182,7 @@ class Supervisor:
                 self.asked_to_stop(at_once=number == signal.SIGQUIT)
             elif number in signals.RESIZE:
                 self.grow(signals.RESIZE[signal.Signals(number)] * heard[number])
-            elif number == signal.SIGHUP and self.lineage is not None:
+            elif number == signal.SIGHUP:
                 self.lineage.hung_up()
 
     def asked_to_stop(self, *, at_once: bool = False) -> None:
@@ -212,8 +193,7 @@ class Supervisor:
         again, self.stopping, self._last_signal = self.stopping or at_once, True, now
         self._dispatcher.fork_at = None
         self._dispatcher.tell(Drain(again))
-        if self.lineage is not None:
-            self.lineage.stop(again=again)
+        self.lineage.stop(again=again)
 
     def retire(self) -> None:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
@@ -231,7 +211,7 @@ class Supervisor:
         """Run so many more at once, or fewer; of an image that finishes, it is the next one that is meant."""
         if not (self.stopping or self.retired):
             self._dispatcher.tell(Resize(by))
-        elif self.lineage is not None:
+        else:
             self.lineage.grow(by)
 
     # -- the dispatcher and the runners -----------------------------------------------------------------------------
@@ -245,26 +225,17 @@ class Supervisor:
                 self._runners.signal(message)
             case Size():
                 self.options = self.options.resized(message.kind, message.size)
-                if self.lineage is not None:
-                    self.lineage.resized(message.kind, message.size)
+                self.lineage.resized(message.kind, message.size)
             case Owner():
                 self._owners.append(message.owner)
                 # Its runners were asked for before this.
                 self._claims()
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            if self._runners.reaped(pid, status, usage.ru_maxrss):
-                continue
+        for pid, status, memory in reap():
             if pid == self._dispatcher.pid:
                 self._dispatcher_died(status)
-            elif not self.sides.reaped(pid, status) and self.lineage is not None:
+            elif not self._runners.reaped(pid, status, memory) and not self.sides.reaped(pid, status):
                 self.lineage.reaped(pid, status)
 
     def _dispatcher_died(self, status: int) -> None:
@@ -282,13 +253,13 @@ class Supervisor:
     def _claims(self) -> None:
         """The image claims, if it is registered and its runners are forked and have settled in."""
         coming = self._wanted or (self._settling and self._settling.socks)
-        if self.lineage is None or self.stopping or not self._owners or coming:
+        if self.stopping or not self._owners or coming:
             return
         self._settling = None
         self.lineage.claims()
 
     def _settled(self, trouble: str) -> None:
-        if trouble and self._settling is not None and self.lineage is not None:
+        if trouble and self._settling is not None:
             self._settling.end()
             self._settling = None
             if not self.stopping:

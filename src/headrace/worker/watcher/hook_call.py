@@ -9,14 +9,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.admin.event_hooks import EventHook
 from headrace.model.activity import EventRecord
-from headrace.worker.forking.child_process import be_child, how
+from headrace.worker.forking.child_process import be_child, how, kill_group
 from headrace.worker.forking.lifecycle_hooks import Hook, run_each
 from headrace.worker.preload import warmup
 
@@ -57,8 +56,7 @@ class HookCall:
 
     def kill(self) -> None:
         """End it, and what it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
 
     def cut(self, now: float) -> None:
         """End it if its time is over."""
@@ -95,15 +93,9 @@ def _call(app: Headrace, hook: EventHook, events: list[EventRecord]) -> int:
         code = 0
     except BaseException as error:
         log.error("the event hook %s raised", hook.name, exc_info=error)
-    run_each([*app.exit_hooks, *app.closers, _write_out], EXIT_HOOKS, _failed)
+    run_each([*app.exit_hooks, *app.closers, logging.shutdown], EXIT_HOOKS, _failed)
     return code
 
 
 def _failed(hook: Hook, error: BaseException, seconds: float) -> None:  # noqa: ARG001 - as run_each calls it
     log.error("the exit hook %r failed after a call of an event hook", hook, exc_info=error)
-
-
-def _write_out() -> None:
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()

@@ -41,7 +41,7 @@ class WatchRounds(Protocol):
 def watch(app: Headrace) -> None:
     """Be the watcher of a worker, until TERM."""
     gc.enable()
-    wake, alarm = _listen()
+    wake, alarm = signals.listen((signal.SIGTERM, signal.SIGCHLD))
     holder = os.urandom(9).hex()
     hooks, alarms = HookRounds(app, holder, [wake, alarm]), AlarmRounds(app, holder)
     while True:
@@ -57,17 +57,6 @@ def watch(app: Headrace) -> None:
     _finish(hooks, wake)
     with contextlib.suppress(HeadraceError):
         app.client.store.run_all([*hooks.release(), *alarms.release()])
-
-
-def _listen() -> tuple[socket.socket, socket.socket]:
-    """Where signals are heard, and the end that the interpreter writes them to."""
-    wake, alarm = socket.socketpair()
-    for sock in (wake, alarm):
-        sock.setblocking(False)
-    signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signals.only_wake)
-    return wake, alarm
 
 
 def _look(part: WatchRounds, now: float) -> None:

@@ -30,6 +30,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.links.watched import Selectors
+from headrace.worker.forking.child_process import kill_group
 from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop, WakeHint
 from headrace.worker.tickets import give_tickets, take_back
 
@@ -203,9 +204,8 @@ class RunnerLinks:
 
     def kill_all(self) -> None:
         """End every runner: there is no supervisor any more that would."""
-        for link in list(self._links.values()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(link.pid, signal.SIGKILL)
+        for link in self._links.values():
+            kill_group(link.pid)
         for number in list(self._links):
             self.died(Died(number, signal.SIGKILL, 0, 0))
 
