@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.model.alarm import CLEAR_US, AlarmRule, AlarmState, fields_of, next_state, state_of
-from headrace.worker.supervisor.watcher_process import watchers
+from headrace.worker.supervisor.side_processes import watchers
 
 SECOND = 1_000_000
 RULE = AlarmRule("slow", "delay", 60.0, "mail", "", 300 * SECOND)

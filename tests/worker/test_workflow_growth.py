@@ -112,7 +112,7 @@ def test_what_is_dropped_is_named(growth: Growth, ends: Ends) -> None:
     growth.steps()
     assert growth.drop_all() == [claim(3)]
     assert not growth
-    assert not growth.wanting
+    assert not growth.steps()
     assert ends.all == []
 
 

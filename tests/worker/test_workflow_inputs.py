@@ -69,7 +69,7 @@ def test_a_parent_of_many_is_read_once_also_by_the_next_batch(inputs: Inputs) ->
     store.serve(inputs)
     assert taken(inputs) == [["one"]] * 3
     inputs.add(claim(5, 1))
-    assert not inputs.wanting
+    assert not inputs.steps()
     assert taken(inputs) == [["one"]]
     assert len(store.asked) == 1
 
@@ -112,7 +112,7 @@ def test_who_leaves_takes_the_waiting_claims_along(inputs: Inputs) -> None:
     inputs.add(first)
     inputs.add(second)
     assert inputs.take_all() == [first, second]
-    assert not inputs.wanting
+    assert not inputs.steps()
     assert inputs.steps() == []
 
 

@@ -31,8 +31,8 @@ from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.apply import apply_learned
 from headrace.worker.supervisor.metrics_server import MetricsAddress, metrics_server
+from headrace.worker.supervisor.side_processes import watchers
 from headrace.worker.supervisor.supervisor_process import Supervisor
-from headrace.worker.supervisor.watcher_process import watchers
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -16,6 +16,9 @@ from headrace.model.options import Kind
 # Which option says how many jobs of a kind run at once.
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
 
+# Kinds whose jobs share a process; a runner of the others runs one job at a time.
+SHARED = ("thread", "async")
+
 
 class QueueOrder(msgspec.Struct, frozen=True):
     """The queues that a worker serves.
@@ -123,10 +126,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def runners(self, kind: Kind) -> int:
         """How many runner processes of a kind work at once."""
-        return {"process": self.processes, "fork": self.forks, "thread": min(self.threads, 1)}.get(
-            kind, min(self.concurrency, 1)
-        )
+        return min(self.at_once(kind), 1) if kind in SHARED else self.at_once(kind)
 
     def slots(self, kind: Kind) -> int:
         """How many jobs one runner of a kind runs at once."""
-        return {"thread": self.threads, "async": self.concurrency}.get(kind, 1)
+        return self.at_once(kind) if kind in SHARED else 1

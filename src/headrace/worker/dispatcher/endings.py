@@ -57,7 +57,7 @@ class Endings:
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
         for claim in self.growth.drop_all():
-            self.conclude(End(claim, Interrupted(b"", self._failure_ttl)))
+            self.end(claim, Interrupted(b"", self._failure_ttl))
 
     def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
         """End a start of which no more is known than its id and its token."""

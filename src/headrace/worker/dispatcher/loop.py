@@ -34,6 +34,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
 from headrace.worker.dispatcher.ends.job_stats import Tally
 from headrace.worker.dispatcher.links.dispatcher_log import DispatcherLog
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
+from headrace.worker.dispatcher.links.store_connection import REPLY_TIMEOUT
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
 from headrace.worker.dispatcher.links.watched import Selectors
@@ -90,7 +91,7 @@ class Dispatcher:
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(
             store.target,
-            max(0.1, min(5.0, settings.lease / 3)),
+            max(0.1, min(REPLY_TIMEOUT, settings.lease / 3)),
             self._watched,
             self._inbox,
             hint=self._hint,

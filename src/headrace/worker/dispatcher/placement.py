@@ -18,15 +18,14 @@ from headrace.protocol import claim_calls
 from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.demand import Demand
-from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
-from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.outcomes import before_start
+from headrace.worker.worker_options import SHARED
 
 # So long it is known that a gate was closed (microseconds). What was claimed before has begun by then, or gone back.
 RECALL = 1_000_000
@@ -222,7 +221,7 @@ class Placement:
                 self._worker.actions.log(
                     logging.ERROR, "job %s: its record names no task", claim.id, facts={"job": claim.id}
                 )
-            self._endings.conclude(End(claim, ended))
+            self._endings.end(claim, ended)
         return ended is None
 
     def cancel(self, id: str) -> None:
@@ -232,7 +231,7 @@ class Placement:
             self._pool.stops.cancel(id, self._worker.now)
         else:
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
-            self._endings.conclude(End(waiting[0], Cancelled(error, waiting[1].failure_ttl)))
+            self._endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""

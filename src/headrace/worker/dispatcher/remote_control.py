@@ -11,13 +11,13 @@ from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runners.assignment import SHARED
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.stack_requests import StackRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Drain, Resize, Size
+from headrace.worker.worker_options import SHARED
 
 
 class RemoteControl:

@@ -24,14 +24,9 @@ class Seen(msgspec.Struct, frozen=True):
     sockets: frozenset[tuple[int, int]]
 
 
-def look() -> Seen:
-    """What this process has now."""
-    return Seen(frozenset(threading.enumerate()), frozenset(_sockets()))
-
-
-def look_at_threads() -> Seen:
-    """What this process has now, but for its sockets: where descriptors cannot be listed."""
-    return Seen(frozenset(threading.enumerate()), frozenset())
+def look(*, sockets: bool = True) -> Seen:
+    """What this process has now; without ``sockets`` where descriptors cannot be listed."""
+    return Seen(frozenset(threading.enumerate()), frozenset(_sockets() if sockets else ()))
 
 
 def threads_since(before: Seen) -> list[str]:

@@ -7,31 +7,15 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from headrace.context import CurrentJob, StopReason
-from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
+from headrace.errors import Interrupt
+from headrace.worker.runner import interrupts
 from headrace.worker.runner.interrupts import MainGate
 
-
-class _SoftTimeLimit(SoftTimeLimit, asyncio.CancelledError):
-    # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back)
-    # must be done for a stopped one too, and they know it by this class.
-    __module__ = SoftTimeLimit.__module__
-    __qualname__ = SoftTimeLimit.__qualname__
-
-
-class _CancelRequested(CancelRequested, asyncio.CancelledError):
-    __module__ = CancelRequested.__module__
-    __qualname__ = CancelRequested.__qualname__
-
-
-class _JobInterrupted(JobInterrupted, asyncio.CancelledError):
-    __module__ = JobInterrupted.__module__
-    __qualname__ = JobInterrupted.__qualname__
-
-
+# What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back) must be
+# done for a stopped one too, and they know it by its class.
 SIGNALS: dict[str, type[Interrupt]] = {
-    "soft": _SoftTimeLimit,
-    "cancel": _CancelRequested,
-    "interrupt": _JobInterrupted,
+    reason: type(signal.__name__, (signal, asyncio.CancelledError), {"__module__": signal.__module__})
+    for reason, signal in interrupts.SIGNALS.items()
 }
 
 

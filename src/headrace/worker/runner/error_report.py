@@ -50,12 +50,12 @@ def evidence(
     try:
         named = kind or type(error)
         found = JobError(
-            type=_clean(_name(named)),
-            message=_clean(hide(_message(error, named)))[:MESSAGE_CAP],
-            traceback=_clean(hide(_traceback(error)))[-TRACEBACK_CAP:],
+            type=clean(_name(named)),
+            message=clean(hide(_message(error, named)))[:MESSAGE_CAP],
+            traceback=clean(hide(_traceback(error)))[-TRACEBACK_CAP:],
             attempt=attempt,
             worker=worker,
-            where=_clean(_where(error.__traceback__)),
+            where=clean(_where(error.__traceback__)),
         )
     except BaseException:  # noqa: BLE001 - a class whose very name raises must not take the outcome with it
         found = JobError(type="Exception", message="an exception that cannot be shown", attempt=attempt, worker=worker)
@@ -64,7 +64,7 @@ def evidence(
 
 def plain(error: Exception, attempt: int, worker: str, kind: str = "") -> bytes:
     """As :func:`evidence` for what Headrace itself refused: the text says all, a traceback would show our code."""
-    text = _clean(_message(error, type(error)))[:MESSAGE_CAP]
+    text = clean(_message(error, type(error)))[:MESSAGE_CAP]
     return error_json(JobError(type=kind or _name(type(error)), message=text, attempt=attempt, worker=worker))
 
 
@@ -72,7 +72,7 @@ def fault(error: BaseException, attempt: int, worker: str) -> bytes:
     """As :func:`evidence` for a fault of Headrace's own code in a runner: its frames are shown."""
     text = "Headrace's own code failed in the runner; please report this with its traceback"
     with contextlib.suppress(BaseException):
-        lines = _clean("".join(traceback.format_exception(error)))[-TRACEBACK_CAP:]
+        lines = clean("".join(traceback.format_exception(error)))[-TRACEBACK_CAP:]
         return error_json(JobError(type="Crashed", message=text, traceback=lines, attempt=attempt, worker=worker))
     return error_json(JobError(type="Crashed", message=text, attempt=attempt, worker=worker))
 
@@ -153,6 +153,6 @@ def _theirs(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _clean(text: str) -> str:
-    """Text that JSON can carry: a lone surrogate (a file name in odd bytes) is shown escaped."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def clean(text: str) -> str:
+    """Text that JSON and MessagePack can carry: a lone surrogate (a file name in odd bytes) is shown escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -22,6 +22,7 @@ from headrace.protocol.consume import Note
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.messages import Done, JobProgress, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
+from headrace.worker.runner.error_report import clean
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
 # first few words of a job (its phases, often) must not wait for the next one, which may come much later.
@@ -185,14 +186,14 @@ class JobReporter:
     def take(self, note: Note, now: float) -> JobProgress | None:
         """What to send now; None: it waits for the next word or the end."""
         if note.progress is not None:
-            self.share, self.text, self.waiting = note.progress, _clean(note.text), True
+            self.share, self.text, self.waiting = note.progress, clean(note.text), True
         self._left = min(BURST, self._left + (now - self._last) / PACE)
         self._last = now
         if not (note.lines or note.swallowed or note.spent) and self._left < 1:
             return None
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
-        text, lines = self.text if share is not None else "", tuple(map(_clean, note.lines[-LINES:]))
+        text, lines = self.text if share is not None else "", tuple(map(clean, note.lines[-LINES:]))
         return JobProgress(note.token, share, text, lines, note.swallowed, note.spent)
 
 
@@ -200,11 +201,6 @@ def peak_memory() -> int:
     """The most resident memory that this process ever had, bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _clean(text: str) -> str:
-    """Text that MessagePack can carry: a lone surrogate is shown escaped."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _leave_stray(ended: Ended) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from headrace.tasks.middleware import Middleware
 from headrace.tasks.run_plan import NO_PLAN, RunPlan
 from headrace.tasks.task import Task
 from headrace.worker.runner import dynamic_nodes
-from headrace.workflows.builder import Flow
 from headrace.workflows.definition_facts import Lookup
 
 Emit = Callable[[Note], None]
@@ -56,7 +56,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
 
     def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: RunPlan = NO_PLAN) -> CurrentJob:
         """What the code of this start sees of itself."""
-        flow = self._collecting if claim.facts else None
+        flow = partial(dynamic_nodes.collecting, self.registered) if claim.facts else None
         hide = hiding(plan.secrets, args, kwargs) if plan.secrets else str
         return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
 
@@ -64,9 +64,6 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
         limits = self.app.limits_of(self.tasks[claim.task].limits, claim.queue)
         return name_of_own(limits, claim.task, limit)
-
-    def _collecting(self, claim: Claim) -> Flow:
-        return dynamic_nodes.collecting(self.registered, claim)
 
 
 def runner_context(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:

@@ -16,22 +16,41 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.model.options import Kind
-from headrace.worker.channel import Channel
+from headrace.worker.channel import Channel, decoder
 from headrace.worker.forking import signals
 from headrace.worker.forking.child_process import be_child, kill_group
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
+from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.messages import Died, Signal, Spawn, Spawned, ToRunner
+from headrace.worker.messages import (
+    Died,
+    FromRunner,
+    FromSupervisor,
+    Signal,
+    Spawn,
+    Spawned,
+    ToRunner,
+    ToSupervisor,
+)
 from headrace.worker.preload import warmup
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
-from headrace.worker.supervisor.children import pipe
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling, tell
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+
+
+def make_once(app: Headrace) -> None:
+    """What each child would make for itself otherwise."""
+    for reads in (ToRunner, FromRunner, ToSupervisor, FromSupervisor):
+        decoder(reads)
+    prctl()
+    for task in app.tasks.values():
+        if task.kind == "fork":
+            task.prepare()
 
 
 class Child(msgspec.Struct):
@@ -86,8 +105,8 @@ class RunnerProcesses:
         """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
         kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
-        ticket_read, ticket_write = pipe(stack)
-        err_read, err_write = pipe(stack)
+        ticket_read, ticket_write = _pipe(stack)
+        err_read, err_write = _pipe(stack)
         os.set_blocking(ticket_read, False)
         parent = os.getpid()
         settled = None if settling is None else stack.enter_context(settling.expected())
@@ -176,3 +195,11 @@ class RunnerProcesses:
                     continue
             kill_group(pid)
             del self._children[pid]
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a pipe, for reading and for writing, which the stack closes."""
+    ends = os.pipe()
+    for end in ends:
+        stack.callback(os.close, end)
+    return ends

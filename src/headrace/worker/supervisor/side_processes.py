@@ -173,3 +173,16 @@ class SideProcesses:
                         time.sleep(0.01)
                         continue
                 side.pid = 0
+
+
+def watchers(app: Headrace) -> list[SideProcess]:
+    """The process that calls hooks and looks at alarms, where the application declares any; or none."""
+    if not app.hooks.declared and not app.alarms.declared:
+        return []
+    return [SideProcess("watcher", _watch, stop_by=signal.SIGTERM)]
+
+
+def _watch(app: Headrace) -> None:
+    from headrace.worker.watcher.watcher_loop import watch
+
+    watch(app)

@@ -37,10 +37,9 @@ from headrace.worker.messages import Drain, FromSupervisor, Owner, Resize, Signa
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.image_protocol import Heir, Lineage
-from headrace.worker.supervisor.children import make_once
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling
-from headrace.worker.supervisor.runner_processes import RunnerProcesses
+from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
 from headrace.worker.supervisor.side_processes import SideProcess, SideProcesses
 from headrace.worker.worker_options import WorkerOptions
 

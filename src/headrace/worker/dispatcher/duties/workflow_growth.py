@@ -76,18 +76,13 @@ class Growth:
     def __len__(self) -> int:
         return len(self._queue)
 
-    @property
-    def wanting(self) -> bool:
-        """Whether something is to be sent."""
-        return bool(self._queue) and not self._sent
-
     def begin(self, end: End) -> None:
         """A start succeeded and added nodes."""
         self._queue.append(_Growing(end.claim, unpack_grown(end.ended.data), end.ended.amount))
 
     def steps(self) -> list[Step]:
         """The next piece of the first graft."""
-        if not self.wanting:
+        if not self._queue or self._sent:
             return []
         self._sent = True
         one = self._queue[0]

@@ -60,15 +60,8 @@ class Inputs:
             self._waiting[alike] = [claim]
             self._want(_parents(claim))
 
-    @property
-    def wanting(self) -> bool:
-        """Whether something is to be read."""
-        return bool(self._wanted)
-
     def steps(self) -> list[Step]:
         """The next outputs to read."""
-        if not self._wanted:
-            return []
         ids: list[str] = []
         while self._wanted and len(ids) < BATCH:
             if (id := self._wanted.popleft()) in self._asked:

@@ -10,6 +10,7 @@ from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import fields_of
 from headrace.model.notation import size
 from headrace.settings import Settings
+from headrace.worker.dispatcher.ends.job_stats import ENDS
 from headrace.worker.preload.advice import format_duration
 
 # How an outcome reads after "attempt 3".
@@ -28,19 +29,7 @@ _WORDS: dict[EndKind, str] = {
 }
 _FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrupt"})
 # The code of the line for an outcome.
-CODES: dict[EndKind, str] = {
-    "succeeded": "job.succeeded",
-    "grown": "job.succeeded",
-    "skipped": "job.skipped",
-    "failed": "job.failed",
-    "retry": "job.retried",
-    "crashed": "job.crashed",
-    "corrupt": "job.quarantined",
-    "cancelled": "job.cancelled",
-    "interrupted": "job.interrupted",
-    "snoozed": "job.snoozed",
-    "limited": "job.limited",
-}
+CODES: dict[EndKind, str] = {kind: f"job.{ENDS[kind]}" for kind in _WORDS}
 # Characters of an error that a line shows at most.
 _LONGEST = 500
 # The data of these outcomes is no error.

@@ -27,7 +27,7 @@ _FLOAT, _BITS = struct.Struct("=f"), struct.Struct("=I")
 _HIGH = 1 if sys.byteorder == "little" else 0
 
 # Outcomes by the word that people know them by. What is released or taken back has not ended.
-_ENDS: dict[EndKind, str] = {
+ENDS: dict[EndKind, str] = {
     "succeeded": "succeeded", "grown": "succeeded", "failed": "failed", "retry": "retried", "snoozed": "snoozed",
     "limited": "limited",
     "cancelled": "cancelled", "crashed": "crashed", "interrupted": "interrupted", "corrupt": "quarantined",
@@ -69,7 +69,7 @@ class _Sums:
     def counts(self) -> dict[str, int]:
         found: Counter[str] = Counter(started=len(self.ends))
         for kind, count in Counter(self.ends).items():
-            found[_ENDS[kind]] += count
+            found[ENDS[kind]] += count
         for field, times in (("run", self.runs), ("wait", self.waits)):
             for half, count in coarse(times).items():
                 # A clock that was set back makes no time shorter than none.
@@ -105,7 +105,7 @@ class Tally:
         Args:
             cost: microseconds that its code ran; 0: it is not known, or did not.
         """
-        if kind not in _ENDS:
+        if kind not in ENDS:
             return
         # Each line is paid for by every job.
         try:

@@ -34,7 +34,7 @@ class StoreConnection:
         backlog: what the socket had no room for; :meth:`flush` sends it.
     """
 
-    def __init__(self, target: Target, timeout: float = REPLY_TIMEOUT) -> None:
+    def __init__(self, target: Target, timeout: float) -> None:
         """Connect. Waits, for ``timeout`` seconds at each step of it.
 
         Raises:
@@ -82,7 +82,7 @@ class StoreConnection:
         """From now on the connection is used without waiting."""
         self._sock.setblocking(False)
 
-    def send(self, commands: Sequence[Sequence[Any]], patience: float = REPLY_TIMEOUT) -> None:
+    def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
         """Send commands; their replies are due within ``patience`` seconds.
 
         Raises:

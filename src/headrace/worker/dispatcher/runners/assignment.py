@@ -23,8 +23,7 @@ from headrace.worker.dispatcher.runners.runner_places import LAST, Places
 STALL = 0.01
 # Room for so many jobs is worth a claim of its own.
 BATCH = 64
-# Kinds whose jobs share a process. Their suspects get runners of their own, at most so many at once for each kind.
-SHARED = ("thread", "async")
+# Suspects of shared kinds get runners of their own, at most so many at once for each kind.
 SINGLES = 8
 
 

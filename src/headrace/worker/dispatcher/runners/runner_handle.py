@@ -15,13 +15,12 @@ from headrace.model.options import Kind
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.messages import ChildCrashed
 from headrace.worker.outcomes import StopVerdict
+from headrace.worker.worker_options import SHARED
 
 Waiting = tuple[Claim, RunPlan]
 
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
 MOST_AHEAD = 512
-# Kinds whose runners run one job at a time.
-SERIAL = ("process", "fork")
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -89,7 +88,7 @@ class RunnerHandle:
         self.kind: Kind = kind
         self.pid = pid
         self.slots = slots
-        self.serial = kind in SERIAL
+        self.serial = kind not in SHARED
         self.ahead = kind != "fork"
         self.clocks = 0
         self.starts: OrderedDict[int, Attempt] = OrderedDict()
