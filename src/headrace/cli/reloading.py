@@ -22,7 +22,7 @@ from headrace.cli.exit_codes import ExitCode, exit_of
 if TYPE_CHECKING:
     from headrace.cli.session import Session
     from headrace.worker.reload.image_launch import Launch
-    from headrace.worker.reload.image_protocol import Heir, Lineage
+    from headrace.worker.reload.image_protocol import Heir
     from headrace.worker.reload.pid_holder import Founder
 
 
@@ -93,7 +93,7 @@ class Origin(msgspec.Struct):
             error = error.__cause__ or error.__context__
         self.heir.link.say("modules", *sorted(files))
 
-    def lineage(self, limit: float, shape: str, level: int, secrets: Collection[str]) -> Lineage:
+    def lineage(self, limit: float, shape: str, level: int, secrets: Collection[str]) -> Founder | Heir:
         """What the supervisor is to know of images before and after it."""
         from headrace.worker.reload.pid_holder import Founder, LogForm
 

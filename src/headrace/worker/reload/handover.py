@@ -19,7 +19,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 
@@ -30,10 +30,8 @@ from headrace.worker.reload.image_words import Word
 log = logging.getLogger("headrace.worker")
 
 
-class Watch(Protocol):
-    """How a loop is told of a link: ``on`` is to be called when it can be read; None: watch it no longer."""
-
-    def __call__(self, image: Image, on: Callable[[], None] | None) -> None: ...
+# How a loop is told of the link of an image: what to call when it can be read; None: watch it no longer.
+Watch: TypeAlias = Callable[[Image, Callable[[], None] | None], None]
 
 
 class Succession(msgspec.Struct):

@@ -35,60 +35,8 @@ class Works(Protocol):
         ...
 
 
-class Lineage(Protocol):
-    """What a supervisor knows of the images before and after it; its loop calls these."""
-
-    @property
-    def next(self) -> float:
-        """When :meth:`tick` has something to do (monotonic seconds)."""
-        ...
-
-    def tick(self, now: float) -> None: ...
-
-    def join(self, selector: selectors.BaseSelector, works: Works) -> None:
-        """Put links into the supervisor's selector, whose data are called when they can be read."""
-        ...
-
-    def links(self) -> list[socket.socket]:
-        """What its children must close: a link that one of them holds does not end with its image."""
-        ...
-
-    def hung_up(self) -> None:
-        """HUP came."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether this image is to claim before another one leaves, so that its runners must be known to work."""
-        ...
-
-    def claims(self) -> None:
-        """This image serves its queues, and its runners have settled in."""
-        ...
-
-    def failed(self, reason: str) -> None:
-        """It cannot work, and stops."""
-        ...
-
-    def resized(self, kind: Kind, size: int) -> None:
-        """Somebody wished that so many of a kind run at once: those that come after this image keep to it."""
-        ...
-
-    def grow(self, by: int) -> None:
-        """So many more were wished of this image, which claims no more."""
-        ...
-
-    def stop(self, *, again: bool) -> None:
-        """This image was asked to stop."""
-        ...
-
-    def reaped(self, pid: int, status: int) -> None:
-        """A child ended that is neither dispatcher nor runner."""
-        ...
-
-
 class Heir:
-    """The lineage of an image that another process started, and watches.
+    """The lineage of an image that another process started, and watches: as ``Founder`` in pid_holder.py.
 
     The end of that process is an orderly stop: whoever restarts the worker starts a whole one.
 

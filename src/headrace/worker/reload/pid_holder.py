@@ -23,7 +23,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,6 +35,9 @@ from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch
 from headrace.worker.reload.image_protocol import Works
 from headrace.worker.reload.image_words import Words
+
+if TYPE_CHECKING:
+    from headrace.worker.reload.file_watch import Reload
 
 log = logging.getLogger("headrace.worker")
 
@@ -52,7 +55,11 @@ class LogForm(msgspec.Struct, frozen=True):
 
 
 class Founder:
-    """The lineage of a worker's first image, which keeps the pid: ``succession`` in the supervisor's loop."""
+    """The lineage of a worker's first image, which keeps the pid: ``succession`` in the supervisor's loop.
+
+    What a supervisor knows of the images before and after it; its loop calls this. Those of later images have a
+    :class:`headrace.worker.reload.image_protocol.Heir` instead.
+    """
 
     def __init__(self, launch: Launch, limit: float, form: LogForm, early: Sequence[int] = ()) -> None:
         """Make one.
@@ -68,43 +75,52 @@ class Founder:
 
     @property
     def next(self) -> float:
+        """When :meth:`tick` has something to do (monotonic seconds)."""
         return self.succession.next
 
     def tick(self, now: float) -> None:
         self.succession.tick(now)
 
     def join(self, selector: selectors.BaseSelector, works: Works) -> None:
+        """Put links into the supervisor's selector, whose data are called when they can be read."""
         self._selector, self._stop, self.succession.retire = selector, works.asked_to_stop, works.retire
         if self._early:
             self.hung_up()
 
     def links(self) -> list[socket.socket]:
+        """What its children must close: a link that one of them holds does not end with its image."""
         return [image.link.sock for image in self.succession.images]
 
     def hung_up(self) -> None:
+        """HUP came."""
         if self.succession.hung_up():
             self._stop()
 
     @property
     def waits(self) -> bool:
+        """Whether this image is to claim before another one leaves, so that its runners must be known to work."""
         return False
 
     def claims(self) -> None:
-        """Nobody was there before it."""
+        """This image serves its queues, and its runners have settled in. Nobody was there before it."""
 
     def failed(self, reason: str) -> None:
-        """It is never asked for that."""
+        """It cannot work, and stops. Only an heir is asked for that."""
 
     def resized(self, kind: Kind, size: int) -> None:
+        """Somebody wished that so many of a kind run at once: those that come after this image keep to it."""
         self.succession.resized(kind, size)
 
     def grow(self, by: int) -> None:
+        """So many more were wished of this image, which claims no more."""
         self.succession.grow(by)
 
     def stop(self, *, again: bool) -> None:
+        """This image was asked to stop."""
         self.succession.stop(again=again)
 
     def reaped(self, pid: int, status: int) -> None:
+        """A child ended that is neither dispatcher nor runner."""
         self.succession.reaped(pid, status)
 
     def _watch(self, image: Image, on: Callable[[], None] | None) -> None:
@@ -138,22 +154,6 @@ class Founder:
         return anchor.run()
 
 
-class SideDuty(Protocol):
-    """Something that an anchor does beside its own duties: see file_watch.py."""
-
-    @property
-    def next(self) -> float:
-        """When :meth:`tick` is to be called (monotonic seconds)."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether to go on although no image lives."""
-        ...
-
-    def tick(self, now: float) -> None: ...
-
-
 class Anchor:
     """Runs in the main thread of a process that has no other; returns when no image is left."""
 
@@ -161,7 +161,8 @@ class Anchor:
         self._selector = selectors.DefaultSelector()
         self.succession = Succession(launch, limit, self._watch)
         self._last_signal = 0.0
-        self.duty: SideDuty | None = None
+        # With --reload: the watch over the files.
+        self.duty: Reload | None = None
 
     def take_over(self, state: Succession) -> None:
         """Look after the images of another loop, which has ended."""

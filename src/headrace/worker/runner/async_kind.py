@@ -48,9 +48,8 @@ class Loop:
         slots: int,
         measure_memory: bool,
     ) -> None:
-        self.gate: MainGate | None = MainGate(self._look, SIGNALS)
+        self.gate = MainGate(self._look, SIGNALS)
         self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory, following=self._following)
-        self._main_gate = self.gate
         self._runner_context = runner_context
         _, self._aperform = performers(runner_context)
         self._channel = channel
@@ -161,7 +160,7 @@ class Loop:
             self._start(self._inbox.popleft())
 
     def _start(self, claim: Claim) -> None:
-        drive = self._drives[claim.token] = Drive(self._main_gate)
+        drive = self._drives[claim.token] = Drive(self.gate)
         if self._pending and (reason := self._pending.pop(claim.token, "")):
             drive.stop(reason)
         self._unbegun += 1

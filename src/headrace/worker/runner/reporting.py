@@ -13,9 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from headrace.context import CurrentJob
 from headrace.model.ended import Ended, Succeeded
 from headrace.model.job import Claim
 from headrace.protocol.consume import Note
@@ -23,6 +21,7 @@ from headrace.worker.channel import Channel, Closed
 from headrace.worker.messages import Done, JobProgress, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
 from headrace.worker.runner.error_report import clean
+from headrace.worker.runner.interrupts import MainGate
 
 # Seconds between two words of progress in the long run, and how many may follow each other closely before that: the
 # first few words of a job (its phases, often) must not wait for the next one, which may come much later.
@@ -36,14 +35,6 @@ KEEP, MOST_KEPT = 1_000_000, 1 << 14
 LINES = 1000
 
 
-class InterruptGuard(Protocol):
-    """Keeps stops out of the thread that sends; see :class:`headrace.worker.runner.interrupts.MainGate`."""
-
-    def hold(self) -> CurrentJob | None: ...
-
-    def resume(self, held: CurrentJob | None) -> None: ...
-
-
 class Reporter:
     """The sending side of a runner's channel.
 
@@ -54,7 +45,7 @@ class Reporter:
     def __init__(
         self,
         channel: Channel[ToRunner],
-        hold: InterruptGuard | None,
+        gate: MainGate | None,
         *,
         measure_memory: bool,
         following: Callable[[], int] | None = None,
@@ -62,12 +53,13 @@ class Reporter:
         """Make one.
 
         Args:
+            gate: keeps stops out of the thread that sends.
             following: how many jobs begin as soon as those that run end. While there are any, ends may be kept, and the
                 runner calls :meth:`flush` soon.
         """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
-        self._hold = hold
+        self._gate = gate
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
         self._lock = threading.Lock()
         self._following = following
@@ -149,7 +141,7 @@ class Reporter:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self._channel.closed or job_reporter.over:
             return
-        held = self._hold.hold() if self._hold else None
+        held = self._gate.hold() if self._gate else None
         try:
             with self._lock:
                 said = job_reporter.take(note, time.monotonic())
@@ -158,8 +150,8 @@ class Reporter:
         except Closed:
             pass
         finally:
-            if self._hold:
-                self._hold.resume(held)
+            if self._gate:
+                self._gate.resume(held)
 
 
 class JobReporter:

@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -42,17 +42,17 @@ from headrace.worker.preload.startup_profiler import StartupProfiler, clock_impo
 from headrace.worker.runner import fork_warmup
 from headrace.worker.runner.async_kind import Loop
 from headrace.worker.runner.fork_server import ForkServer
-from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.job_log_handler import JobLogHandler
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
-from headrace.worker.runner.reporting import Reporter
 from headrace.worker.runner.runner_context import RunnerContext, runner_context
 from headrace.worker.runner.stack_writer import answer_stacks
 from headrace.worker.runner.thread_kind import Threads
 
 log = logging.getLogger("headrace.worker")
 
+# One kind of runner.
+Work: TypeAlias = Process | Threads | Loop
 # The part of the time for leaving that lifespans may take before exit hooks have their turn.
 LIFESPANS = 0.8
 
@@ -78,19 +78,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     is_fork_server: bool = False
     exit_deadline: float = 5.0
     settled: Callable[[str], None] | None = None
-
-
-class Work(Protocol):
-    """One kind of runner."""
-
-    reporter: Reporter
-
-    @property
-    def gate(self) -> MainGate | None: ...
-
-    def serve(self) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
@@ -151,10 +138,10 @@ def _born(
     if starts_up(app, kind, is_fork_server=False):
         with contextlib.suppress(Closed):
             channel.send(Up())
-    if (gate := work.gate) is not None:
-        signal.signal(signal.SIGUSR1, gate.on_signal)
+    if not isinstance(work, Threads):
+        signal.signal(signal.SIGUSR1, work.gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
-        gate.remind()
+        work.gate.remind()
     return work
 
 

@@ -25,7 +25,7 @@ from headrace.model.job import Claim
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
-from headrace.worker.runner.interrupts import SIGNALS, MainGate, keep_stop
+from headrace.worker.runner.interrupts import SIGNALS, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext
@@ -124,8 +124,6 @@ class ThreadGate:
 
 class Threads:
     """One process that runs ``slots`` jobs at once, each in its thread."""
-
-    gate: MainGate | None = None
 
     def __init__(
         self,

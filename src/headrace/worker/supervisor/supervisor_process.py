@@ -36,7 +36,7 @@ from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
-from headrace.worker.reload.image_protocol import Heir, Lineage
+from headrace.worker.reload.image_protocol import Heir
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling
 from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
@@ -45,6 +45,7 @@ from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.worker.reload.pid_holder import Founder
 
 log = logging.getLogger("headrace.worker")
 
@@ -66,7 +67,7 @@ class Supervisor:
         self,
         app: Headrace,
         options: WorkerOptions,
-        lineage: Lineage,
+        lineage: Founder | Heir,
         sides: Sequence[SideProcess],
         learned: Learned,
         stamps: HealthStamps,

@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.worker.forking import signals
@@ -28,14 +28,6 @@ AGAIN = 5.0
 REFUSED = 60.0
 # Seconds that calls have to end when the watcher is told to stop; the supervisor ends it soon after.
 PATIENCE = 4.0
-
-
-class WatchRounds(Protocol):
-    """Hooks, or alarms: what is to be looked at, and when next (monotonic seconds)."""
-
-    next: float
-
-    def look(self, now: float) -> None: ...
 
 
 def watch(app: Headrace) -> None:
@@ -59,7 +51,7 @@ def watch(app: Headrace) -> None:
         app.client.store.run_all([*hooks.release(), *alarms.release()])
 
 
-def _look(part: WatchRounds, now: float) -> None:
+def _look(part: HookRounds | AlarmRounds, now: float) -> None:
     try:
         part.look(now)
     except StoreUnavailable:
