@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from headrace.settings import Settings
+from headrace.worker.dispatcher.departure import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.messages import Drain, Size
@@ -265,3 +266,32 @@ def test_the_line_of_a_runner_is_served_after_it_was_asked_for_work_and_gave_non
     world.turn()
     world.calm()
     assert [len(runner.held) for runner in world.runners.values()] == [2]
+
+
+def test_a_worker_that_is_stopped_while_it_registers_leaves_no_incarnation_behind() -> None:
+    """It left before the answer: the store counted a worker that claimed nothing until its lease was over."""
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",))
+    world.connect()
+    world.turn()
+    world.turn()
+    assert world.store_acts()
+    assert len(world.store.owners) == 1
+    world.told(Drain(now=False))
+    world.turn()
+    world.calm()
+    assert world.core.left
+    assert not world.store.owners
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(connected: bool) -> None:
+    options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
+    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",))
+    if connected:
+        world.connect()
+        world.turn()
+    world.told(Drain(now=False))
+    world.turn()
+    world.advance(world.now + FAREWELL)
+    assert world.core.left

@@ -161,7 +161,9 @@ class Departure:
             self._stop_what_runs(now)
             return
         timers.set("leave", min(timers.at("leave"), now + FAREWELL))
-        if not worker.owner or timers.due("leave", now):
+        # Where its registration is not answered, it may be an incarnation that must be retired.
+        registers = not (worker.owner or requests.ready or requests.away)
+        if not (worker.owner or registers) or timers.due("leave", now):
             worker.phase = "left"
         elif requests.ready and not (requests.armed or self._endings.batch or runner_pool.notes):
             keep = microseconds(worker.settings.failure_ttl)
