@@ -16,7 +16,9 @@ SECOND = 1_000_000
 
 def maintenance(expected: int = 0, **settings: object) -> Maintenance:
     tasks = {"known": SimpleNamespace(name="known", kind="process")}
-    made = Maintenance(worker_state(tasks, lease=LEASE, **settings), tuple, lambda: expected)
+    worker = worker_state(tasks, lease=LEASE, **settings)
+    made = Maintenance(worker, tuple, lambda: expected)
+    worker.owner = "me"
     made.begin("me", 100.0)
     return made
 

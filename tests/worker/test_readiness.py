@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 
 import pytest
@@ -11,14 +12,14 @@ from headrace.worker.supervisor.readiness import Settling, tell
 
 def test_several_that_cannot_begin_are_told_of_once_though_they_say_so_in_the_same_moment() -> None:
     told: list[str] = []
-    with selectors.DefaultSelector() as selector:
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as forked:
 
         def heard(trouble: str) -> None:
             told.append(trouble)
             settling.end()
 
         settling = Settling(selector, heard)
-        runners = [settling.expect() for _ in range(2)]
+        runners = [forked.enter_context(settling.expected()) for _ in range(2)]
         tell(runners[0], "no database")
         runners[1].close()
         ready = selector.select(10)
@@ -49,8 +50,9 @@ def test_each_that_has_settled_in_is_told_of() -> None:
     told: list[str] = []
     with selectors.DefaultSelector() as selector:
         settling = Settling(selector, told.append)
-        for runner in [settling.expect() for _ in range(3)]:
-            tell(runner, "")
+        with contextlib.ExitStack() as forked:
+            for runner in [forked.enter_context(settling.expected()) for _ in range(3)]:
+                tell(runner, "")
         while settling.socks:
             for key, _ in selector.select(10):
                 key.data()

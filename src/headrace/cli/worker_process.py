@@ -30,8 +30,8 @@ from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.apply import apply_learned
-from headrace.worker.supervisor.metrics_server import MetricsAddress, metrics_server
-from headrace.worker.supervisor.side_processes import watchers
+from headrace.worker.supervisor.metrics_server import MetricsAddress
+from headrace.worker.supervisor.side_processes import metrics_server, watchers
 from headrace.worker.supervisor.supervisor_process import Supervisor
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ _MAGIC = b"HRh1"
 # Each field is written alone and aligned, so that a reader sees the old or the new one.
 _FORM = struct.Struct("4sIII6d")
 _SUFFIX = ".health"
-_FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER, _UNTIL, _STARVING = 12, 16, 24, 32, 40, 48
+_FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER = 12, 16, 24, 32
 
 
 class Stamp(NamedTuple):

@@ -12,8 +12,6 @@ VARIABLE = "HEADRACE_LINEAGE"
 
 
 Word = list[Any]
-
-
 """``["claims"]``, ``["failed", text]``, ``["modules", path, ...]`` or ``["roll"]``; both ways also
 ``["size", kind, number]`` and ``["grow", number]``."""
 

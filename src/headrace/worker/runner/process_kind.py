@@ -83,9 +83,6 @@ class Process:
             # What was heard in part only, nobody else can read on.
             self.fork_server.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
 
-    def finish(self) -> None:
-        """Nothing outlives the jobs here."""
-
     def _next(self) -> list[ToRunner]:
         """What the dispatcher says next. When it said that a job follows, the runner looks for it without sleeping."""
         while time.monotonic() < self._awake_until:

@@ -213,7 +213,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
         # No way back through the frames, each of which would cost a fork of one job some pages more.
         os._exit(0)
     # Logging and streams come last, and have a turn as well.
-    hooks = [work.finish, *hooks, _write_out]
+    hooks = [*([work.finish] if isinstance(work, Loop) else []), *hooks, _write_out]
     # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
     left = _thread.allocate_lock()
     left.acquire()

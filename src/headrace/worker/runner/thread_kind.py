@@ -182,9 +182,6 @@ class Threads:
         with contextlib.suppress(Closed):
             self.reporter.flush()
 
-    def finish(self) -> None:
-        """Nothing outlives the jobs here."""
-
     def _file(self, messages: list[ToRunner]) -> None:
         for message in messages:
             if isinstance(message, Run):

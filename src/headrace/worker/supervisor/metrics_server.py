@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.errors import HeadraceError
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.supervisor.side_processes import SideProcess
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -63,23 +62,16 @@ class MetricsAddress:
             self.sock = None
 
 
-def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:
-    """The process that answers there."""
-
-    def main(app: Headrace) -> NoReturn:
-        assert address.sock is not None
-        answer(app, stamps, address.sock)
-
-    return SideProcess("metrics server", main, address=address)
-
-
-def answer(app: Headrace, stamps: HealthStamps, sock: socket.socket) -> NoReturn:
+def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
     from headrace.admin.scale_page import scale_page
     from headrace.metrics.exporter import Exporter
     from headrace.stats import prometheus
 
-    prometheus.serve(sock, [Exporter(app.client, app.stats)], pages(stamps) | {"/scale": scale_page(app.queues)})
+    assert address.sock is not None
+    prometheus.serve(
+        address.sock, [Exporter(app.client, app.stats)], pages(stamps) | {"/scale": scale_page(app.queues)}
+    )
 
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:

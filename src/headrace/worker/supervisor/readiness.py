@@ -32,8 +32,9 @@ class Settling:
         self._selector = selector
         self._told = told
 
-    def expect(self) -> socket.socket:
-        """For a runner that is about to be forked; the supervisor closes its own copy after that."""
+    @contextlib.contextmanager
+    def expected(self) -> Generator[socket.socket]:
+        """For a runner, for as long as it takes to fork it; one that could not be forked says nothing."""
         mine, theirs = socket.socketpair()
         self.socks.append(mine)
         said = bytearray()
@@ -52,13 +53,7 @@ class Settling:
                 self._told("one ended before it had settled in")
 
         self._selector.register(mine, selectors.EVENT_READ, heard)
-        return theirs
-
-    @contextlib.contextmanager
-    def expected(self) -> Generator[socket.socket]:
-        """As :meth:`expect`, for as long as it takes to fork the runner; one that could not be forked says nothing."""
-        with self.expect() as theirs:
-            mine = self.socks[-1]
+        with theirs:
             try:
                 yield theirs
             except OSError:

@@ -15,9 +15,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from headrace.worker.forking.child_process import be_child, how
+from headrace.worker.health_stamps import HealthStamps
+from headrace.worker.supervisor.metrics_server import MetricsAddress, answer
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -27,15 +29,6 @@ log = logging.getLogger("headrace.worker")
 # Seconds between two starts: one that dies at once must not keep the supervisor busy.
 PAUSE = 1.0
 _NEVER = float("inf")
-
-
-class ListeningAddress(Protocol):
-    """Where a process listens: ``sock`` is its socket, ``listens`` takes the address, ``close`` gives it up."""
-
-    sock: socket.socket | None
-
-    def listens(self) -> bool: ...
-    def close(self) -> None: ...
 
 
 class SideProcess:
@@ -52,7 +45,7 @@ class SideProcess:
         name: str,
         main: Callable[[Headrace], object],
         *,
-        address: ListeningAddress | None = None,
+        address: MetricsAddress | None = None,
         stop_by: signal.Signals = signal.SIGKILL,
     ) -> None:
         """Make one that is due at once.
@@ -173,6 +166,11 @@ class SideProcesses:
                         time.sleep(0.01)
                         continue
                 side.pid = 0
+
+
+def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:
+    """The process that answers Prometheus and probes there."""
+    return SideProcess("metrics server", lambda app: answer(app, stamps, address), address=address)
 
 
 def watchers(app: Headrace) -> list[SideProcess]:

@@ -226,9 +226,9 @@ class Maintenance:
     ) -> None:
         """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
         keys, settings, tasks, queues = worker.keys, worker.settings, worker.tasks, worker.options.queues.names
-        self.renewal = Renewal(keys, settings, queues, metadata, expected, self._tell)
+        self.renewal = Renewal(worker, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
-        self.reclaim = Reclaim(keys, settings, self.renewal.renew_soon)
+        self.reclaim = Reclaim(worker, self.renewal.renew_soon)
         self.sweep = Sweep(keys, settings)
         self.background = BackgroundWork(keys)
         self.unparking = Unparking(keys, tasks, queues)
@@ -256,9 +256,8 @@ class Maintenance:
             spared: seconds for which it is not known whether others live.
         """
         self._doubt_until = sent + spared + LATE if spared else 0.0
-        self.reclaim.owner = owner
         self.ticks.begin(owner, sent)
-        self.renewal.begin(owner, sent)
+        self.renewal.begin(sent)
 
     @property
     def next(self) -> float:

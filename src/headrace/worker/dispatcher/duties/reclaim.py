@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.protocol import consume
-from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.settings import Settings, microseconds
+from headrace.settings import microseconds
 from headrace.worker.dispatcher.duties.duty import BATCH, LATE, moment
 from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 
 class Reclaim:
@@ -18,16 +18,15 @@ class Reclaim:
 
     makes_ready = True
 
-    def __init__(self, keys: Keys, settings: Settings, renew: Callable[[], None]) -> None:
+    def __init__(self, worker: WorkerState, renew: Callable[[], None]) -> None:
         """Make one that knows of no dead incarnation.
 
         Args:
             renew: has the lease renewed soon.
         """
         self.at = NEVER
-        self.owner = ""
-        self._keys, self._renew = keys, renew
-        self._failure_ttl = microseconds(settings.failure_ttl)
+        self._worker, self._renew = worker, renew
+        self._failure_ttl = microseconds(worker.settings.failure_ttl)
         # Incarnations, and whether it is certain that they are dead.
         self._victims: deque[tuple[str, bool]] = deque()
         # The incarnation whose lease ends first.
@@ -45,7 +44,7 @@ class Reclaim:
         # It stays due until it is answered.
         self.at = 0.0
         victim, known = self._victims[0]
-        return consume.reclaim(self._keys, victim, known, BATCH, self._failure_ttl)
+        return consume.reclaim(self._worker.keys, victim, known, BATCH, self._failure_ttl)
 
     def on_reply(self, reply: tuple[str, int], _: float) -> None:
         word, _ = reply
@@ -60,6 +59,6 @@ class Reclaim:
             self._renew()
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
-        self._suspect = "" if renewed.lapsing == self.owner else renewed.lapsing
+        self._suspect = "" if renewed.lapsing == self._worker.owner else renewed.lapsing
         if not self._victims:
             self.at = moment(sent, renewed.now, renewed.lapse) + LATE if self._suspect else NEVER

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from headrace.protocol import consume
-from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.settings import Settings, microseconds
+from headrace.settings import microseconds
+from headrace.worker.dispatcher.worker_state import WorkerState
 
 # Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
 RENEW = 0.4
@@ -18,7 +18,6 @@ class Renewal:
     """Keep the lease, and hear from the store what else there is to do.
 
     Attributes:
-        owner: the incarnation whose lease is renewed.
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         gone: the lease was lost.
         doubts: how many renewals in a row have counted other jobs than we do.
@@ -31,9 +30,7 @@ class Renewal:
 
     def __init__(
         self,
-        keys: Keys,
-        settings: Settings,
-        queues: Sequence[str],
+        worker: WorkerState,
         metadata: Callable[[], Sequence[str | int]],
         expected: Callable[[], int],
         tell: Callable[[consume.Renewed, float], None],
@@ -46,23 +43,22 @@ class Renewal:
             tell: passes the reply on to all whom it concerns.
         """
         self.at = 0.0
-        self.owner = ""
         self.lease_until = 0.0
         self.gone = False
         self.doubts = 0
         self.ready = 0
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
-        self._keys, self._lease, self._queues = keys, settings.lease, queues
+        self._worker, self._lease = worker, worker.settings.lease
         self._metadata, self._expected, self._tell = metadata, expected, tell
         self._held = 0
         # Whether it is to hear when the next tick is due. What brings an earlier one has all renew at once, so once a
         # tick is known, no renewal asks that comes with time: schedules cost an idle worker no command.
         self._asks_ticks = True
 
-    def begin(self, owner: str, sent: float) -> None:
+    def begin(self, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
-        self.owner, self.gone, self.doubts = owner, False, 0
+        self.gone, self.doubts = False, 0
         self.lease_until = sent + self._lease
         # At once, since the first renewal tells what else is due in this store.
         self.renew_soon()
@@ -70,8 +66,9 @@ class Renewal:
 
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
-        lease = microseconds(self._lease)
-        call = consume.renew(self._keys, self.owner, lease, self._metadata(), self._queues, self._asks_ticks)
+        worker, lease = self._worker, microseconds(self._lease)
+        queues, metadata = worker.options.queues.names, self._metadata()
+        call = consume.renew(worker.keys, worker.owner, lease, metadata, queues, self._asks_ticks)
         self._held = self._expected()
         return call
 
