@@ -27,11 +27,7 @@ class Reconciler:
     """Compares, and repairs."""
 
     def __init__(
-        self,
-        worker: WorkerState,
-        settled: Callable[[Settled], None],
-        endings: Endings,
-        placement: Placement,
+        self, worker: WorkerState, settled: Callable[[Settled], None], endings: Endings, placement: Placement
     ) -> None:
         """Make one.
 

@@ -12,13 +12,7 @@ from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNER
 class Vitals:
     """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
 
-    def __init__(
-        self,
-        worker: WorkerState,
-        runner_pool: RunnerPool,
-        claiming: Claiming,
-        renewal: Renewal,
-    ) -> None:
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool, claiming: Claiming, renewal: Renewal) -> None:
         self._worker = worker
         self._pool = runner_pool
         self._claiming = claiming

@@ -22,16 +22,7 @@ from headrace.worker.forking.child_process import be_child, kill_group
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.messages import (
-    Died,
-    FromRunner,
-    FromSupervisor,
-    Signal,
-    Spawn,
-    Spawned,
-    ToRunner,
-    ToSupervisor,
-)
+from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, Spawn, Spawned, ToRunner, ToSupervisor
 from headrace.worker.preload import warmup
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
