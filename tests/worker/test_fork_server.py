@@ -83,12 +83,22 @@ def test_recalls_that_one_child_heard_count_for_the_next(server: Runner) -> None
         assert server.value(token) == token + 1
 
 
-def test_more_recalls_than_a_ticket_can_count(server: Runner) -> None:
-    for token in range(1, 301):
-        server.run(claim(1000 + token, "noop"))
-        if not server.recall(1):
-            server.done(1000 + token)
-    assert server.one(claim(1, "add", 1)).ended.kind == "succeeded"
+def test_a_child_knows_of_all_that_was_taken_back_before_it(server: Runner, tmp_path: Path) -> None:
+    """With more than 255 recalls it waited for those of which it did not know, and no job of this runner began again."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    for held in (1, 2, 3):
+        server.run(claim(held, "gated", str(gate)))
+        server.started(held)
+        # As many as the socket has room for.
+        for token in range(100):
+            server.run(claim(1000 * held + token, "noop"))
+            assert server.recall(1) == 1
+        gate.write_text("on")
+        server.done(held)
+    # The next child hears of the last ones, and tells the one after it.
+    for token in (4, 5):
+        assert server.one(claim(token, "add", token)).ended.kind == "succeeded"
 
 
 @pytest.mark.parametrize(("reason", "kind"), [("soft", "failed"), ("cancel", "cancelled")])

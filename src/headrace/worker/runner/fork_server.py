@@ -19,6 +19,7 @@ import contextlib
 import mmap
 import os
 import signal
+import struct
 import sys
 import time
 from types import FrameType
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # A fork server's first children are profiled, then one in so many.
 FIRST, EACH = 4, 64
+# A child's last word: that it said one, whether the fork server is to leave, and how many recalls were heard.
+_WORD = struct.Struct("=B?Q")
 _SAID = 1
 
 
@@ -90,7 +93,7 @@ class ForkServer:
 
     def last_word(self, recalls: int, *, leaves: bool) -> None:
         """In the child, when its job has ended, or it was told to leave: it has not fallen, whatever comes now."""
-        self._page[:3] = bytes((_SAID, recalls & 0xFF, leaves))
+        self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, recalls)
 
     def _fork(self) -> bool:
         """Whether this is the fork server still."""
@@ -131,7 +134,7 @@ class ForkServer:
         # Its number is its own until it is reaped, and nobody signals it after this.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         self._child = 0
-        said, self.recalls, leaves = self._page[:3]
+        said, leaves, self.recalls = _WORD.unpack(self._page[: _WORD.size])
         if said != _SAID:
             self._say(_fall(child))
             return False
