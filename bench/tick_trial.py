@@ -172,7 +172,7 @@ def _declare(scene: _Scene, zone: str) -> dict[str, Timing]:
     rows = [
         ticks.row_of(name, "f", form, b"\x92\x90\x80", timing.packed(), policies) for name, timing in timings.items()
     ]
-    scene.app.client.run(ticks.declare(scene.app.client.keys, "", rows, scene.now))
+    scene.app.client.run(ticks.declare(scene.app.client.keys, "", rows).at(scene.now))
     return timings
 
 

@@ -33,7 +33,7 @@ def make(client: Any, count: int, definition: str = "shop.order", ttl: int = -1,
     for n in range(count):
         now = MADE + n * apart
         ids.append(flow_id(now // 1000, (1 << 35) - 1 - n * 997 - crc32(definition.encode())))
-        call = graph.create(keys, ids[-1], Graph(definition, nodes, ttl=ttl), now=now)
+        call = graph.create(keys, ids[-1], Graph(definition, nodes, ttl=ttl)).at(now)
         assert run(client, call).word == "ok"
     return ids
 

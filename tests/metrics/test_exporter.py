@@ -202,7 +202,7 @@ def test_the_names_used_most_have_series_and_the_rest_are_summed(app: Headrace) 
 
 def test_what_was_broadcast_has_no_series_of_its_own_for_each_worker(app: Headrace, stage: Stage) -> None:
     stage.register("w1", LEASE)
-    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", "0" * 21)], stage.now))
+    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", "0" * 21)]))
     stage.take("w1", queues=["@w1"])
     assert [labels for labels in told(app)["headrace_queue_running"] if labels[0].startswith("@")] == []
 
@@ -263,7 +263,7 @@ def test_the_table_is_well_formed() -> None:
 def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any, url: str) -> None:
     put(stage, row("daily", overlap="skip"), row("quiet"))
     for tick in (stage.now, stage.now + SECOND):
-        stage.run(ticks.run_schedule(stage.keys, f"sender-{tick}", "daily", [tick], now=stage.now))
+        stage.run(ticks.run_schedule(stage.keys, f"sender-{tick}", "daily", [tick]))
     expected = {("daily", "ran"): 1, ("daily", "skipped"): 1}
     assert told(app)["headrace_schedule_ticks_total"] == expected
     # Schedules are with the jobs, wherever the statistics are.

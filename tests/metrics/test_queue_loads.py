@@ -56,7 +56,7 @@ def test_a_queue_with_work_never_wants_nothing_from_its_first_job_to_the_last(ap
     assert mail() == 1
     from headrace.protocol import consume
 
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert mail() == 1
     (claim,) = stage.take(queues=["mail"])
     assert mail() == 1

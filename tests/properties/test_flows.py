@@ -150,7 +150,7 @@ class Flows(RuleBasedStateMachine):
     def cancel_one(self, data: st.DataObject) -> None:
         flow, model = self.pick(data)
         name = data.draw(st.sampled_from(sorted(flow.names)))
-        word = self.stage.run(produce.cancel(self.stage.keys, flow[name], KEEP, self.stage.now))
+        word = self.stage.run(produce.cancel(self.stage.keys, flow[name], KEEP))
         self.agreed(word, model.cancel_one(flow.names[name]))
 
     @precondition(lambda self: self.flows)
@@ -233,7 +233,7 @@ class Flows(RuleBasedStateMachine):
             if kind == "skipped" and node and node.role:
                 kind = "failed"
             rows.append((Outcome(id, self.running.pop(id), kind, b"{}", late), 0))
-        self.settled = settle_calls.settle(self.stage.keys, "w1", self.stage.next(), rows, KEEP, self.stage.now)
+        self.settled = settle_calls.settle(self.stage.keys, "w1", self.stage.next(), rows, KEEP).at(self.stage.now)
         assert self.stage.run(self.settled).stale == []
         for outcome, _ in rows:
             node = self.node_of(outcome.id)
@@ -269,7 +269,7 @@ class Flows(RuleBasedStateMachine):
 
     @rule()
     def the_worker_dies_and_another_takes_over(self) -> None:
-        while self.stage.run(consume.reclaim(self.stage.keys, "w1", True, 500, KEEP, self.stage.now))[0] == "some":
+        while self.stage.run(consume.reclaim(self.stage.keys, "w1", True, 500, KEEP))[0] == "some":
             pass
         for id in self.running:
             node = self.node_of(id)
@@ -288,21 +288,21 @@ class Flows(RuleBasedStateMachine):
     def time_passes(self) -> None:
         self.stage.now += 2 * SECOND
         self.stage.register()
-        self.stage.run(consume.promote(self.stage.keys, 1000, self.stage.now))
-        self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"], self.stage.now))
+        self.stage.run(consume.promote(self.stage.keys, 1000))
+        self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"]))
         for model in self.models.values():
             for node in model.where("scheduled", "parked"):
                 node.state = "ready"
 
     @rule(limit=st.integers(0, 4))
     def tend(self, limit: int) -> None:
-        self.stage.run(protocol.tend(self.stage.keys, limit, self.stage.now))
+        self.stage.run(protocol.tend(self.stage.keys, limit))
 
     @rule(long=st.booleans())
     def lapse(self, long: bool) -> None:
         self.stage.now += 61 * SECOND if long else 0
         self.stage.register()
-        removed, _, _ = self.stage.run(protocol.lapse(self.stage.keys, 100, self.stage.now))
+        removed, _, _ = self.stage.run(protocol.lapse(self.stage.keys, 100))
         left: list[str] = []
         for id, model in self.models.items():
             model.now = self.stage.now
@@ -333,13 +333,13 @@ class Flows(RuleBasedStateMachine):
                 flow.start()
             self.stage.now += 2 * SECOND
             self.stage.register()
-            self.stage.run(consume.promote(self.stage.keys, 1000, self.stage.now))
-            self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"], self.stage.now))
+            self.stage.run(consume.promote(self.stage.keys, 1000))
+            self.stage.run(consume.unpark(self.stage.keys, "add", 500, ["default"]))
             held = {claim.id: claim.token for claim in self.stage.take()} | self.running
             self.running = {}
             if held:
                 self.stage.settle(*(Outcome(id, token, "succeeded", b"", KEEP) for id, token in held.items()))
-            due = self.stage.run(protocol.tend(self.stage.keys, 500, self.stage.now))
+            due = self.stage.run(protocol.tend(self.stage.keys, 500))
             if not held and not due and all(flow.state in FINAL for flow in self.flows.values()):
                 break
         states = {flow.id: flow.state for flow in self.flows.values()}

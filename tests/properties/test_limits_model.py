@@ -90,7 +90,7 @@ class LaneMachine(RuleBasedStateMachine):
             if names:
                 rows += [f"task:{task}", task_row([self.rules[name] for name in names], ["account"], {})]
         limits = DeclaredLimits([(one.name, one.fields) for one in self.rules.values()], rows)
-        self.stage.run(declare_limits(self.keys, "w1", [], limits, self.stage.now))
+        self.stage.run(declare_limits(self.keys, "w1", [], limits))
 
     @precondition(lambda self: self.limited)
     @rule(
@@ -131,9 +131,7 @@ class LaneMachine(RuleBasedStateMachine):
     def claim(self, owner: str, limit: int) -> None:
         """What a worker does: it wakes by a token, promotes what is due, claims."""
         self._promote()
-        answer = self.stage.run(
-            claim_calls.claim(self.keys, owner, self.stage.next(), limit, QUEUES, now=self.stage.now)
-        )
+        answer = self.stage.run(claim_calls.claim(self.keys, owner, self.stage.next(), limit, QUEUES))
         assert answer.lost == []
         for claim in answer.jobs:
             assert claim.id in self.waiting
@@ -161,7 +159,7 @@ class LaneMachine(RuleBasedStateMachine):
         rows = [(Outcome(id, token, kind, b"{}", amount), 0) for id, (token, _) in some]
         if not rows:
             return
-        answer = self.stage.run(settle_calls.settle(self.keys, owner, self.stage.next(), rows, 0, self.stage.now))
+        answer = self.stage.run(settle_calls.settle(self.keys, owner, self.stage.next(), rows, 0))
         assert not answer.stale
         for id, (_, names) in some:
             self._freed(owner, id, names, unused=kind == "released")
@@ -169,7 +167,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS))
     def die(self, owner: str) -> None:
-        while self.stage.run(consume.reclaim(self.keys, owner, True, 3, 0, self.stage.now))[0] == "some":
+        while self.stage.run(consume.reclaim(self.keys, owner, True, 3, 0))[0] == "some":
             pass
         for id, (_, names) in list(self.running[owner].items()):
             self._freed(owner, id, names, unused=False)
@@ -180,12 +178,12 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(sorted(self.waiting)))
-        assert self.stage.run(produce.cancel(self.keys, id, 0, self.stage.now)) == "cancelled"
+        assert self.stage.run(produce.cancel(self.keys, id, 0)) == "cancelled"
         del self.waiting[id]
 
     @rule(queue=st.sampled_from(QUEUES), limit=st.sampled_from([2, 1000]))
     def purge(self, queue: str, limit: int) -> None:
-        removed, left = self.stage.run(operations.purge(self.keys, queue, limit, self.stage.now))
+        removed, left = self.stage.run(operations.purge(self.keys, queue, limit))
         mine = [id for id, facts in self.waiting.items() if facts[2] == queue]
         assert removed == min(limit, len(mine))
         assert left == len(mine) - removed
@@ -200,7 +198,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        seen = self.stage.run(overviews.overview(self.keys, self.stage.now))
+        seen = self.stage.run(overviews.overview(self.keys))
         assert seen.states["ready"] == len(self.waiting)
         assert seen.states["scheduled"] == len(self.scheduled)
 
@@ -231,7 +229,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.over.clear()
         for _ in range(400):
             for owner in OWNERS:
-                self.stage.run(consume.renew(self.keys, owner, LEASE, now=self.stage.now))
+                self.stage.run(consume.renew(self.keys, owner, LEASE))
                 self.claim(owner, 100)
                 self.settle(owner, 1000, "succeeded", 0)
             self.stage.now += 600 * SECOND
@@ -261,7 +259,7 @@ class LaneMachine(RuleBasedStateMachine):
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def _promote(self) -> None:
-        while self.stage.run(consume.promote(self.keys, 1000, self.stage.now))[0]:
+        while self.stage.run(consume.promote(self.keys, 1000))[0]:
             pass
         for id in list(self.scheduled):
             if self.client.hget(self.keys.job(id), "st") == b"ready":

@@ -102,7 +102,7 @@ class Machine(RuleBasedStateMachine):
             )
             for _ in range(count)
         ]
-        self.sent = produce.enqueue(self.keys, jobs, "p", self.stage.next(), now=self.now)
+        self.sent = produce.enqueue(self.keys, jobs, "p", self.stage.next()).at(self.now)
         assert self.stage.run(self.sent).word == "ok"
         # A new job that is due before all others wakes its queue, since somebody may sleep until the next one.
         waiting = self.model.where("scheduled")
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     @rule(request=st.sampled_from(["r1", "r2"]), queue=queues)
     def enqueue_with_a_request_id(self, request: str, queue: str) -> None:
         job = self.stage.job(queue=queue)
-        call = produce.enqueue(self.keys, [job], "q", self.stage.next(), [request], now=self.now)
+        call = produce.enqueue(self.keys, [job], "q", self.stage.next(), [request]).at(self.now)
         earlier = self.requests.get(request)
         for attempt in range(2):
             answer = self.stage.run(call)
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=owners, names=several)
     def renew(self, owner: str, names: list[str]) -> None:
-        answer = self.stage.run(consume.renew(self.keys, owner, LEASE, ["load", "1"], names, now=self.now))
+        answer = self.stage.run(consume.renew(self.keys, owner, LEASE, ["load", "1"], names))
         assert answer.alive == self.model.renew(owner, self.now)
         if not answer.alive:
             return
@@ -175,7 +175,7 @@ class Machine(RuleBasedStateMachine):
             self._claim(owner, self.stage.next(), limit, names)
 
     def _claim(self, owner: str, number: int, limit: int, names: list[str]) -> None:
-        answer = self.stage.run(claim_calls.claim(self.keys, owner, number, limit, names, now=self.now))
+        answer = self.stage.run(claim_calls.claim(self.keys, owner, number, limit, names))
         expected = self.model.claim(owner, number, limit, names, self.now)
         assert answer.alive == (expected is not None)
         if expected is None:
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
             late.append(self.ever[0])
         if not rows:
             return
-        call = settle_calls.settle(self.keys, owner, self.stage.next(), rows, WEEK, self.now)
+        call = settle_calls.settle(self.keys, owner, self.stage.next(), rows, WEEK).at(self.now)
         answer = self.stage.run(call)
         assert (answer.repeated, answer.stale) == (False, late)
         for job, kind, amount, score in doomed:
@@ -224,7 +224,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(owner=owners, known=st.booleans(), limit=st.integers(0, 3), keep=keeps)
     def reclaim(self, owner: str, known: bool, limit: int, keep: int) -> None:
-        answer = self.stage.run(consume.reclaim(self.keys, owner, known, limit, keep, self.now))
+        answer = self.stage.run(consume.reclaim(self.keys, owner, known, limit, keep))
         assert answer == self.model.reclaim(owner, known, limit, keep, self.now)
         if owner not in self.model.owners:
             self.claimed.pop(owner, None)
@@ -255,41 +255,39 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=limits)
     def promote(self, limit: int) -> None:
-        moved, _, due, _ = self.stage.run(consume.promote(self.keys, limit, self.now))
+        moved, _, due, _ = self.stage.run(consume.promote(self.keys, limit))
         assert moved == self.model.promote(limit, self.now)
         left = self.model.where("scheduled")
         assert due == (left[0].place if left else 0)
 
     @rule(limit=limits, most=st.sampled_from([0, 2, 10**6]))
     def sweep(self, limit: int, most: int) -> None:
-        gone, _, _ = self.stage.run(consume.sweep(self.keys, limit, most, 10**9, self.now))
+        gone, _, _ = self.stage.run(consume.sweep(self.keys, limit, most, 10**9))
         assert gone == self.model.sweep(limit, most, self.now)
 
     @rule(task=st.sampled_from(TASKS), limit=limits, names=st.sampled_from([QUEUES, QUEUES[:1], ()]))
     def unpark(self, task: str, limit: int, names: tuple[str, ...]) -> None:
-        moved = self.stage.run(consume.unpark(self.keys, task, limit, names, self.now))
+        moved = self.stage.run(consume.unpark(self.keys, task, limit, names))
         assert moved == self.model.unpark(task, limit, names, self.now)
 
     @precondition(lambda self: self.ever)
     @rule(data=st.data(), keep=keeps)
     def cancel(self, data: st.DataObject, keep: int) -> None:
         id = data.draw(st.sampled_from(self.ever))
-        answer = self.stage.run(produce.cancel(self.keys, id, keep, self.now))
+        answer = self.stage.run(produce.cancel(self.keys, id, keep))
         assert answer == self.model.cancel(id, keep, self.now)
 
     @precondition(lambda self: self.ever)
     @rule(data=st.data())
     def rerun(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(self.ever))
-        assert self.stage.run(produce.rerun(self.keys, id, str(self.stage.next()), self.now)) == self.model.rerun(
-            id, self.now
-        )
+        assert self.stage.run(produce.rerun(self.keys, id, str(self.stage.next()))) == self.model.rerun(id, self.now)
 
     @precondition(lambda self: self.ever)
     @rule(data=st.data(), wait=st.sampled_from([0, SECOND, KEEP]))
     def watch(self, data: st.DataObject, wait: int) -> None:
         id = data.draw(st.sampled_from(self.ever))
-        seen = self.stage.run(produce.watch(self.keys, id, wait, self.now))
+        seen = self.stage.run(produce.watch(self.keys, id, wait))
         job = self.model.jobs.get(id)
         assert seen.state == (job.state if job else None)
         if job and job.state not in FINAL and wait:
@@ -316,7 +314,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(queue=queues, duration=st.sampled_from([0, 0, 1, SECOND]))
     def pause(self, queue: str, duration: int) -> None:
-        changed = self.stage.run(operations.pause(self.keys, queue, duration, self.now))
+        changed = self.stage.run(operations.pause(self.keys, queue, duration))
         assert changed == (queue not in self.model.paused)
         self.model.pause(queue, self.now + duration if duration else 0)
 
@@ -332,16 +330,16 @@ class Machine(RuleBasedStateMachine):
         for queue in due:
             self.model.resume(queue)
         left = min(self.model.resumes.values(), default=0)
-        assert self.stage.run(operations.resume_due(self.keys, limit, self.now)) == (len(due), self.now, left)
+        assert self.stage.run(operations.resume_due(self.keys, limit)) == (len(due), self.now, left)
 
     @rule(queue=queues, limit=limits)
     def purge(self, queue: str, limit: int) -> None:
-        answer = self.stage.run(operations.purge(self.keys, queue, limit, self.now))
+        answer = self.stage.run(operations.purge(self.keys, queue, limit))
         assert answer == self.model.purge(queue, limit, self.now)
 
     @rule()
     def overview(self) -> None:
-        seen = self.stage.run(overviews.overview(self.keys, self.now))
+        seen = self.stage.run(overviews.overview(self.keys))
         for state, count in seen.states.items():
             assert count == len(self.model.where(state)), state
         assert {queue.name for queue in seen.queues if queue.paused} == self.model.paused
@@ -409,16 +407,16 @@ class Machine(RuleBasedStateMachine):
             self.stage.run(operations.resume(self.keys, queue))
             self.model.paused.discard(queue)
         for owner in OWNERS:
-            while self.stage.run(consume.reclaim(self.keys, owner, True, 500, 0, self.now))[0] == "some":
+            while self.stage.run(consume.reclaim(self.keys, owner, True, 500, 0))[0] == "some":
                 pass
         for task in TASKS:
-            self.stage.run(consume.unpark(self.keys, task, 500, QUEUES, self.now))
-        self.stage.run(consume.promote(self.keys, 1000, self.now))
+            self.stage.run(consume.unpark(self.keys, task, 500, QUEUES))
+        self.stage.run(consume.promote(self.keys, 1000))
         # Until nothing is left in any, since an ordered job of one queue may wait for one of the other.
-        while sum(self.stage.run(operations.purge(self.keys, queue, 1000, self.now))[0] for queue in QUEUES):
+        while sum(self.stage.run(operations.purge(self.keys, queue, 1000))[0] for queue in QUEUES):
             pass
         self.stage.now += 100 * KEEP + 8 * 86400 * SECOND
-        self.stage.run(consume.sweep(self.keys, 1000, 0, 0, self.now))
+        self.stage.run(consume.sweep(self.keys, 1000, 0, 0))
         assert_invariants(self.client)
         assert self.stage.bytes() == 0
         assert not self.stage.client.exists(*(self.keys.turn(key) for key in ORDERED))

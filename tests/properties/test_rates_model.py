@@ -56,7 +56,7 @@ class RateMachine(RuleBasedStateMachine):
             rows += (f"task:{one.name}", task_row([one], ["account"], {}))
         limits = DeclaredLimits([(one.name, one.fields) for one in rules], rows)
         self.stage.register("w1", LEASE)
-        self.stage.run(declare_limits(self.keys, "w1", [], limits, self.stage.now))
+        self.stage.run(declare_limits(self.keys, "w1", [], limits))
 
     @rule(
         shape=st.sampled_from(list(RATES)), value=st.sampled_from(VALUES),
@@ -71,9 +71,7 @@ class RateMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([1, 3, 100]))
     def claim(self, limit: int) -> None:
         self._renew()
-        answer = self.stage.run(
-            claim_calls.claim(self.keys, "w1", self.stage.next(), limit, ["default"], self.stage.now)
-        )
+        answer = self.stage.run(claim_calls.claim(self.keys, "w1", self.stage.next(), limit, ["default"]))
         for claim in answer.jobs:
             gate, cost = self.facts[claim.id]
             self.ledger.setdefault(gate, []).append((self.real, cost, claim.id))
@@ -95,9 +93,7 @@ class RateMachine(RuleBasedStateMachine):
             amount, said = HOLD_OFF * SECOND, gate.partition(":")[0].encode()
             self.refused[gate] = self.real + amount
         row = (Outcome(id, claim.token, kind, said, amount), claim.score)
-        assert not self.stage.run(
-            settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0, self.stage.now)
-        ).stale
+        assert not self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0)).stale
 
     @precondition(lambda self: self.running)
     @rule(units=st.sampled_from([1, 4]), data=st.data())
@@ -107,7 +103,7 @@ class RateMachine(RuleBasedStateMachine):
         claim, gate = self.running[id]
         shape = gate.partition(":")[0]
         note = consume.Note(id, claim.token, spent=((shape, units),))
-        self.stage.run(consume.note(self.keys, "w1", [note], request=self.stage.next(), now=self.stage.now))
+        self.stage.run(consume.note(self.keys, "w1", [note], request=self.stage.next()))
 
     @rule(step=st.sampled_from([0.001, 0.6, 1, 12.8, 30, 127.6, 128.2]), limit=st.sampled_from([1, 3, 100, 100]))
     def time_passes_and_a_worker_claims(self, step: float, limit: int) -> None:
@@ -194,7 +190,7 @@ class RateMachine(RuleBasedStateMachine):
             rows = [(Outcome(claim.id, claim.token, "succeeded", b"", 0), 0) for claim, _ in self.running.values()]
             self.running.clear()
             if rows:
-                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), rows, 0, self.stage.now))
+                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), rows, 0))
             if not self.client.exists(self.keys("classes:default")):
                 return
             self._pass(30)
@@ -202,8 +198,8 @@ class RateMachine(RuleBasedStateMachine):
 
     def _renew(self) -> None:
         """What a worker does from time to time: it sees a clock that was set back, and promotes what is due."""
-        self.stage.run(consume.renew(self.keys, "w1", LEASE, now=self.stage.now))
-        while self.stage.run(consume.promote(self.keys, 1000, self.stage.now))[0]:
+        self.stage.run(consume.renew(self.keys, "w1", LEASE))
+        while self.stage.run(consume.promote(self.keys, 1000))[0]:
             pass
 
 

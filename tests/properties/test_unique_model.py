@@ -84,7 +84,7 @@ class NameMachine(RuleBasedStateMachine):
         jobs = [self._job(name, order, delay) for name in names]
         live = self.look.live
         waiting = {name: self._never_started(name) for name in UNTIL_START}
-        call = produce.enqueue(self.keys, jobs, "p", self.stage.next(), now=self.stage.now)
+        call = produce.enqueue(self.keys, jobs, "p", self.stage.next()).at(self.stage.now)
         answer = self.stage.run(call)
         self.last = call, answer
         if answer.clashes:
@@ -158,7 +158,7 @@ class NameMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 99))
     def cancel(self, which: int) -> None:
         id = sorted(self.names)[which % len(self.names)]
-        self.stage.run(produce.cancel(self.keys, id, KEEP, self.stage.now))
+        self.stage.run(produce.cancel(self.keys, id, KEEP))
 
     @precondition(lambda self: bool(self.names))
     @rule(which=st.integers(0, 99))
@@ -169,7 +169,7 @@ class NameMachine(RuleBasedStateMachine):
         id = ended[which % len(ended)]
         name = self.names[id]
         others = self.look.live.get(name)
-        word = self.stage.run(produce.rerun(self.keys, id, f"r{self.stage.next()}", self.stage.now))
+        word = self.stage.run(produce.rerun(self.keys, id, f"r{self.stage.next()}"))
         assert word.startswith("taken ") == (bool(others) and name in UNTIL_END)
         # It takes a name that it would hold until its start no more.
         self.started.add(id)
@@ -180,7 +180,7 @@ class NameMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.running))
     @rule(owner=st.sampled_from(OWNERS))
     def kill(self, owner: str) -> None:
-        while self.stage.run(consume.reclaim(self.keys, owner, True, 2, KEEP, self.stage.now))[0] == "some":
+        while self.stage.run(consume.reclaim(self.keys, owner, True, 2, KEEP))[0] == "some":
             pass
         self.running = {id: held for id, held in self.running.items() if held[0] != owner}
         self.stage.register(owner, LEASE)
@@ -189,17 +189,17 @@ class NameMachine(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 4))
     def wait(self, seconds: int) -> None:
         self.stage.now += seconds * SECOND
-        self.stage.run(consume.promote(self.keys, 100, self.stage.now))
+        self.stage.run(consume.promote(self.keys, 100))
 
     @precondition(lambda self: "ready:default" in self.look.there and self.count % 4 == 0)
     @rule()
     def purge(self) -> None:
-        self.stage.run(operations.purge(self.keys, "default", 100, self.stage.now))
+        self.stage.run(operations.purge(self.keys, "default", 100))
 
     @precondition(lambda self: "parking" in self.look.there)
     @rule()
     def unpark(self) -> None:
-        self.stage.run(consume.unpark(self.keys, "add", 100, ["default"], self.stage.now))
+        self.stage.run(consume.unpark(self.keys, "add", 100, ["default"]))
 
     # -- what holds ------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,8 @@ class NameMachine(RuleBasedStateMachine):
         """All that is left runs, and leaves no name but those of a time."""
         for _ in range(20):
             self.stage.now += 4 * SECOND
-            self.stage.run(consume.promote(self.keys, 100, self.stage.now))
-            self.stage.run(consume.unpark(self.keys, "add", 100, ["default"], self.stage.now))
+            self.stage.run(consume.promote(self.keys, 100))
+            self.stage.run(consume.unpark(self.keys, "add", 100, ["default"]))
             for owner in OWNERS:
                 self.claim(owner, 3)
             while self.running:

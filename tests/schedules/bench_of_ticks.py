@@ -27,7 +27,7 @@ def row(name: str = "s", fingerprint: str = "f1", timing: Timing | None = None, 
 
 
 def put(stage: Stage, *rows: ticks.Row, owner: str = "") -> list[str]:
-    return stage.run(ticks.declare(stage.keys, owner, rows or [row()], stage.now))
+    return stage.run(ticks.declare(stage.keys, owner, rows or [row()]))
 
 
 def refill(stage: Stage, fired: ticks.Fired) -> None:
@@ -42,21 +42,21 @@ def refill(stage: Stage, fired: ticks.Fired) -> None:
         final = not pairs or pairs[-1][0] <= fired.now
         refills.append(ticks.Refill(one, pairs, search.passed, search.more, final or len(pairs) < 16))
     if refills:
-        stage.run(ticks.refill(stage.keys, refills, stage.now))
+        stage.run(ticks.refill(stage.keys, refills))
 
 
 def fire(stage: Stage, limit: int = 500) -> ticks.Fired:
     """Fire, refill where that is wanted, and fire again; the last answer."""
-    fired = stage.run(ticks.fire(stage.keys, limit, stage.now))
+    fired = stage.run(ticks.fire(stage.keys, limit))
     if fired.wanting:
         refill(stage, fired)
-        again = stage.run(ticks.fire(stage.keys, limit, stage.now))
+        again = stage.run(ticks.fire(stage.keys, limit))
         return ticks.Fired(fired.ran + again.ran, again.now, again.due, again.wanting, fired.broken)
     return fired
 
 
 def schedule(stage: Stage, name: str = "s") -> ScheduleRecord:
-    page = stage.run(ticks.read_schedules(stage.keys, [name], ticks=100, now=stage.now))
+    page = stage.run(ticks.read_schedules(stage.keys, [name], ticks=100))
     return page.rows[0]
 
 

@@ -40,7 +40,7 @@ def codes(stage: Stage, id: str) -> list[str]:
 
 def says(stage: Stage, *facts: str | int, owner: str = "w1") -> None:
     """A worker renews its lease, and says this of itself."""
-    assert stage.run(renew(stage.keys, owner, LEASE, list(facts), now=stage.now)).alive
+    assert stage.run(renew(stage.keys, owner, LEASE, list(facts))).alive
 
 
 def runner_facts(*runners: RunnerFacts) -> str:

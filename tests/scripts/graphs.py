@@ -107,7 +107,7 @@ class Flow:
         """Store it, chunk by chunk; the last word."""
         first, word = 1, "more"
         while word == "more":
-            made = self.stage.run(protocol.create(self.stage.keys, self.id, self.graph, first, self.stage.now))
+            made = self.stage.run(protocol.create(self.stage.keys, self.id, self.graph, first))
             first, word = made.next, made.word
         return word
 
@@ -143,7 +143,7 @@ class Flow:
         return self._say(protocol.delete)
 
     def tend(self, limit: int = 500) -> int:
-        return self.stage.run(protocol.tend(self.stage.keys, limit, self.stage.now))
+        return self.stage.run(protocol.tend(self.stage.keys, limit))
 
     def tend_all(self, limit: int = 500) -> int:
         """Tend until nothing is due; how often that took."""
@@ -154,7 +154,7 @@ class Flow:
         return times
 
     def _say(self, verb: Callable[..., Any], *args: Any) -> Any:
-        return self.stage.run(verb(self.stage.keys, self.id, *args, now=self.stage.now))
+        return self.stage.run(verb(self.stage.keys, self.id, *args))
 
     # What happens.
 
@@ -250,7 +250,7 @@ class Flow:
 
 def lapse(stage: Stage, limit: int) -> int:
     """Remove what is due; how many that were."""
-    return stage.run(protocol.lapse(stage.keys, limit, stage.now))[0]
+    return stage.run(protocol.lapse(stage.keys, limit))[0]
 
 
 def grafted_nothing(*, gather: bool) -> Graft:

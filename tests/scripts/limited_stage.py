@@ -36,8 +36,8 @@ def declare(
     facts = ["place", f"host:{owner}", "queues", "default"]
     known = dict.fromkeys(tasks, "process") if of == "task" else {}
     declared = DeclaredLimits(list(limits.items()), rows)
-    stage.run(consume.register(stage.keys, owner, LEASE, facts, stage.now, known))
-    return stage.run(declare_limits(stage.keys, owner, known, declared, stage.now))
+    stage.run(consume.register(stage.keys, owner, LEASE, facts, known))
+    return stage.run(declare_limits(stage.keys, owner, known, declared))
 
 
 def put(stage: Stage, *values: object, task: str = "call", **facts: object) -> list[str]:
@@ -57,7 +57,7 @@ def gate(stage: Stage, name: str) -> tuple[float, int, bool]:
 
 
 def promote(stage: Stage) -> int:
-    return stage.run(consume.promote(stage.keys, 1000, stage.now))[0]
+    return stage.run(consume.promote(stage.keys, 1000))[0]
 
 
 def change(
@@ -76,14 +76,14 @@ def change(
     rows = [(part, ends, fields) for part, fields, ends in parts]
     rows += [("paused", duration, [])] if paused else []
     named, fields = ALL if value is None else name_of(value), declared.fields if declared else []
-    return stage.run(change_limit(stage.keys, limit, named, fields, rows, gone, stage.now))
+    return stage.run(change_limit(stage.keys, limit, named, fields, rows, gone))
 
 
 def look(stage: Stage, limit: str, value: object = None) -> LimitState:
     named = ALL if value is None else name_of(value)
-    return stage.run(read_limits(stage.keys, [limit], value=named, now=stage.now)).rows[0]
+    return stage.run(read_limits(stage.keys, [limit], value=named)).rows[0]
 
 
 def hold(stage: Stage, limit: str, value: object = None, holder: str = "a", lease: int = 15 * SECOND) -> HoldAnswer:
     named = ALL if value is None else name_of(value)
-    return stage.run(hold_limit(stage.keys, limit, named, holder, lease, [], stage.now))
+    return stage.run(hold_limit(stage.keys, limit, named, holder, lease, []))

@@ -51,7 +51,8 @@ class Stage:
         return call.parse(self.raw(call))
 
     def raw(self, call: Call[Any]) -> Any:
-        """The reply as the server gave it."""
+        """The reply as the server gave it; at the time of the stage, unless the call has another."""
+        call = call.at(self.now)
         if not self._guarded:
             return self._bare(call)
         if self._guard is None:
@@ -90,7 +91,7 @@ class Stage:
         return NewJob(facts.pop("id", id), args, Form(**{"task": "add"} | facts), name)
 
     def enqueue(self, *jobs: NewJob) -> produce.Accepted:
-        return self.run(produce.enqueue(self.keys, jobs, "sender", self.next(), now=self.now))
+        return self.run(produce.enqueue(self.keys, jobs, "sender", self.next()))
 
     def put(self, count: int = 1, **facts: Any) -> list[str]:
         """Enqueue ``count`` jobs in calls of a thousand; their ids."""
@@ -108,7 +109,7 @@ class Stage:
         facts: Sequence[str | int] = (),
     ) -> str:
         said = ["place", f"host:{owner}", "queues", queues, *facts]
-        self.run(consume.register(self.keys, owner, lease, said, self.now, tasks))
+        self.run(consume.register(self.keys, owner, lease, said, tasks))
         return owner
 
     def lapse(self, lease: int = 15 * SECOND) -> None:
@@ -117,13 +118,13 @@ class Stage:
             self.register("witness", lease)
         for _ in range(3):
             self.now += lease * 2 // 5
-            assert self.run(consume.renew(self.keys, "witness", lease, now=self.now)).alive
+            assert self.run(consume.renew(self.keys, "witness", lease)).alive
 
     def claim(
         self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",), request: int = 0
     ) -> claim_calls.Claimed:
         number = request or self.next()
-        return self.run(claim_calls.claim(self.keys, owner, number, limit, queues, now=self.now))
+        return self.run(claim_calls.claim(self.keys, owner, number, limit, queues))
 
     def take(self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",)) -> list[Claim]:
         """Claim for an owner that is registered where it is not yet; the claims."""
@@ -146,7 +147,7 @@ class Stage:
     ) -> settle_calls.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
         number = request or self.next()
-        return self.run(settle_calls.settle(self.keys, owner, number, rows, KEEP, self.now, starts))
+        return self.run(settle_calls.settle(self.keys, owner, number, rows, KEEP, starts))
 
     def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)

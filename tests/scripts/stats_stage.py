@@ -18,7 +18,7 @@ def counts(label: str = "a", index: dict[str, dict[str, int]] | None = None, **f
 
 
 def add(stage: Stage, number: int, what: Counts, sender: str = "s") -> Applied:
-    return stage.run(stats_calls.add(stage.keys, sender, number, what, now=stage.now))
+    return stage.run(stats_calls.add(stage.keys, sender, number, what))
 
 
 def held(stage: Stage, label: str = "a", date: str = DATE[0]) -> dict[str, int]:

@@ -31,7 +31,7 @@ def test_arguments_edges_and_options_are_as_they_were_and_budgets_are_fresh(stag
 def test_a_delay_is_not_waited_for_again(stage: Stage) -> None:
     flow = Flow(stage, "a>b", nodes={"b": {"delay": SECOND}}).started()
     flow.end("a")
-    stage.run(produce.cancel(stage.keys, flow["b"], KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, flow["b"], KEEP))
     assert flow.state == "failed"
     flow.retry()
     assert flow.play() == ["b"]
@@ -39,7 +39,7 @@ def test_a_delay_is_not_waited_for_again(stage: Stage) -> None:
 
 def test_before_the_start_it_waits_for_it(stage: Stage) -> None:
     flow = Flow(stage, "a").made()
-    stage.run(produce.cancel(stage.keys, flow["a"], KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, flow["a"], KEEP))
     assert flow.retry() == "pending"
     assert (flow.claims(), flow.states["a"]) == ({}, "stopped")
     flow.start()
@@ -51,7 +51,7 @@ def test_a_node_is_not_rerun_apart_from_its_workflow(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
     flow.play(a="failed")
     before = stage.everything()
-    assert stage.run(produce.rerun(stage.keys, flow["a"], "r", stage.now)) == "node"
+    assert stage.run(produce.rerun(stage.keys, flow["a"], "r")) == "node"
     assert stage.everything() == before
 
 
@@ -66,5 +66,5 @@ def test_a_failed_node_is_among_what_failed_until_it_runs_again(stage: Stage) ->
     flow.retry()
     assert stage.members("failed") == stage.members("quarantined") == {}
     stage.end(flow.claims()["a"], "failed", b"{}")
-    stage.run(protocol.delete(stage.keys, flow.id, stage.now))
+    stage.run(protocol.delete(stage.keys, flow.id))
     assert stage.members("failed") == {}

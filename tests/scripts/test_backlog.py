@@ -16,7 +16,7 @@ def send(
     stage: Stage, *values: str, sender: str = "s", number: int = 0, requests: tuple[str, ...] = (), **facts: object
 ):
     jobs = [stage.job(task="call", args=msgspec.msgpack.encode([[value], {}]), **facts) for value in values]
-    return stage.run(produce.enqueue(stage.keys, jobs, sender, number or stage.next(), requests, now=stage.now))
+    return stage.run(produce.enqueue(stage.keys, jobs, sender, number or stage.next(), requests))
 
 
 def test_a_lane_takes_as_many_as_its_backlog(stage: Stage) -> None:
@@ -38,7 +38,7 @@ def test_the_same_request_may_come_again_when_there_is_room(stage: Stage) -> Non
     declare(stage, {"call": [FEW]})
     send(stage, "x", "x", "x")
     job = stage.job(task="call", args=msgspec.msgpack.encode([["x"], {}]))
-    call = produce.enqueue(stage.keys, [job], "s", 77, ["wish"], now=stage.now)
+    call = produce.enqueue(stage.keys, [job], "s", 77, ["wish"]).at(stage.now)
     assert stage.run(call).word == "full"
     assert len(stage.take(limit=1)) == 1
     assert stage.run(call).word == "ok"

@@ -17,7 +17,7 @@ def test_roots_line_up_by_their_own_facts(stage: Stage) -> None:
 
 def test_a_root_that_was_cancelled_alone_stays_so(stage: Stage) -> None:
     flow = Flow(stage, "a b").made()
-    stage.run(produce.cancel(stage.keys, flow["a"], 0, stage.now))
+    stage.run(produce.cancel(stage.keys, flow["a"], 0))
     flow.start()
     assert flow.states == {"a": "cancelled", "b": "ready"}
     flow.play()
@@ -26,7 +26,7 @@ def test_a_root_that_was_cancelled_alone_stays_so(stage: Stage) -> None:
 
 def test_tending_goes_on_with_the_roots_a_piece_at_a_time(stage: Stage) -> None:
     flow = Flow(stage, " ".join(f"n{n}" for n in range(1300))).made()
-    stage.run(protocol.start(stage.keys, flow.id, now=stage.now))
+    stage.run(protocol.start(stage.keys, flow.id))
     first = len(stage.ready())
     flow.tend(100)
     assert first < len(stage.ready()) <= first + 100

@@ -17,7 +17,7 @@ def test_each_live_incarnation_gets_one_in_a_line_of_its_own(stage: Stage) -> No
     stage.put()
     ear = stage.subscribe(stage.keys.mail("w2"))
     rows = list(zip(("w1", "w2", "nobody"), ids(stage, 3), strict=True))
-    call = produce.broadcast(stage.keys, Form("add", key="k", expires=5), b"\x90", rows, stage.now)
+    call = produce.broadcast(stage.keys, Form("add", key="k", expires=5), b"\x90", rows).at(stage.now)
     assert [stage.run(call) for _ in range(2)] == [[rows[1][1]]] * 2
     assert ear.get_message(timeout=20)["data"] == b"@"
     ear.close()
@@ -29,14 +29,14 @@ def test_each_live_incarnation_gets_one_in_a_line_of_its_own(stage: Stage) -> No
     assert stage.run(call) == [claim.id]
     assert stage.ready("@w2") == []
     assert "@w2" not in stage.names("queues")
-    assert stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now)) == ("done", 0)
+    assert stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP)) == ("done", 0)
 
 
 def test_it_is_run_once_and_by_nobody_else(stage: Stage) -> None:
     stage.register("w1")
     (id,) = ids(stage, 1)
-    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id)], stage.now))
+    stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id)]))
     (claim,) = stage.claim("w1", queues=["@w1"]).jobs
     stage.end(claim, "crashed", b"{}")
     assert stage.state(id) == "failed"
-    assert stage.run(produce.rerun(stage.keys, id, "r", stage.now)) == "broadcast"
+    assert stage.run(produce.rerun(stage.keys, id, "r")) == "broadcast"

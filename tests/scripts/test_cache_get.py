@@ -6,7 +6,7 @@ from tests.scripts.stage import Stage
 
 def test_a_value_is_read_as_it_was_stored(stage: Stage) -> None:
     every = bytes(range(256))
-    stage.run(cache_calls.store(stage.keys, "a", every, 60, now=stage.now))
+    stage.run(cache_calls.store(stage.keys, "a", every, 60))
     assert stage.run(cache_calls.read(stage.keys, "a")) == b"\n" + every
 
 

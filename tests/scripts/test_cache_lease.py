@@ -5,7 +5,7 @@ from tests.scripts.stage import SECOND, Stage
 
 
 def lease(stage: Stage, name: str = "a", wait: float = 0.0, tags: tuple[str, ...] = ()) -> cache_calls.Turn:
-    return stage.run(cache_calls.lease(stage.keys, name, tags, wait, now=stage.now))
+    return stage.run(cache_calls.lease(stage.keys, name, tags, wait))
 
 
 def test_all_who_compute_now_share_one_lease(stage: Stage) -> None:
@@ -16,7 +16,7 @@ def test_all_who_compute_now_share_one_lease(stage: Stage) -> None:
 
 
 def test_there_is_none_where_there_is_a_value(stage: Stage) -> None:
-    stage.run(cache_calls.store(stage.keys, "a", b"\xc0", 60, now=stage.now))
+    stage.run(cache_calls.store(stage.keys, "a", b"\xc0", 60))
     assert lease(stage) == lease(stage, wait=5) == cache_calls.Turn("", 0, False)
     assert not stage.client.exists(stage.keys.filling("a"))
 
@@ -50,10 +50,10 @@ def test_who_does_not_wait_holds_up_nobody(stage: Stage) -> None:
 def test_a_lease_of_before_a_drop_is_given_to_nobody(stage: Stage) -> None:
     """What is computed after a deletion may be stored."""
     old = lease(stage, tags=("x",))
-    stage.run(cache_calls.drop(stage.keys, "y", True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, "y", True))
     assert lease(stage, tags=("x",)).lease == old.lease
-    stage.run(cache_calls.drop(stage.keys, "x", True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, "x", True))
     new = lease(stage, wait=5, tags=("w", "x"))
     assert (new.lease != old.lease, new.left, new.first) == (True, 0, True)
-    stage.run(cache_calls.drop(stage.keys, cache_calls.ALL, True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, cache_calls.ALL, True))
     assert lease(stage).lease != new.lease

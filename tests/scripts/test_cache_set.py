@@ -7,7 +7,7 @@ from tests.scripts.stage import SECOND, START, Stage
 def put(
     stage: Stage, name: str, data: bytes = b"\xc3", ttl: float = 60, tags: tuple[str, ...] = (), lease: str = ""
 ) -> bool:
-    return stage.run(cache_calls.store(stage.keys, name, data, ttl, tags, lease, now=stage.now))
+    return stage.run(cache_calls.store(stage.keys, name, data, ttl, tags, lease))
 
 
 def test_a_value_is_stored_with_its_tags_and_its_end(stage: Stage) -> None:
@@ -72,7 +72,7 @@ def test_a_write_ends_the_lease_of_whoever_computes(stage: Stage) -> None:
 
 def test_a_refused_lease_of_before_a_drop_is_not_left_to_refuse_others(stage: Stage) -> None:
     lease = stage.run(cache_calls.lease(stage.keys, "a")).lease
-    stage.run(cache_calls.drop(stage.keys, "x", True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, "x", True))
     assert not put(stage, "a", tags=("w", "x"), lease=lease)
     again = stage.run(cache_calls.lease(stage.keys, "a")).lease
     assert again != lease
@@ -81,11 +81,11 @@ def test_a_refused_lease_of_before_a_drop_is_not_left_to_refuse_others(stage: St
 
 def test_a_drop_of_another_tag_ends_no_lease(stage: Stage) -> None:
     lease = stage.run(cache_calls.lease(stage.keys, "a")).lease
-    stage.run(cache_calls.drop(stage.keys, "y", True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, "y", True))
     assert put(stage, "a", tags=("x",), lease=lease)
 
 
 def test_a_clear_ends_every_lease(stage: Stage) -> None:
     lease = stage.run(cache_calls.lease(stage.keys, "a")).lease
-    stage.run(cache_calls.drop(stage.keys, cache_calls.ALL, True, now=stage.now))
+    stage.run(cache_calls.drop(stage.keys, cache_calls.ALL, True))
     assert not put(stage, "a", lease=lease)

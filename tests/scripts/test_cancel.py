@@ -8,7 +8,7 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 
 
 def ask(stage: Stage, id: str, keep: int = KEEP) -> str:
-    return stage.run(cancel(stage.keys, id, keep, stage.now))
+    return stage.run(cancel(stage.keys, id, keep))
 
 
 def waiting(stage: Stage, state: str) -> str:

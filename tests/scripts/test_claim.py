@@ -93,7 +93,7 @@ def test_a_paused_queue_yields_nothing(stage: Stage) -> None:
     assert [c.id for c in stage.take(queues=["a", "b"])] == other
     assert len(stage.ready("a")) == 1
     for queue, halted in (("a", 1), ("b", 0)):
-        assert summary(stage.raw(claim(stage.keys, "w1", stage.next(), 5, [queue], stage.now))).halted == halted
+        assert summary(stage.raw(claim(stage.keys, "w1", stage.next(), 5, [queue]))).halted == halted
 
 
 @pytest.mark.parametrize("limit", [0, 1, 499, 500, 501, 999, 1000])

@@ -8,7 +8,7 @@ from tests.scripts.stage import SECOND, Stage
 
 
 def drop(stage: Stage, id: str) -> str:
-    return stage.run(delete(stage.keys, id, stage.now))
+    return stage.run(delete(stage.keys, id))
 
 
 @pytest.mark.parametrize("kind", ["succeeded", "failed", "cancelled", "corrupt"])

@@ -60,7 +60,7 @@ def test_what_became_of_ticks_is_counted(stage: Stage) -> None:
     stage.now = FIRST
     fire(stage)
     assert counts(stage) == {name: {"ran": 1} for name in ("latest", "busy", "quiet")}
-    stage.run(ticks.pause_schedule(stage.keys, "quiet", "", stage.now))
+    stage.run(ticks.pause_schedule(stage.keys, "quiet", ""))
     stage.now = FIRST + 4 * MINUTE
     fire(stage)
     latest = schedule(stage, "latest")

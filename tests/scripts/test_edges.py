@@ -37,7 +37,7 @@ def test_parents_that_end_in_different_settles_line_a_child_up_once(stage: Stage
 def test_a_child_is_counted_down_by_the_newest_start_only(stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
     old = flow.claims()["a"]
-    stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP))
     assert stage.settle(Outcome(old.id, old.token, "succeeded", b"late", KEEP)).stale == [old.id]
     assert flow.states == {"a": "ready", "b": "blocked"}
     new = flow.claims(owner="w2")["a"]
@@ -111,7 +111,7 @@ def test_many_workers_that_end_siblings_at_once_start_the_child_once(stage: Stag
     owners = [stage.register(f"w{n}") for n in range(2, 10)]
     shares = {owner: stage.claim(owner, 30).jobs for owner in owners}
     calls = [
-        settle_calls.settle(stage.keys, owner, n, [(stage.outcome(claim), 0)], KEEP, stage.now)
+        settle_calls.settle(stage.keys, owner, n, [(stage.outcome(claim), 0)], KEEP).at(stage.now)
         for owner, share in shares.items()
         for n, claim in enumerate(share, 1)
     ]

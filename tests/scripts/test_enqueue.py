@@ -10,7 +10,7 @@ from tests.scripts.stage import ARGS, LEVEL, SECOND, START, Stage
 
 def send(stage: Stage, *jobs: NewJob, sender: str = "s", number: int = 1, request: str = "") -> produce.Accepted:
     requests = [request] * len(jobs) if request else ()
-    return stage.run(produce.enqueue(stage.keys, jobs, sender, number, requests, now=stage.now))
+    return stage.run(produce.enqueue(stage.keys, jobs, sender, number, requests))
 
 
 def test_a_job_becomes_ready_and_its_record_says_all_that_was_asked(stage: Stage) -> None:
@@ -51,7 +51,7 @@ def test_headers_are_kept_with_the_job_and_come_with_its_claim(stage: Stage) -> 
 def test_a_claim_tells_nothing_of_headers_that_a_job_does_not_have(stage: Stage) -> None:
     stage.put(priority=1)
     stage.register()
-    ((_, rest),) = stage.raw(claim_calls.claim(stage.keys, "w1", 1, 1, ["default"], stage.now))[4]
+    ((_, rest),) = stage.raw(claim_calls.claim(stage.keys, "w1", 1, 1, ["default"]))[4]
     assert len(rest) == 10
 
 

@@ -48,7 +48,7 @@ def test_a_unique_job_may_wait_for_its_time(stage: Stage) -> None:
     assert stage.state(first) == "scheduled"
     assert put(stage)[1].duplicates
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert put(stage)[1].duplicates
     assert [claim.id for claim in stage.take()] == [first]
 
@@ -93,7 +93,7 @@ def test_a_repeat_is_answered_as_the_first_was(stage: Stage, rule: UniqueRule) -
     one(stage)
     (claim,) = stage.take()
     jobs = [stage.job(unique=rule)]
-    call = produce.enqueue(stage.keys, jobs, "p", 7, now=stage.now)
+    call = produce.enqueue(stage.keys, jobs, "p", 7).at(stage.now)
     said = stage.run(call)
     stage.end(claim)
     assert stage.run(call) == stage.run(call) == said
@@ -103,7 +103,7 @@ def test_a_repeat_is_answered_as_the_first_was(stage: Stage, rule: UniqueRule) -
 @pytest.mark.parametrize("rule", [NAMED, RAISING])
 def test_a_repeat_of_what_was_stored_makes_nothing(stage: Stage, rule: UniqueRule) -> None:
     jobs = [stage.job(unique=rule), stage.job(unique=UniqueRule("m"))]
-    call = produce.enqueue(stage.keys, jobs, "p", 7, now=stage.now)
+    call = produce.enqueue(stage.keys, jobs, "p", 7).at(stage.now)
     assert stage.run(call) == Accepted("ok")
     assert stage.run(call) == Accepted("repeated")
     for claim in stage.take():
@@ -115,20 +115,20 @@ def test_a_repeat_of_what_was_stored_makes_nothing(stage: Stage, rule: UniqueRul
 def test_a_request_id_names_the_job_that_has_the_name(stage: Stage) -> None:
     first = one(stage)
     job = stage.job(unique=NAMED)
-    answer = stage.run(produce.enqueue(stage.keys, [job], "p", 1, ["r"], now=stage.now))
+    answer = stage.run(produce.enqueue(stage.keys, [job], "p", 1, ["r"]))
     assert answer.duplicates == {job.id: first}
     (claim,) = stage.take()
     stage.end(claim)
     again = stage.job(unique=NAMED)
-    answer = stage.run(produce.enqueue(stage.keys, [again], "p", 2, ["r"], now=stage.now))
+    answer = stage.run(produce.enqueue(stage.keys, [again], "p", 2, ["r"]))
     assert answer.duplicates == {again.id: first}
 
 
 def test_what_a_request_id_made_before_clashes_with_nothing(stage: Stage) -> None:
     job = stage.job(unique=RAISING)
-    stage.run(produce.enqueue(stage.keys, [job], "p", 1, ["r"], now=stage.now))
+    stage.run(produce.enqueue(stage.keys, [job], "p", 1, ["r"]))
     again = stage.job(unique=RAISING)
-    answer = stage.run(produce.enqueue(stage.keys, [again], "q", 1, ["r"], now=stage.now))
+    answer = stage.run(produce.enqueue(stage.keys, [again], "q", 1, ["r"]))
     assert answer.duplicates == {again.id: job.id}
 
 
@@ -137,10 +137,10 @@ def test_what_a_request_id_made_before_clashes_with_nothing(stage: Stage) -> Non
 
 def test_a_unique_job_costs_three_commands_more_than_another(stage: Stage) -> None:
     def cost(**facts: Any) -> int:
-        call = produce.enqueue(stage.keys, [stage.job(**facts)], "p", stage.next(), now=stage.now)
+        call = produce.enqueue(stage.keys, [stage.job(**facts)], "p", stage.next()).at(stage.now)
         stage.run(call)
         before = stage.commands()
-        stage.run(produce.enqueue(stage.keys, [stage.job(**facts)], "p", stage.next(), now=stage.now))
+        stage.run(produce.enqueue(stage.keys, [stage.job(**facts)], "p", stage.next()))
         return stage.commands() - before
 
     plain = cost()

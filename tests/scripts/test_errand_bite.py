@@ -15,11 +15,11 @@ ERROR = error_json(JobError(type="ValueError", message="no"))
 
 def begin(stage: Stage, verb: str, state: str, id: str = "e1", rate: int = 0, **which: str) -> None:
     fields: dict[str, str | int] = {"verb": verb, "state": state, "who": "ada", "rate": rate, "ttl": KEEP, **which}
-    stage.run(begin_errand(stage.keys, id, fields, stage.now))
+    stage.run(begin_errand(stage.keys, id, fields))
 
 
 def work(stage: Stage, limit: int = 250, id: str = "e1") -> Errand:
-    found = stage.run(bite(stage.keys, id, limit, stage.now))
+    found = stage.run(bite(stage.keys, id, limit))
     assert found is not None
     return found
 
@@ -76,7 +76,7 @@ def test_a_filter_means_queue_task_key_and_cause(stage: Stage) -> None:
         stage.finished("failed", error, **facts)
     cause = cause_id("add", JobError(type="ValueError", message="no"))
     which = JobFilter("failed", "mail", "add", "k", cause)
-    counted = stage.run(count_meant(stage.keys, which, 500, now=stage.now))
+    counted = stage.run(count_meant(stage.keys, which, 500))
     assert (counted.matched, counted.looked, counted.last) == (1, 5, None)
     begin(stage, "delete", "failed", queue="mail", task="add", key="k", cause=cause)
     assert finish(stage, 2).done == 1
@@ -108,7 +108,7 @@ def test_a_worker_does_the_pieces_as_background_work(stage: Stage) -> None:
         stage.finished("failed", ERROR)
     begin(stage, "retry", "failed")
     assert list(stage.members("chores")) == ["errand:e1"]
-    left = [stage.run(graph.tend(stage.keys, 4, stage.now)) for _ in range(2)]
+    left = [stage.run(graph.tend(stage.keys, 4)) for _ in range(2)]
     assert left == [1, 0]
     (errand,) = stage.run(read_errands(stage.keys))
     assert (errand.phase, errand.done) == ("ended", 5)
@@ -120,7 +120,7 @@ def test_a_rate_holds_whoever_does_the_pieces(stage: Stage) -> None:
     begin(stage, "retry", "failed", rate=10)
     assert work(stage, 10).done == 10
     assert work(stage, 10).done == 10
-    assert stage.run(graph.tend_on(stage.keys, 10, stage.now)) == (0, stage.now, stage.now + SECOND)
+    assert stage.run(graph.tend_on(stage.keys, 10)) == (0, stage.now, stage.now + SECOND)
     stage.now += SECOND
     assert work(stage, 10).done == 20
     stage.now += SECOND
@@ -132,18 +132,18 @@ def test_a_stopped_one_touches_nothing_more(stage: Stage) -> None:
         stage.finished("failed", ERROR)
     begin(stage, "retry", "failed")
     assert work(stage, 1).done == 1
-    assert stage.run(stop_errand(stage.keys, "e1", stage.now)) == "stopped"
+    assert stage.run(stop_errand(stage.keys, "e1")) == "stopped"
     assert work(stage, 10).done == 1
-    assert stage.run(graph.tend(stage.keys, 10, stage.now)) == 0
+    assert stage.run(graph.tend(stage.keys, 10)) == 0
     assert len(stage.members("failed")) == 2
-    assert stage.run(stop_errand(stage.keys, "nothing", stage.now)) == "missing"
-    assert stage.run(produce.rerun(stage.keys, next(iter(stage.members("failed"))), "r", stage.now)) == "retried"
+    assert stage.run(stop_errand(stage.keys, "nothing")) == "missing"
+    assert stage.run(produce.rerun(stage.keys, next(iter(stage.members("failed"))), "r")) == "retried"
 
 
 def test_an_expired_one_is_forgotten(stage: Stage) -> None:
     begin(stage, "retry", "failed")
     stage.client.delete(stage.keys("errand:e1"))
-    assert stage.run(graph.tend(stage.keys, 10, stage.now)) == 0
-    assert stage.run(bite(stage.keys, "e1", 10, stage.now)) is None
+    assert stage.run(graph.tend(stage.keys, 10)) == 0
+    assert stage.run(bite(stage.keys, "e1", 10)) is None
     assert stage.run(read_errands(stage.keys)) == []
     assert stage.left() <= {"owners", "owner", "token", "queues", "wake"}

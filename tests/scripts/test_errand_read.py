@@ -6,7 +6,7 @@ from tests.scripts.stage import Stage
 
 def test_the_newest_come_first_and_what_expired_is_forgotten(stage: Stage) -> None:
     for id in "abc":
-        stage.run(begin_errand(stage.keys, id, {"verb": "retry", "state": "failed", "total": 7}, stage.now))
+        stage.run(begin_errand(stage.keys, id, {"verb": "retry", "state": "failed", "total": 7}))
         stage.now += 1
     stage.client.delete(stage.keys("errand:b"))
     assert [one.id for one in stage.run(read_errands(stage.keys))] == ["c", "a"]

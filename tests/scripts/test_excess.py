@@ -78,7 +78,7 @@ def test_one_that_is_retried_afterwards_is_a_job_as_any_other(stage: Stage, poli
     (id,) = left_out(stage)[:1]
     for claim in stage.take(limit=10):
         stage.end(claim)
-    stage.run(produce.rerun(stage.keys, id, "r", stage.now))
+    stage.run(produce.rerun(stage.keys, id, "r"))
     assert stage.state(id) == "ready"
     assert stage.record(id)["lane"] == b"default|one=|x"
 

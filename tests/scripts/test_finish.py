@@ -11,7 +11,7 @@ MINUTE = 60 * SECOND
 def test_a_waiter_is_told_once_and_may_read_for_a_minute(stage: Stage) -> None:
     claim = stage.running()
     pubsub = stage.subscribe(stage.keys.done(claim.id))
-    stage.run(produce.watch(stage.keys, claim.id, 5 * SECOND, stage.now))
+    stage.run(produce.watch(stage.keys, claim.id, 5 * SECOND))
     stage.end(claim, "succeeded", b"r", 0)
     message = pubsub.get_message(timeout=20)
     assert (message["type"], message["data"]) == ("message", b"succeeded")
@@ -23,7 +23,7 @@ def test_a_waiter_is_told_once_and_may_read_for_a_minute(stage: Stage) -> None:
 
 def test_a_longer_retention_is_not_shortened_by_a_waiter(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(produce.watch(stage.keys, claim.id, SECOND, stage.now))
+    stage.run(produce.watch(stage.keys, claim.id, SECOND))
     stage.end(claim, "succeeded", b"r", KEEP)
     assert stage.members("expires") == {claim.id: stage.now + KEEP}
 
@@ -31,7 +31,7 @@ def test_a_longer_retention_is_not_shortened_by_a_waiter(stage: Stage) -> None:
 def test_only_the_job_that_is_waited_for_stays(stage: Stage) -> None:
     stage.put(3)
     one, two, three = stage.take()
-    stage.run(produce.watch(stage.keys, two.id, SECOND, stage.now))
+    stage.run(produce.watch(stage.keys, two.id, SECOND))
     for claim in (one, two, three):
         stage.end(claim, "succeeded", b"r", 0)
     assert stage.members("succeeded").keys() == {two.id}
@@ -48,12 +48,12 @@ def test_nobody_is_told_where_nobody_waits(stage: Stage) -> None:
 def test_every_way_out_tells_the_waiter(stage: Stage) -> None:
     cancelled, purged, expired = stage.put()[0], stage.put(queue="q")[0], stage.put(queue="e", expires=SECOND)[0]
     for id in (cancelled, purged, expired):
-        stage.run(produce.watch(stage.keys, id, KEEP, stage.now))
+        stage.run(produce.watch(stage.keys, id, KEEP))
     pubsub = stage.subscribe(stage.keys.done(cancelled))
     pubsub.subscribe(stage.keys.done(purged), stage.keys.done(expired))
     stage.now += 2 * SECOND
-    stage.run(produce.cancel(stage.keys, cancelled, 0, stage.now))
-    stage.run(operations.purge(stage.keys, "q", now=stage.now))
+    stage.run(produce.cancel(stage.keys, cancelled, 0))
+    stage.run(operations.purge(stage.keys, "q"))
     (claim,) = stage.take(queues=["e"])
     stage.end(claim, "cancelled")
     found: list[tuple[str, bytes]] = []

@@ -43,7 +43,7 @@ def test_a_day_of_ticks_is_complete_whoever_fires_and_refills(stage: Stage) -> N
     for minute in range(60):
         stage.now = FIRST + minute * MINUTE + minute
         fire(stage)
-        stage.run(ticks.fire(stage.keys, now=stage.now))
+        stage.run(ticks.fire(stage.keys))
     # The schedule came to be forty seconds before the first whole minute.
     assert [tick for tick, _, _ in told(stage)] == [60 * minute for minute in range(60)]
     assert len(stage.ready()) == 60
@@ -69,7 +69,7 @@ def test_jitter_delays_the_job_and_not_its_tick(stage: Stage) -> None:
 
 def test_no_more_than_the_limit_and_the_rest_stays_due(stage: Stage) -> None:
     put(stage, *(row(f"s{n}") for n in range(7)))
-    while stage.run(ticks.read_schedules(stage.keys, ["s6"], now=stage.now)).rows[0].ticks == []:
+    while stage.run(ticks.read_schedules(stage.keys, ["s6"])).rows[0].ticks == []:
         fire(stage)
     stage.now = FIRST
     assert [fire(stage, 3).ran for _ in range(4)] == [3, 3, 1, 0]
@@ -128,7 +128,7 @@ def test_rules_that_cannot_be_read_before_the_first_ticks_are_named_and_no_other
 ) -> None:
     put(stage, row("a"), row("b"))
     stage.client.hset(stage.keys.schedule("a"), "rules", value)
-    fired = stage.run(ticks.fire(stage.keys, now=stage.now))
+    fired = stage.run(ticks.fire(stage.keys))
     assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
 
 
@@ -136,7 +136,7 @@ def test_rules_that_cannot_be_read_before_the_first_ticks_are_named_and_no_other
 def test_a_record_without_what_ticks_are_reckoned_by_is_named_and_no_other_is_misread(stage: Stage, field: str) -> None:
     put(stage, row("a"), row("b"))
     stage.client.hdel(stage.keys.schedule("a"), field)
-    fired = stage.run(ticks.fire(stage.keys, now=stage.now))
+    fired = stage.run(ticks.fire(stage.keys))
     assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
 
 
@@ -164,7 +164,7 @@ def test_a_bite_is_bounded_by_the_ticks_that_it_looks_at(stage: Stage) -> None:
         fire(stage)
     stage.now = FIRST + 10 * MINUTE
     # Of eleven ticks of each schedule one runs.
-    assert [stage.run(ticks.fire(stage.keys, 12, stage.now)).ran for _ in range(3)] == [2, 2, 0]
+    assert [stage.run(ticks.fire(stage.keys, 12)).ran for _ in range(3)] == [2, 2, 0]
 
 
 def test_a_tick_of_a_unique_task_is_skipped_while_another_job_has_its_name(stage: Stage) -> None:

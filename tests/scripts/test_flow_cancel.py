@@ -41,7 +41,7 @@ def test_a_node_that_never_started_stays_when_its_workflow_has_ended(stage: Stag
     flow = Flow(stage, "a>b b>c:c").started()
     stage.end(flow.claims()["a"], "failed")
     before = stage.everything()
-    assert stage.run(produce.cancel(stage.keys, flow["b"], KEEP, stage.now)) == "blocked"
+    assert stage.run(produce.cancel(stage.keys, flow["b"], KEEP)) == "blocked"
     assert (flow.state, stage.everything()) == ("failed", before)
 
 
@@ -51,7 +51,7 @@ def test_a_node_that_never_started_stays_while_its_workflow_is_undone(stage: Sta
     flow.end("a")
     flow.end("b", "failed")
     before = stage.everything()
-    assert stage.run(produce.cancel(stage.keys, flow["c"], KEEP, stage.now)) == "blocked"
+    assert stage.run(produce.cancel(stage.keys, flow["c"], KEEP)) == "blocked"
     assert stage.everything() == before
     assert flow.play() == ["u"]
     assert (flow.state, flow.counts) == ("failed", {"succeeded": 1, "failed": 1})
@@ -148,7 +148,7 @@ def test_what_ran_on_a_worker_that_died_ends_too(stage: Stage) -> None:
     flow.claims()
     flow.cancel()
     flow.tend_all()
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP))
     assert (flow.state, flow.counts) == ("cancelled", {"cancelled": 2})
 
 
@@ -205,7 +205,7 @@ def test_a_node_that_grows_meanwhile_adds_nothing(stage: Stage) -> None:
 
 def test_whoever_waits_is_told(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
-    stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND, stage.now))
+    stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND))
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     flow.cancel()
     flow.tend_all()

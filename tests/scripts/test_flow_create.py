@@ -14,7 +14,7 @@ VIEWS = {"|", "|pending", "shop|", "shop|pending"}
 
 
 def chunk(flow: Flow, first: int) -> protocol.Created:
-    return flow.stage.run(protocol.create(flow.stage.keys, flow.id, flow.graph, first, flow.stage.now))
+    return flow.stage.run(protocol.create(flow.stage.keys, flow.id, flow.graph, first).at(flow.stage.now))
 
 
 def test_a_complete_one_is_stored_listed_and_waits(stage: Stage) -> None:

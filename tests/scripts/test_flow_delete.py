@@ -68,10 +68,10 @@ def test_neither_notes_nor_reclaim_nor_promotion_bring_anything_back(stage: Stag
     note = consume.Note(claim.id, claim.token, 0.5, "half", ("line",))
     assert stage.run(consume.note(stage.keys, "w1", [note], 10, stage.next())) == 0
     stage.now += KEEP
-    stage.run(consume.promote(stage.keys, 10, stage.now))
-    stage.run(consume.unpark(stage.keys, "later", 10, ["default"], stage.now))
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
-    assert stage.run(produce.watch(stage.keys, claim.id, 0, stage.now)).state is None
+    stage.run(consume.promote(stage.keys, 10))
+    stage.run(consume.unpark(stage.keys, "later", 10, ["default"]))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP))
+    assert stage.run(produce.watch(stage.keys, claim.id, 0)).state is None
     assert flow.left() == set()
 
 
@@ -82,10 +82,10 @@ def test_no_verb_of_its_users_brings_anything_back(stage: Stage) -> None:
     before = stage.everything()
     words = [flow.start(), flow.stop(), flow.cancel(), flow.retry(), flow.expire(5), flow.start("b")]
     assert words == ["missing"] * 6
-    assert stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND, stage.now)) is None
+    assert stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND)) is None
     assert stage.run(protocol.reserve(stage.keys, "w1", claim.id, claim.token, 3)) == 0
-    assert stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now)) == "missing"
-    assert stage.run(produce.rerun(stage.keys, claim.id, "r", stage.now)) == "missing"
+    assert stage.run(produce.cancel(stage.keys, claim.id, KEEP)) == "missing"
+    assert stage.run(produce.rerun(stage.keys, claim.id, "r")) == "missing"
     assert stage.everything() == before
 
 
@@ -136,8 +136,8 @@ def test_what_was_held_leaves_too(stage: Stage) -> None:
 
 def test_whoever_waits_for_it_or_for_a_node_is_told(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
-    stage.run(graph_reads.watch_flow(stage.keys, flow.id, KEEP, stage.now))
-    stage.run(produce.watch(stage.keys, flow["a"], KEEP, stage.now))
+    stage.run(graph_reads.watch_flow(stage.keys, flow.id, KEEP))
+    stage.run(produce.watch(stage.keys, flow["a"], KEEP))
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     pubsub.subscribe(stage.keys.done(flow["a"]))
     flow.delete()
@@ -154,7 +154,7 @@ def test_whoever_waits_for_it_or_for_a_node_is_told(stage: Stage) -> None:
 
 def test_one_that_is_not_complete_can_be_removed(stage: Stage) -> None:
     flow = Flow(stage, fan(1100))
-    stage.run(protocol.create(stage.keys, flow.id, flow.graph, 1, stage.now))
+    stage.run(protocol.create(stage.keys, flow.id, flow.graph, 1))
     assert flow.delete() == "ok"
     stage.now += 3600 * SECOND
     flow.tend_all()

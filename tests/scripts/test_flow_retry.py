@@ -143,6 +143,6 @@ def test_a_fan_out_that_is_under_way_is_not_counted_twice_by_a_retry(stage: Stag
 def test_a_node_whose_worker_died_too_often_is_retried(stage: Stage) -> None:
     flow = Flow(stage, "a>b", nodes={"a": {"max_crashes": 1}}).started()
     flow.claims()
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP))
     assert flow.retry() == "running"
     assert flow.play() == ["a", "b"]

@@ -68,7 +68,7 @@ def test_no_name_starts_what_is_no_job_of_the_graph(stage: Stage) -> None:
 
 def test_a_number_that_no_node_has_is_passed_over(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
-    assert stage.run(protocol.start(stage.keys, flow.id, [99], stage.now)) == "running"
+    assert stage.run(protocol.start(stage.keys, flow.id, [99])) == "running"
     assert len(flow.left()) == 2, "its record and its only node"
 
 

@@ -10,7 +10,7 @@ from tests.scripts.stage import KEEP, Stage
 def test_a_repeated_settle_counts_nothing_twice(stage: Stage) -> None:
     flow = Flow(stage, "a>c b>c").started()
     both = flow.claims()
-    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(both["a"]), 0)], KEEP, stage.now)
+    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(both["a"]), 0)], KEEP).at(stage.now)
     stage.run(call)
     before = stage.everything()
     assert stage.run(call).repeated
@@ -28,7 +28,7 @@ def test_outcomes_that_are_no_end_keep_the_workflow_running(stage: Stage) -> Non
         assert (flow.state, flow.now.active, flow.states) == ("running", 1, {"a": "ready", "b": "blocked"}), kind
     stage.end(flow.claims()["a"], "parked")
     assert (flow.now.active, flow.states["a"]) == (1, "parked")
-    stage.run(consume.unpark(stage.keys, "add", 10, ["default"], stage.now))
+    stage.run(consume.unpark(stage.keys, "add", 10, ["default"]))
     assert flow.play() == ["a", "b"]
 
 

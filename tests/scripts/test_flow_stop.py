@@ -38,7 +38,7 @@ def test_delays_and_retries_are_held_when_their_time_comes(stage: Stage) -> None
     flow.stop()
     assert flow.states == {"a": "scheduled", "b": "scheduled"}
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert flow.claims() == {}
     assert flow.states == {"a": "stopped", "b": "stopped"}
     flow.start()
@@ -53,7 +53,7 @@ def test_a_retry_that_is_resumed_before_its_time_waits_for_it(stage: Stage) -> N
     flow.start()
     assert (flow.states["a"], stage.ready()) == ("scheduled", [])
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert flow.play() == ["a"]
 
 
@@ -63,7 +63,7 @@ def test_what_is_handed_back_while_it_is_stopped_is_held(stage: Stage) -> None:
     flow.stop()
     stage.end(taken["a"], "released")
     stage.end(taken["b"], "interrupted")
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, SECOND, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, SECOND))
     assert flow.claims() == {}
     assert set(flow.states.values()) == {"stopped"}
     flow.start()

@@ -45,10 +45,10 @@ def test_a_worker_that_sees_the_clock_set_back_has_the_gates_looked_at(stage: St
     put(stage, *values, *values, cost=3)
     assert len(stage.take(limit=10)) == 3
     stage.now -= 3600 * SECOND
-    assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).due == stage.now
+    assert stage.run(consume.renew(stage.keys, "w1", LEASE)).due == stage.now
     promote(stage)
     opens = stage.now + 290 * SECOND
-    assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).due == opens
+    assert stage.run(consume.renew(stage.keys, "w1", LEASE)).due == opens
     stage.now = opens
     promote(stage)
     assert len(stage.take(limit=10)) == 3
@@ -60,7 +60,7 @@ def test_more_gates_than_one_look_takes(stage: Stage) -> None:
     while stage.take(limit=1000):
         pass
     stage.now -= 3600 * SECOND
-    stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now))
+    stage.run(consume.renew(stage.keys, "w1", LEASE))
     for _ in range(10):
         promote(stage)
     stage.now += 90 * SECOND
@@ -76,7 +76,7 @@ def renewal(stage: Stage) -> int:
     for _ in range(3):
         stage.now += 1
         counts.append(stage.commands())
-        stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now))
+        stage.run(consume.renew(stage.keys, "w1", LEASE))
     return counts[2] - counts[1]
 
 

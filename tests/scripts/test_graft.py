@@ -74,7 +74,7 @@ def test_an_older_start_stores_nothing(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
     old = flow.claims()["a"]
     first = stage.run(protocol.reserve(stage.keys, "w1", old.id, old.token, 2))
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP))
     flow.claims(owner="w2")
     before = stage.everything()
     for owner in ("w1", "w2"):
@@ -162,7 +162,7 @@ def test_a_repeated_settle_links_once(stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
     claim = flow.claims()["a"]
     flow.grow(claim, "x")
-    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(claim, "grown"), 0)], KEEP, stage.now)
+    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(claim, "grown"), 0)], KEEP).at(stage.now)
     stage.run(call)
     assert stage.run(call).repeated
     assert stage.settle(Outcome(claim.id, claim.token, "grown", b"", SECOND)).stale == [claim.id]

@@ -88,7 +88,7 @@ def test_a_job_that_was_cancelled_while_its_call_was_refused_ends(stage: Stage) 
     declare(stage, {"call": [LimitRule("account", by="account")]})
     put(stage, "x")
     (claim,) = stage.take(limit=10)
-    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP))
     refused(stage, claim)
     assert stage.state(claim.id) == "cancelled"
 
@@ -102,7 +102,7 @@ def test_what_a_start_spends_counts(stage: Stage, units: int) -> None:
     # A repeat, or another limit, counts nothing.
     for limit, request in (("slow", 5), ("slow", 5), ("other", 6)):
         said = Note(claim.id, claim.token, spent=((limit, units),))
-        stage.run(consume.note(stage.keys, "w1", [said], request=request, now=stage.now))
+        stage.run(consume.note(stage.keys, "w1", [said], request=request))
     assert gate(stage, "slow:")[0] == stage.now + (290 + 100 * units) * SECOND
 
 

@@ -25,7 +25,7 @@ def end(stage: Stage, claim: Claim, kind: str, data: bytes = b"", amount: int = 
 
 
 def attempts(stage: Stage, id: str) -> tuple[AttemptRecord, ...]:
-    (record,) = stage.run(produce.read(stage.keys, [id], now=stage.now))
+    (record,) = stage.run(produce.read(stage.keys, [id]))
     assert record is not None
     return record.attempts
 
@@ -123,7 +123,7 @@ def test_the_first_line_is_cut_between_characters() -> None:
 def test_a_retry_by_hand_adds_to_it(stage: Stage) -> None:
     claim = stage.running(OWNER)
     end(stage, claim, "failed", failure(claim), KEEP)
-    assert stage.run(produce.rerun(stage.keys, claim.id, "r", stage.now)) == "retried"
+    assert stage.run(produce.rerun(stage.keys, claim.id, "r")) == "retried"
     (again,) = stage.take(OWNER)
     assert (again.attempt, again.journaled) == (1, 1)
     end(stage, again, "succeeded", b"r", KEEP)
@@ -133,7 +133,7 @@ def test_a_retry_by_hand_adds_to_it(stage: Stage) -> None:
 def test_what_a_dead_worker_ran_is_told(stage: Stage) -> None:
     claim = stage.running(OWNER)
     stage.now += 60 * SECOND
-    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, ttl=KEEP, now=stage.now))[1] == 1
+    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, ttl=KEEP))[1] == 1
     (one,) = attempts(stage, claim.id)
     assert (one.ready_us, one.started_us, one.ended_us, one.outcome) == (0, claim.token, stage.now, "crashed")
     assert one.worker == f"host:{OWNER}"

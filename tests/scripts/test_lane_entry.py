@@ -14,7 +14,7 @@ def test_jobs_of_one_value_wait_in_a_lane_and_their_class_stands_in_the_line(sta
     assert stage.ready() == ["~api,account="]
     assert list(stage.members("lane:default|api,account=|x")) == [one, three]
     assert list(stage.members("lane:default|api,account=|y")) == [two]
-    assert stage.run(overviews.overview(stage.keys, stage.now)).states["ready"] == 3
+    assert stage.run(overviews.overview(stage.keys)).states["ready"] == 3
     assert stage.tokens() == 1
 
 
@@ -54,5 +54,5 @@ def test_a_broadcast_is_not_limited(stage: Stage) -> None:
     put(stage, 1)
     assert len(stage.take(limit=10)) == 1
     (form,) = [stage.job(task="call").form]
-    stage.run(produce.broadcast(stage.keys, form, b"\x92\x90\x80", [("w1", "0" * 21)], stage.now))
+    stage.run(produce.broadcast(stage.keys, form, b"\x92\x90\x80", [("w1", "0" * 21)]))
     assert ids(stage.take(limit=10, queues=["@w1"])) == ["0" * 21]

@@ -26,6 +26,6 @@ def test_a_queue_is_known_though_all_its_jobs_wait_for_a_closed_gate(stage: Stag
     declare(stage, {"call": [ACCOUNT]})
     change(stage, "account", paused=True)
     put(stage, "x", queue="new")
-    seen = stage.run(overviews.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys))
     assert ("new", 1) in [(queue.name, queue.size) for queue in seen.queues]
     assert seen.states["ready"] == 1

@@ -19,7 +19,7 @@ def test_those_whose_time_is_over_leave_wholly(stage: Stage) -> None:
     gone = [ended(stage) for _ in range(3)]
     stage.now += SECOND
     stays = ended(stage)
-    assert stage.run(protocol.lapse(stage.keys, 500, stage.now)) == (3, stage.now, stays.now.lapses_us)
+    assert stage.run(protocol.lapse(stage.keys, 500)) == (3, stage.now, stays.now.lapses_us)
     for flow in gone:
         assert (flow.left(), flow.record) == (set(), None)
     assert stage.members("flows:|").keys() == {stays.id}
@@ -62,7 +62,7 @@ def test_one_that_is_retried_when_its_time_is_over_stays(stage: Stage) -> None:
 def test_one_whose_callback_has_not_ended_stays_for_it(stage: Stage) -> None:
     flow = Flow(stage, "a yes", on_success="yes", ttl=0).started()
     flow.end("a")
-    assert stage.run(protocol.lapse(stage.keys, 10, stage.now)) == (0, stage.now, stage.now + MINUTE)
+    assert stage.run(protocol.lapse(stage.keys, 10)) == (0, stage.now, stage.now + MINUTE)
     claim = flow.claims()["yes"]
     stage.now += MINUTE
     assert lapse(stage, 10) == 0

@@ -13,11 +13,11 @@ HOUR = 3600 * SECOND
 
 
 def renews(stage: Stage, owner: str, lease: int = LEASE) -> bool:
-    return stage.run(renew(stage.keys, owner, lease, now=stage.now)).alive
+    return stage.run(renew(stage.keys, owner, lease)).alive
 
 
 def reclaims(stage: Stage, victim: str) -> str:
-    return stage.run(reclaim(stage.keys, victim, False, 500, KEEP, stage.now))[0]
+    return stage.run(reclaim(stage.keys, victim, False, 500, KEEP))[0]
 
 
 @pytest.mark.parametrize("first", ["renew", "reclaim", "claim", "register"])
@@ -100,7 +100,7 @@ def test_whose_jobs_are_being_given_back_gets_none_of_them_back(stage: Stage) ->
     stage.put(2)
     stage.take()
     stage.lapse()
-    assert stage.run(reclaim(stage.keys, "w1", False, 1, KEEP, stage.now)) == ("some", 1)
+    assert stage.run(reclaim(stage.keys, "w1", False, 1, KEEP)) == ("some", 1)
     stage.now += 2 * LEASE
     assert not renews(stage, "w1")
     assert reclaims(stage, "w1") == "done"
@@ -112,7 +112,7 @@ def test_a_lease_from_before_the_clock_was_set_back_ends_with_its_length(stage: 
         stage.register(owner)
     stage.now -= HOUR
     if who == "one that lives":
-        answer = stage.run(renew(stage.keys, "w2", LEASE, now=stage.now))
+        answer = stage.run(renew(stage.keys, "w2", LEASE))
         assert answer.lapse <= stage.now + LEASE
     else:
         stage.register("w3")

@@ -16,10 +16,10 @@ def test_what_was_not_begun_ends_as_cancelled(stage: Stage, count: int, how: str
     stage.register("w1")
     ids = [make_id(stage.now // 1000, 100 + n) for n in range(count)]
     if ids:
-        stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id) for id in ids], stage.now))
+        stage.run(produce.broadcast(stage.keys, Form("add"), b"\x90", [("w1", id) for id in ids]))
     calls = {
-        "retire": consume.retire(stage.keys, "w1", KEEP, now=stage.now),
-        "reclaim": consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now),
+        "retire": consume.retire(stage.keys, "w1", KEEP).at(stage.now),
+        "reclaim": consume.reclaim(stage.keys, "w1", True, 500, KEEP).at(stage.now),
     }
     first = stage.run(calls[how])
     if count > 500:

@@ -16,7 +16,7 @@ def test_a_late_end_releases_nothing_twice(stage: Stage) -> None:
     declare(stage, {"call": [ONE]})
     put(stage, 1, 2, 3)
     (claim,) = stage.take("w1", 10)
-    assert stage.run(consume.reclaim(stage.keys, "w1", True, 500, 0, stage.now)) == ("done", 1)
+    assert stage.run(consume.reclaim(stage.keys, "w1", True, 500, 0)) == ("done", 1)
     (again,) = stage.take("w2", 10)
     declare(stage, {"call": [ONE]}, "w1")
     assert stage.settle(stage.outcome(claim)).stale == [claim.id]
@@ -31,7 +31,7 @@ def test_a_dead_worker_gives_its_slots_back(stage: Stage) -> None:
     put(stage, *range(4))
     assert len(stage.take("w2", 10)) == 2
     stage.doze()
-    stage.run(consume.reclaim(stage.keys, "w2", True, 500, 0, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w2", True, 500, 0))
     assert stage.tokens() == 1
     assert gate(stage, "api:")[1] == 0
     assert not stage.client.exists(stage.keys("slots:w2"))
@@ -44,7 +44,7 @@ def test_a_start_holds_its_gates_as_long_as_its_worker_renews(stage: Stage) -> N
     (claim,) = stage.take(limit=10)
     for _ in range(30):
         stage.now += 3600 * SECOND
-        assert stage.run(consume.renew(stage.keys, "w1", LEASE, now=stage.now)).alive
+        assert stage.run(consume.renew(stage.keys, "w1", LEASE)).alive
         promote(stage)
         assert stage.take(limit=10) == []
     assert gate(stage, "one:")[1] == gate(stage, "account:x")[1] == 1

@@ -47,7 +47,7 @@ def test_code_of_a_worker_that_claims_no_more_does_not_count(stage: Stage) -> No
     """A number that is changed and changed back while each reload lets the worker before finish its jobs."""
     declare(stage, {"call": [TWO]}, "first")
     declare(stage, {"call": [FIVE]}, "second")
-    stage.run(consume.renew(stage.keys, "second", LEASE, ["draining", 1], now=stage.now))
+    stage.run(consume.renew(stage.keys, "second", LEASE, ["draining", 1]))
     assert declare(stage, {"call": [TWO]}, "third") == 0
     assert most(stage) == 2
 
@@ -98,6 +98,6 @@ def test_the_same_numbers_change_nothing(stage: Stage) -> None:
 def test_what_an_incarnation_says_that_is_gone_is_not_heard(stage: Stage) -> None:
     declare(stage, {"call": [TWO]}, "old")
     leave(stage, "old")
-    assert stage.run(declare_limits(stage.keys, "old", ["call"], NO_LIMITS, stage.now)) == -1
+    assert stage.run(declare_limits(stage.keys, "old", ["call"], NO_LIMITS)) == -1
     assert limited(stage) == [b"task:call"]
     assert not stage.client.exists(stage.keys.tasks("old"))

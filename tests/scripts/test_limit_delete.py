@@ -11,12 +11,12 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 
 
 def delete(stage: Stage, limit: str) -> Deleted:
-    return stage.run(delete_limit(stage.keys, limit, stage.now))
+    return stage.run(delete_limit(stage.keys, limit))
 
 
 def redeploy(stage: Stage) -> None:
     """The worker whose code declares limits leaves; the next one knows the same tasks only by name."""
-    stage.run(consume.register(stage.keys, "w2", 10**12, ["place", "host:w2"], stage.now))
+    stage.run(consume.register(stage.keys, "w2", 10**12, ["place", "host:w2"]))
     assert stage.run(consume.retire(stage.keys, "w1", KEEP))
 
 

@@ -58,8 +58,8 @@ def test_a_pause_closes_it_for_programs_too(stage: Stage) -> None:
 
 
 def test_a_limit_that_only_the_program_declares_is_stored(stage: Stage) -> None:
-    assert stage.run(hold_limit(stage.keys, "one", "*", "a", SECOND, [], stage.now)).word == "unknown"
-    assert stage.run(hold_limit(stage.keys, "one", "*", "a", SECOND, ONE.fields, stage.now)).word == "held"
+    assert stage.run(hold_limit(stage.keys, "one", "*", "a", SECOND, [])).word == "unknown"
+    assert stage.run(hold_limit(stage.keys, "one", "*", "a", SECOND, ONE.fields)).word == "held"
     assert look(stage, "one").held == 1
 
 

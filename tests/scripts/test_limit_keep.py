@@ -12,7 +12,7 @@ def test_a_hold_that_is_kept_outlives_its_first_lease(stage: Stage) -> None:
     hold(stage, "api", lease=15 * SECOND)
     for _ in range(4):
         stage.now += 5 * SECOND
-        assert stage.run(keep_hold(stage.keys, "api:", "a", 15 * SECOND, stage.now))
+        assert stage.run(keep_hold(stage.keys, "api:", "a", 15 * SECOND))
         promote(stage)
     assert gate(stage, "api:")[1] == 1
 
@@ -22,5 +22,5 @@ def test_one_that_is_over_says_so(stage: Stage) -> None:
     hold(stage, "api", lease=15 * SECOND)
     stage.now += 15 * SECOND
     promote(stage)
-    assert not stage.run(keep_hold(stage.keys, "api:", "a", 15 * SECOND, stage.now))
+    assert not stage.run(keep_hold(stage.keys, "api:", "a", 15 * SECOND))
     assert not stage.client.exists(stage.keys("timers"))

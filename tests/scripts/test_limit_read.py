@@ -12,12 +12,12 @@ from tests.scripts.stage import SECOND, Stage
 def test_a_page_tells_each_limit_by_its_name(stage: Stage) -> None:
     declare(stage, {"call": [API, ACCOUNT], "other": [LimitRule("zero", by="account")]})
     put(stage, "x", "x", "y")
-    page = stage.run(read_limits(stage.keys, limit=2, now=stage.now))
+    page = stage.run(read_limits(stage.keys, limit=2))
     assert page.count == 3
     assert [(one.name, one.waiting, one.held, one.free) for one in page.rows] == [
         ("account", 3, None, None), ("api", 3, 0, 2),
     ]  # fmt: skip
-    rest = stage.run(read_limits(stage.keys, after="api", now=stage.now)).rows
+    rest = stage.run(read_limits(stage.keys, after="api")).rows
     assert [(one.name, one.by, one.concurrency) for one in rest] == [("zero", "account", None)]
 
 
@@ -36,7 +36,7 @@ def test_it_tells_of_values_whose_jobs_wait_or_that_an_operator_changed(stage: S
     declare(stage, {"call": [ACCOUNT, LimitRule("other", by="n")]})
     put(stage, "x", "x", "a b")
     change(stage, "account", weight=2, value="z")
-    page = stage.run(read_limits(stage.keys, ["account"], values=True, now=stage.now))
+    page = stage.run(read_limits(stage.keys, ["account"], values=True))
     assert {(one.value, one.waiting, one.weight) for one in page.rows} == {
         (None, 3, 1), ("x", 2, 1), ("a b", 1, 1), ("z", 0, 2),
     }  # fmt: skip
@@ -58,5 +58,5 @@ def test_it_stores_nothing(stage: Stage) -> None:
     declare(stage, {"call": [ACCOUNT]})
     put(stage, *range(50))
     before = {key: stage.client.dump(key) for key in stage.client.keys("*")}
-    stage.run(read_limits(stage.keys, ["account"], values=True, now=stage.now))
+    stage.run(read_limits(stage.keys, ["account"], values=True))
     assert {key: stage.client.dump(key) for key in stage.client.keys("*")} == before

@@ -14,8 +14,8 @@ def test_what_waits_starts_and_a_second_release_frees_nothing(stage: Stage) -> N
     put(stage, "x", "x")
     assert stage.take(limit=10) == []
     stage.doze()
-    assert stage.run(release_hold(stage.keys, "one", "one:x", "a", stage.now))
+    assert stage.run(release_hold(stage.keys, "one", "one:x", "a"))
     assert stage.tokens() == 1
     assert len(stage.take(limit=10)) == 1
-    assert not stage.run(release_hold(stage.keys, "one", "one:x", "a", stage.now))
+    assert not stage.run(release_hold(stage.keys, "one", "one:x", "a"))
     assert stage.take(limit=10) == []

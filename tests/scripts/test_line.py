@@ -16,10 +16,10 @@ def test_each_way_in_wakes_the_queue_once(stage: Stage) -> None:
     stage.end(claim, "retry", b"", SECOND)
     assert stage.tokens() == 0
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert stage.tokens() == 1
     stage.doze()
     (claim,) = stage.take()
     stage.end(claim)
-    stage.run(produce.rerun(stage.keys, claim.id, "r", stage.now))
+    stage.run(produce.rerun(stage.keys, claim.id, "r"))
     assert stage.tokens() == 1

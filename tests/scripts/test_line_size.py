@@ -13,8 +13,8 @@ def test_jobs_in_lanes_count_and_classes_in_the_line_do_not(stage: Stage) -> Non
     declare(stage, {"call": [ACCOUNT], "one": [LimitRule("one", concurrency=Concurrency(1))]})
 
     def sizes() -> tuple[int, int]:
-        (queue,) = stage.run(overviews.overview(stage.keys, stage.now)).queues
-        return queue.size, stage.run(store_load(stage.keys, ["default"], SECOND, stage.now, 1)).ready["default"]
+        (queue,) = stage.run(overviews.overview(stage.keys)).queues
+        return queue.size, stage.run(store_load(stage.keys, ["default"], SECOND, 1)).ready["default"]
 
     put(stage, 1, 2, task="plain")
     put(stage, "x", "x", "y")

@@ -11,7 +11,7 @@ from tests.scripts.stage import SECOND, START, Stage
 
 def look(stage: Stage, *queues: str, soon: int = 60, most: int = 100) -> StoreLoad:
     before = stage.everything()
-    found = stage.run(store_load(stage.keys, queues, soon * SECOND, stage.now, most))
+    found = stage.run(store_load(stage.keys, queues, soon * SECOND, most))
     assert stage.everything() == before
     return found
 
@@ -31,7 +31,7 @@ def test_what_waits_runs_and_comes_due_is_told_by_queue(stage: Stage) -> None:
     stage.put(2, queue="mail", delay=60 * SECOND)
     stage.put(queue="low", delay=59 * SECOND)
     stage.put(queue="low", delay=61 * SECOND)
-    stage.run(operations.pause(stage.keys, "low", now=stage.now))
+    stage.run(operations.pause(stage.keys, "low"))
     found = look(stage, "mail", "low")
     assert (found.ready, found.paused) == ({"mail": 3, "low": 0}, frozenset({"low"}))
     assert (found.running.total, found.running.counts) == (3, {"mail": 2, "default": 1})
@@ -73,7 +73,7 @@ def test_a_record_that_is_none_counts_for_the_default_queue(stage: Stage) -> Non
     claim = stage.running(queue="mail")
     stage.client.delete(stage.keys.job(claim.id))
     stage.client.set(stage.keys.job(claim.id), "x")
-    assert stage.run(store_load(stage.keys, now=stage.now)).running.counts == {"default": 1}
+    assert stage.run(store_load(stage.keys)).running.counts == {"default": 1}
     stage.client.delete(stage.keys.job(claim.id), stage.keys.claims("w1"))
 
 

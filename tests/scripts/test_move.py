@@ -12,7 +12,7 @@ from tests.scripts.stage import LEVEL, SECOND, Stage
 
 
 def moved(stage: Stage, id: str, **changes: Any) -> str:
-    return stage.run(move(stage.keys, id, now=stage.now, **changes))
+    return stage.run(move(stage.keys, id, **changes))
 
 
 def test_a_ready_job_keeps_its_age_in_another_queue_and_at_another_priority(stage: Stage) -> None:
@@ -60,7 +60,7 @@ def test_the_same_move_again_changes_nothing(stage: Stage) -> None:
 
 def test_what_does_not_wait_for_a_time_or_a_worker_stays(stage: Stage) -> None:
     stage.register()
-    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "1" * 21)], stage.now))
+    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "1" * 21)]))
     running, ended = stage.running(), stage.finished()
     stage.put(key="k", ordered=True)
     (blocked,) = stage.put(key="k", ordered=True)
@@ -97,9 +97,7 @@ def test_a_limited_job_leaves_its_lane(stage: Stage, delay: int) -> None:
     born = stage.now
     stage.now += SECOND
     assert moved(stage, ids[0], queue="mail", delay=delay).startswith("moved")
-    assert {one.name: one.size for one in stage.run(overviews.overview(stage.keys, now=stage.now)).queues}[
-        "default"
-    ] == 4
+    assert {one.name: one.size for one in stage.run(overviews.overview(stage.keys)).queues}["default"] == 4
     if delay < 0:
         (lane,) = list(stage.client.keys("*lane:mail*"))
         assert stage.client.zrange(lane, 0, -1, withscores=True) == [(ids[0].encode(), born)]

@@ -43,7 +43,7 @@ def test_a_delay_counts_from_the_moment_of_lining_up(stage: Stage) -> None:
     assert stage.members("scheduled") == {flow["b"]: stage.now + 5 * SECOND}
     assert flow.now.active == 1
     stage.now += 5 * SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert flow.play() == ["b"]
     assert flow.state == "succeeded"
 
@@ -62,7 +62,7 @@ def test_queue_and_priority_of_a_child_are_its_own(stage: Stage) -> None:
 def test_a_crash_budget_that_is_used_up_fails_the_workflow(stage: Stage) -> None:
     flow = Flow(stage, "a>b", nodes={"a": {"max_crashes": 1}}).started()
     flow.claims()
-    stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 500, KEEP))
     assert (flow.state, flow.states["a"], flow.now.failed_node) == ("failed", "quarantined", "a")
 
 
@@ -92,7 +92,7 @@ def test_a_node_that_has_an_output_of_its_own_is_not_skipped_with_what_it_added(
 
 def test_whoever_waits_for_a_node_is_told(stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
-    stage.run(produce.watch(stage.keys, flow["a"], SECOND, stage.now))
+    stage.run(produce.watch(stage.keys, flow["a"], SECOND))
     pubsub = stage.subscribe(stage.keys.done(flow["a"]))
     flow.end("a")
     assert pubsub.get_message(timeout=20)["data"] == b"succeeded"
@@ -101,7 +101,7 @@ def test_whoever_waits_for_a_node_is_told(stage: Stage) -> None:
 
 def test_a_cancelled_node_frees_nothing_before_its_workflow_is_started(stage: Stage) -> None:
     flow = Flow(stage, "a>b:c c").made()
-    assert stage.run(produce.cancel(stage.keys, flow["a"], KEEP, stage.now)) == "cancelled"
+    assert stage.run(produce.cancel(stage.keys, flow["a"], KEEP)) == "cancelled"
     assert (flow.claims(), flow.state) == ({}, "pending")
     assert flow.start() == "running"
     assert sorted(flow.play()) == ["b", "c"]

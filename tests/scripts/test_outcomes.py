@@ -47,7 +47,7 @@ def test_without_a_delay_it_lines_up_at_once(stage: Stage, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["retry", "snoozed", "released", "interrupted", "crashed", "parked"])
 def test_a_job_that_was_asked_to_stop_is_not_started_again(stage: Stage, kind: str) -> None:
     claim = stage.running()
-    assert stage.run(cancel(stage.keys, claim.id, KEEP, stage.now)) == "asked"
+    assert stage.run(cancel(stage.keys, claim.id, KEEP)) == "asked"
     stage.end(claim, kind, b"{}", KEEP)
     assert stage.state(claim.id) == "cancelled"
     assert "cancel" not in stage.record(claim.id)

@@ -10,7 +10,7 @@ IDLE = 500
 
 
 def test_an_empty_store(stage: Stage) -> None:
-    seen = stage.run(overviews.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys))
     assert (seen.now, seen.queues, seen.workers, seen.parked, seen.bytes) == (START, [], [], {}, 0)
     assert set(seen.states.values()) == {0}
 
@@ -23,9 +23,9 @@ def test_how_much_is_where(stage: Stage) -> None:
     stage.put(2, queue="b", priority=-1)
     stage.put(delay=SECOND)
     stage.put(3, queue="a")
-    stage.run(operations.pause(stage.keys, "a", SECOND, stage.now))
+    stage.run(operations.pause(stage.keys, "a", SECOND))
     stage.run(operations.pause(stage.keys, "never-used"))
-    seen = stage.run(overviews.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys))
     assert seen.states == {
         "scheduled": 1, "ready": 5, "running": 1, "parked": 1,
         "blocked": 0, "succeeded": 1, "failed": 2, "cancelled": 1, "quarantined": 1,
@@ -45,7 +45,7 @@ def test_how_much_is_where(stage: Stage) -> None:
 def test_the_next_job_is_as_old_as_it_is_whatever_its_priority(stage: Stage, priority: int) -> None:
     stage.put(priority=priority)
     stage.now += 7 * SECOND
-    (queue,) = stage.run(overviews.overview(stage.keys, stage.now)).queues
+    (queue,) = stage.run(overviews.overview(stage.keys)).queues
     assert queue.oldest == START
 
 
@@ -58,7 +58,7 @@ def test_among_priorities_the_next_and_each_claim_tell_their_true_times(stage: S
     # Higher ones first, of the same one the older.
     line = sorted(made, key=lambda one: (-one[1], one[2]))
     for id, priority, ready in line:
-        (queue,) = stage.run(overviews.overview(stage.keys, stage.now)).queues
+        (queue,) = stage.run(overviews.overview(stage.keys)).queues
         assert queue.oldest == ready
         (claim,) = stage.take(limit=1)
         assert (claim.id, claim.priority, claim.ready) == (id, priority, ready)
@@ -71,7 +71,7 @@ def test_a_first_job_without_a_readable_record_has_its_score(stage: Stage) -> No
     first, second = stage.put(queue="a", priority=2) + stage.put(queue="b", priority=2)
     stage.client.delete(stage.keys.job(first))
     stage.client.hset(stage.keys.job(second), "priority", "9" * 400)
-    seen = stage.run(overviews.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys))
     assert [queue.oldest for queue in seen.queues] == [START - 2 * LEVEL] * 2
     stage.client.delete(stage.keys.ready("a"))
 
@@ -91,12 +91,12 @@ def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
     for n in range(3000):
         stage.client.sadd(stage.keys("queues"), f"past{n}")
         stage.client.zadd(stage.keys.wake(f"past{n}"), {"": 0})
-    seen = stage.run(overviews.overview(stage.keys, stage.now))
+    seen = stage.run(overviews.overview(stage.keys))
     live = {"busy", "served", "other", "held"}
     told = {queue.name for queue in seen.queues}
     assert (len(told), told & live) == (IDLE + len(live), live)
     before = commands(stage)
-    again = stage.run(overviews.overview(stage.keys, stage.now))
+    again = stage.run(overviews.overview(stage.keys))
     assert commands(stage) - before < 2 * IDLE
     assert again.queues == seen.queues
     # What was forgotten is known again with its next job.
@@ -110,14 +110,14 @@ def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
 def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
     stage.register("w1")
     stage.client.hset(stage.keys.owner("w1"), "queues", "served")
-    assert [queue.name for queue in stage.run(overviews.overview(stage.keys, stage.now)).queues] == ["served"]
-    assert stage.run(overviews.overview(stage.keys, stage.now + 16 * SECOND)).queues == []
+    assert [queue.name for queue in stage.run(overviews.overview(stage.keys)).queues] == ["served"]
+    assert stage.run(overviews.overview(stage.keys).at(stage.now + 16 * SECOND)).queues == []
 
 
 def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.register("w1")
     stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
-    (whole,) = stage.run(overviews.overview(stage.keys, stage.now)).workers
-    (brief,) = stage.run(overviews.overview(stage.keys, stage.now, details=False)).workers
+    (whole,) = stage.run(overviews.overview(stage.keys)).workers
+    (brief,) = stage.run(overviews.overview(stage.keys, details=False)).workers
     assert whole.metadata.keys() - brief.metadata.keys() == {"runner_facts", "lease"}
     assert (brief.sizes, brief.metadata["place"]) == ({"async": 2}, "host:w1")

@@ -14,7 +14,7 @@ def over(
 ) -> tuple[list[str], Looked]:
     """Claim, with so many at most of the tasks of these names; the ids and what was looked at."""
     passing = [(task, count, [task, f"{task}-too"]) for task, count in most.items()]
-    call = claim(stage.keys, stage.register(), stage.next(), limit, ["default", "b"], stage.now, passing, cursors)
+    call = claim(stage.keys, stage.register(), stage.next(), limit, ["default", "b"], passing, cursors).at(stage.now)
     reply = stage.raw(call)
     found = summary(reply).looked
     assert found is not None
@@ -83,7 +83,7 @@ def test_a_lost_reply_tells_nothing_of_what_was_passed_over(stage: Stage) -> Non
     (quick,) = stage.put(task="quick")
     owner, request = stage.register(), stage.next()
     for first in (True, False):
-        call = claim(stage.keys, owner, request, 9, ["default"], stage.now, [("slow", 0, ["slow"])])
+        call = claim(stage.keys, owner, request, 9, ["default"], [("slow", 0, ["slow"])]).at(stage.now)
         reply = stage.raw(call)
         assert [one.id for one in call.parse(reply).jobs] == [quick]
         assert (summary(reply).looked is not None) is first
@@ -95,8 +95,8 @@ def test_a_broadcast_and_a_paused_queue_are_no_matter_of_kinds(stage: Stage) -> 
     _, found = over(stage, slow=0)
     assert found == Looked(frozenset(), {}, False)
     owner = stage.register()
-    (id,) = stage.run(broadcast(stage.keys, Form(task="slow"), ARGS, [(owner, "its-own")], now=stage.now))
-    call = claim(stage.keys, owner, stage.next(), 9, [f"@{owner}"], stage.now, [("slow", 0, ["slow"])])
+    (id,) = stage.run(broadcast(stage.keys, Form(task="slow"), ARGS, [(owner, "its-own")]))
+    call = claim(stage.keys, owner, stage.next(), 9, [f"@{owner}"], [("slow", 0, ["slow"])]).at(stage.now)
     assert [one.id for one in stage.run(call).jobs] == [id]
 
 

@@ -9,13 +9,13 @@ from tests.scripts.stage import LEVEL, SECOND, START, Stage
 def test_a_job_lines_up_when_its_time_has_come(stage: Stage) -> None:
     (early,) = stage.put(delay=SECOND, priority=2, queue="a")
     (late,) = stage.put(delay=2 * SECOND)
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (0, START, START + SECOND, 0)
+    assert stage.run(promote(stage.keys, 10)) == (0, START, START + SECOND, 0)
     stage.now += SECOND
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, START + 2 * SECOND, 0)
+    assert stage.run(promote(stage.keys, 10)) == (1, stage.now, START + 2 * SECOND, 0)
     assert stage.members("ready:a") == {early: stage.now - 2 * LEVEL}
     assert (stage.state(early), stage.state(late)) == ("ready", "scheduled")
     stage.now += SECOND
-    assert stage.run(promote(stage.keys, 10, stage.now)) == (1, stage.now, 0, 0)
+    assert stage.run(promote(stage.keys, 10)) == (1, stage.now, 0, 0)
     assert stage.members("scheduled") == {}
 
 
@@ -23,7 +23,7 @@ def test_the_queue_is_woken(stage: Stage) -> None:
     stage.put(delay=SECOND)
     stage.doze()
     stage.now += SECOND
-    stage.run(promote(stage.keys, 10, stage.now))
+    stage.run(promote(stage.keys, 10))
     assert stage.tokens() == 1
 
 
@@ -31,7 +31,7 @@ def test_the_queue_is_woken(stage: Stage) -> None:
 def test_no_more_than_the_limit_soonest_first(stage: Stage, limit: int) -> None:
     ids = stage.put(1001, delay=SECOND)
     stage.now += SECOND
-    moved, _, due, _ = stage.run(promote(stage.keys, limit, stage.now))
+    moved, _, due, _ = stage.run(promote(stage.keys, limit))
     assert (moved, due) == (limit, START + SECOND)
     assert stage.ready() == ids[:limit]
 
@@ -40,7 +40,7 @@ def test_an_id_without_a_record_is_dropped(stage: Stage) -> None:
     gone, good = stage.put(2, delay=SECOND)
     stage.client.delete(stage.keys.job(gone))
     stage.now += SECOND
-    stage.run(promote(stage.keys, 10, stage.now))
+    stage.run(promote(stage.keys, 10))
     assert stage.ready() == [good]
     assert stage.members("scheduled") == {}
 
@@ -49,7 +49,7 @@ def test_a_record_without_its_queue_is_found_in_the_default_one(stage: Stage) ->
     (id,) = stage.put(queue="a", delay=SECOND)
     stage.client.hdel(stage.keys.job(id), "queue")
     stage.now += SECOND
-    stage.run(promote(stage.keys, 10, stage.now))
+    stage.run(promote(stage.keys, 10))
     assert stage.ready() == [id]
 
 
@@ -59,6 +59,6 @@ def test_a_record_of_another_type_does_not_hold_up_the_others(stage: Stage) -> N
     stage.client.delete(stage.keys.job(bad))
     stage.client.set(stage.keys.job(bad), "alien")
     stage.now += SECOND
-    stage.run(promote(stage.keys, 10, stage.now))
+    stage.run(promote(stage.keys, 10))
     assert stage.ready() == [good]
     assert stage.members("scheduled") == {}

@@ -51,18 +51,18 @@ def test_a_verb_on_many_reaches_them(stage: Stage, limit: int, verb: str, which:
     meant = JobFilter("ready", "default", **which)
     matched, after = 0, ("", "", "")
     while True:
-        piece = stage.run(count_meant(stage.keys, meant, limit, after, stage.now))
+        piece = stage.run(count_meant(stage.keys, meant, limit, after))
         matched += piece.matched
         if piece.last is None:
             break
         after = piece.last
     assert matched == done
     fields: dict[str, str | int] = {"verb": verb, "state": "ready", "queue": "default", "ttl": KEEP, **which}
-    stage.run(begin_errand(stage.keys, "e1", fields, stage.now))
-    errand = stage.run(bite(stage.keys, "e1", limit, stage.now))
+    stage.run(begin_errand(stage.keys, "e1", fields))
+    errand = stage.run(bite(stage.keys, "e1", limit))
     for _ in range(60):
         if errand is not None and errand.phase == "running":
-            errand = stage.run(bite(stage.keys, "e1", limit, stage.now))
+            errand = stage.run(bite(stage.keys, "e1", limit))
     assert errand is not None
     assert (errand.phase, errand.done, errand.refused) == ("ended", done, {})
     left = {id for name in ("push", "free") for id in jobs[name]} if which else set[str]()

@@ -146,7 +146,7 @@ def test_a_day_begins_when_its_clock_says_so(stage: Stage, zone: str) -> None:
                 datetime.fromtimestamp(change - before + seconds, here).date() for seconds in (0, late - 1, late)
             )
             assert begun == last < opened
-            stage.run(operations.purge(stage.keys, "default", 1000, stage.now))
+            stage.run(operations.purge(stage.keys, "default", 1000))
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_every_start_is_one_however_it_ended(stage: Stage, kind: str) -> None:
 
 def test_one_that_was_cancelled_before_it_started_had_no_start(stage: Stage) -> None:
     (id,) = stage.put()
-    stage.run(produce.cancel(stage.keys, id, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, id, KEEP))
     (record,) = stage.run(read(stage.keys, [id]))
     assert record is not None
     assert (record.state, record.attempt, record.started_us) == (State.CANCELLED, 0, 0)

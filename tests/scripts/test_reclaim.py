@@ -12,7 +12,7 @@ LEASE = 15 * SECOND
 
 
 def take_over(stage: Stage, victim: str = "w1", known: bool = False, limit: int = 500) -> tuple[str, int]:
-    return stage.run(reclaim(stage.keys, victim, known, limit, KEEP, stage.now))
+    return stage.run(reclaim(stage.keys, victim, known, limit, KEEP))
 
 
 def test_while_the_lease_runs_nothing_is_touched(stage: Stage) -> None:
@@ -104,7 +104,7 @@ def test_a_job_that_was_asked_to_stop_does_not_run_again(stage: Stage) -> None:
     stage.put(600)
     claims = stage.take()
     for claim in claims[:3]:
-        stage.run(cancel(stage.keys, claim.id, KEEP, stage.now))
+        stage.run(cancel(stage.keys, claim.id, KEEP))
     assert take_over(stage, known=True)[0] == "some"
     assert {stage.state(claim.id) for claim in claims[:3]} == {"cancelled"}
     assert stage.names("cancels:w1") == set()

@@ -7,7 +7,7 @@ from tests.scripts.stage import Stage
 
 def test_of_two_dispatchers_that_reckon_one_counts(stage: Stage) -> None:
     put(stage)
-    first = stage.run(ticks.fire(stage.keys, now=stage.now))
+    first = stage.run(ticks.fire(stage.keys))
     refill(stage, first)
     known = schedule(stage)
     refill(stage, first)
@@ -17,7 +17,7 @@ def test_of_two_dispatchers_that_reckon_one_counts(stage: Stage) -> None:
 
 def test_ticks_of_a_definition_that_changed_meanwhile_are_left(stage: Stage) -> None:
     put(stage)
-    asked = stage.run(ticks.fire(stage.keys, now=stage.now))
+    asked = stage.run(ticks.fire(stage.keys))
     put(stage, row(fingerprint="f2"))
     refill(stage, asked)
     assert schedule(stage).ticks == []
@@ -26,9 +26,9 @@ def test_ticks_of_a_definition_that_changed_meanwhile_are_left(stage: Stage) -> 
 
 def test_a_schedule_whose_dispatcher_died_is_asked_for_again(stage: Stage) -> None:
     put(stage)
-    assert len(stage.run(ticks.fire(stage.keys, now=stage.now)).wanting) == 1
+    assert len(stage.run(ticks.fire(stage.keys)).wanting) == 1
     # It died, and nothing is refilled. No other one asks at once.
-    again = stage.run(ticks.fire(stage.keys, now=stage.now))
+    again = stage.run(ticks.fire(stage.keys))
     assert again.wanting == []
     stage.now = again.due
     fire(stage)
@@ -39,8 +39,8 @@ def test_a_schedule_whose_dispatcher_died_is_asked_for_again(stage: Stage) -> No
 
 def test_a_paused_or_deleted_schedule_is_not_refilled(stage: Stage) -> None:
     put(stage, row("a"), row("b"))
-    asked = stage.run(ticks.fire(stage.keys, now=stage.now))
-    stage.run(ticks.pause_schedule(stage.keys, "a", "", stage.now))
+    asked = stage.run(ticks.fire(stage.keys))
+    stage.run(ticks.pause_schedule(stage.keys, "a", ""))
     stage.run(ticks.delete_schedule(stage.keys, "b"))
     refill(stage, asked)
     assert (stage.members("ticking"), stage.client.exists(stage.keys.schedule("b"))) == ({}, 0)

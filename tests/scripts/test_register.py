@@ -8,7 +8,7 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
     facts = ["place", "host:7", "version", "1.0"]
     known = {f"task-{n}": "process" for n in range(1500)}
     for _ in range(2):
-        assert stage.run(register(stage.keys, "w1", 15 * SECOND, facts, stage.now, known)) == 0
+        assert stage.run(register(stage.keys, "w1", 15 * SECOND, facts, known)) == 0
         assert stage.members("owners") == {"w1": stage.now + 15 * SECOND}
         said = stage.client.hgetall(stage.keys.owner("w1"))
         assert said == {
@@ -21,5 +21,5 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
 
 
 def test_without_facts(stage: Stage) -> None:
-    stage.run(register(stage.keys, "w1", SECOND, [], now=stage.now))
+    stage.run(register(stage.keys, "w1", SECOND, []))
     assert stage.claim("w1").alive

@@ -54,7 +54,7 @@ def test_the_same_id_from_another_sender_is_stored_once(stage: Stage, until: str
 def test_a_batch_by_id_stores_what_is_not_there_yet(stage: Stage, ordered: bool) -> None:
     def of_ids(jobs: list[NewJob], sender: str, number: int) -> produce.Accepted:
         ids = [job.id for job in jobs]
-        return stage.run(produce.enqueue(stage.keys, jobs, sender, number, ids, now=stage.now))
+        return stage.run(produce.enqueue(stage.keys, jobs, sender, number, ids))
 
     old = [stage.job(key="k", ordered=ordered), stage.job(queue="low"), stage.job(delay=SECOND)]
     new = [stage.job(key="k", ordered=ordered), stage.job()]
@@ -70,19 +70,19 @@ def test_a_batch_by_id_stores_what_is_not_there_yet(stage: Stage, ordered: bool)
 def test_in_a_batch_only_those_with_a_request_id_are_looked_for(stage: Stage) -> None:
     first, second, third = (stage.job() for _ in range(3))
     send(stage, first, request="r")
-    call = produce.enqueue(stage.keys, [second, third], "t", 1, ["", "r"], now=stage.now)
+    call = produce.enqueue(stage.keys, [second, third], "t", 1, ["", "r"]).at(stage.now)
     assert stage.run(call) == produce.Accepted("ok", {third.id: first.id})
     assert stage.ready() == [first.id, second.id]
 
 
 def test_the_shortest_window_is_a_millisecond(stage: Stage) -> None:
-    call = produce.enqueue(stage.keys, [stage.job()], "s", 1, ["r"], request_id_ttl=1e-9, now=stage.now)
+    call = produce.enqueue(stage.keys, [stage.job()], "s", 1, ["r"], request_id_ttl=1e-9).at(stage.now)
     assert stage.run(call).word == "ok"
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_ordered_jobs_have_request_ids_as_others_do(stage: Stage, ordered: bool) -> None:
     first, second = (stage.job(key="k", ordered=ordered) for _ in range(2))
-    assert stage.run(produce.enqueue(stage.keys, [first], "p", 1, ["r"], now=stage.now)).word == "ok"
-    again = stage.run(produce.enqueue(stage.keys, [second], "p", 2, ["r"], now=stage.now))
+    assert stage.run(produce.enqueue(stage.keys, [first], "p", 1, ["r"])).word == "ok"
+    again = stage.run(produce.enqueue(stage.keys, [second], "p", 2, ["r"]))
     assert again.duplicates == {second.id: first.id}

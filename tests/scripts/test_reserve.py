@@ -34,7 +34,7 @@ def test_a_repeat_gets_the_same_ones_and_a_later_start_too_if_they_suffice(stage
 def test_an_older_start_gets_none(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
     old = flow.claims()["a"]
-    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 10, KEEP))
     new = flow.claims(owner="w2")["a"]
     assert take(flow, old, 3) == take(flow, old, 3, "w2") == take(flow, new, 3, "w1") == 0
     assert take(flow, new, 3, "w2") == 2

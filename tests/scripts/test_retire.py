@@ -14,7 +14,7 @@ def test_who_holds_nothing_leaves_without_a_trace(stage: Stage) -> None:
 
 def test_who_holds_a_job_stays(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(cancel(stage.keys, claim.id, KEEP, stage.now))
+    stage.run(cancel(stage.keys, claim.id, KEEP))
     before = stage.everything()
     assert not stage.run(retire(stage.keys, "w1"))
     assert stage.everything() == before

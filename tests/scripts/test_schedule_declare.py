@@ -30,7 +30,7 @@ def test_a_change_brings_new_ticks_and_keeps_pause_counts_and_history(stage: Sta
     fire(stage)
     assert schedule(stage).ticks[0][0] == FIRST + 30 * SECOND
     assert told(stage) == [(0, "ran", 1)]
-    stage.run(ticks.pause_schedule(stage.keys, "s", "why", stage.now))
+    stage.run(ticks.pause_schedule(stage.keys, "s", "why"))
     assert put(stage, row(fingerprint="f3"), owner="w1") == ["changed"]
     assert schedule(stage).paused == "why"
     stage.now += MINUTE
@@ -47,13 +47,13 @@ def test_old_code_does_not_come_back_beside_new_code(stage: Stage) -> None:
     assert put(stage, row(fingerprint="f1"), owner="older") == ["superseded"]
     assert put(stage, row(fingerprint="f2"), owner="new") == ["same"]
     # It was rolled back: no live worker has the new code.
-    stage.run(consume.retire(stage.keys, "new", now=stage.now))
+    stage.run(consume.retire(stage.keys, "new"))
     assert put(stage, row(fingerprint="f1"), owner="older") == ["changed"]
     # And rolled out once more.
     stage.register("newest")
     assert put(stage, row(fingerprint="f2"), owner="newest") == ["superseded"]
     for owner in ("old", "older"):
-        stage.run(consume.retire(stage.keys, owner, now=stage.now))
+        stage.run(consume.retire(stage.keys, owner))
     assert put(stage, row(fingerprint="f2"), owner="newest") == ["changed"]
 
 
@@ -61,7 +61,7 @@ def test_a_worker_that_is_gone_declares_nothing(stage: Stage) -> None:
     """A call that the server gets late, after the worker has retired, would leave a key that nothing ends."""
     stage.register()
     assert put(stage, owner="w1") == ["created"]
-    stage.run(consume.retire(stage.keys, "w1", now=stage.now))
+    stage.run(consume.retire(stage.keys, "w1"))
     before = stage.everything()
     assert put(stage, row(fingerprint="f2"), row("b"), owner="w1") == ["gone", "gone"]
     assert stage.everything() == before

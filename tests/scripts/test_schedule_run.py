@@ -9,23 +9,23 @@ from tests.scripts.stage import Stage
 
 def test_a_run_by_hand_is_a_tick_of_this_moment(stage: Stage) -> None:
     put(stage)
-    found = [stage.run(run_schedule(stage.keys, f"r{n}", "s", now=stage.now)) for n in range(3)]
+    found = [stage.run(run_schedule(stage.keys, f"r{n}", "s")) for n in range(3)]
     ids = [id for rows in found for _, id in rows or []]
     # Several within one millisecond are several jobs.
     assert len({*ids}) == 3
     assert {tick_of(id, "s") for id in ids} == {stage.now}
     assert sorted(stage.ready()) == sorted(ids)
     # A repeat after a lost reply tells of the same job.
-    assert stage.run(run_schedule(stage.keys, "r1", "s", now=stage.now)) == found[1]
-    assert stage.run(run_schedule(stage.keys, "r9", "other", now=stage.now)) is None
+    assert stage.run(run_schedule(stage.keys, "r1", "s")) == found[1]
+    assert stage.run(run_schedule(stage.keys, "r9", "other")) is None
 
 
 def test_a_run_by_hand_obeys_the_overlap_policy_unless_told(stage: Stage) -> None:
     put(stage, row(overlap="skip"))
-    ((_, first),) = stage.run(run_schedule(stage.keys, "r1", "s", now=stage.now)) or []
+    ((_, first),) = stage.run(run_schedule(stage.keys, "r1", "s")) or []
     stage.now += MINUTE
-    assert stage.run(run_schedule(stage.keys, "r2", "s", now=stage.now)) == [("skipped", first)]
-    rows = stage.run(run_schedule(stage.keys, "r3", "s", overlap="allow_all", now=stage.now))
+    assert stage.run(run_schedule(stage.keys, "r2", "s")) == [("skipped", first)]
+    rows = stage.run(run_schedule(stage.keys, "r3", "s", overlap="allow_all"))
     assert rows is not None
     assert rows[0][0] == "ran"
     # A tick does not pass it either.
@@ -42,11 +42,11 @@ def test_a_backfill_leaves_out_what_ran(stage: Stage) -> None:
     fire(stage)
     stage.take()
     moments = [FIRST - MINUTE, FIRST]
-    assert stage.run(run_schedule(stage.keys, "b1", "s", moments, now=stage.now)) == [
+    assert stage.run(run_schedule(stage.keys, "b1", "s", moments)) == [
         ("ran", tick_id("s", FIRST - MINUTE, ordered=False)),
         ("ran before", tick_id("s", FIRST, ordered=False)),
     ]
-    again = stage.run(run_schedule(stage.keys, "b2", "s", moments, again=True, now=stage.now))
+    again = stage.run(run_schedule(stage.keys, "b2", "s", moments, again=True))
     assert again == [
         ("ran", tick_id("s", FIRST - MINUTE, 1, ordered=False)),
         ("ran", tick_id("s", FIRST, 1, ordered=False)),
@@ -57,7 +57,7 @@ def test_a_backfill_leaves_out_what_ran(stage: Stage) -> None:
 def test_a_backfill_waits_for_its_turn(stage: Stage) -> None:
     put(stage)
     moments = [FIRST - n * MINUTE for n in range(5, 0, -1)]
-    rows = stage.run(run_schedule(stage.keys, "b1", "s", moments, "buffer_all", now=stage.now))
+    rows = stage.run(run_schedule(stage.keys, "b1", "s", moments, "buffer_all"))
     assert [word for word, _ in rows or []] == ["ran"] * 5
     ran: list[str] = []
     while claims := stage.take():
@@ -72,7 +72,7 @@ def test_a_buffer_of_one_holds_one_whether_a_tick_a_run_or_a_backfill_asks(stage
     fire(stage)
 
     def by_hand(sender: str, *moments: int) -> list[str]:
-        return [word for word, _ in stage.run(run_schedule(stage.keys, sender, "s", moments, now=stage.now)) or []]
+        return [word for word, _ in stage.run(run_schedule(stage.keys, sender, "s", moments)) or []]
 
     assert by_hand("r1") == ["ran"]
     (claim,) = stage.take()
@@ -93,7 +93,7 @@ def test_a_buffer_of_one_holds_one_whether_a_tick_a_run_or_a_backfill_asks(stage
 def test_a_tick_that_is_backfilled_before_it_is_due_runs_once(stage: Stage) -> None:
     put(stage)
     fire(stage)
-    stage.run(run_schedule(stage.keys, "b1", "s", [FIRST], now=stage.now))
+    stage.run(run_schedule(stage.keys, "b1", "s", [FIRST]))
     stage.now = FIRST
     assert fire(stage).ran == 0
     assert len(stage.ready()) == 1

@@ -8,11 +8,11 @@ DAY = 1440 * MINUTE
 
 
 def walk(stage: Stage, after: str = "", limit: int = 500) -> ticks.Walked:
-    return stage.run(ticks.walk_schedules(stage.keys, after, limit, stage.now))
+    return stage.run(ticks.walk_schedules(stage.keys, after, limit))
 
 
 def renew(stage: Stage, owner: str) -> None:
-    assert stage.run(consume.renew(stage.keys, owner, 30 * DAY, now=stage.now)).alive
+    assert stage.run(consume.renew(stage.keys, owner, 30 * DAY)).alive
 
 
 def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> None:
@@ -22,7 +22,7 @@ def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> 
     put(stage, row("c"))
     fire(stage)
     walk(stage)
-    stage.run(consume.retire(stage.keys, "w1", now=stage.now))
+    stage.run(consume.retire(stage.keys, "w1"))
     # A new worker still declares one of them.
     stage.register("w2", 30 * DAY)
     put(stage, row("b"), owner="w2")
@@ -40,7 +40,7 @@ def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> 
     fire(stage)
     assert schedule(stage, "a").state == "active"
     assert schedule(stage, "a").ticks[0][0] > stage.now
-    stage.run(consume.retire(stage.keys, "w3", now=stage.now))
+    stage.run(consume.retire(stage.keys, "w3"))
     for away in (0, 10 * MINUTE, 7 * DAY):
         stage.now += away
         walk(stage)
@@ -50,7 +50,7 @@ def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> 
 def test_a_paused_schedule_that_is_declared_stays_paused(stage: Stage) -> None:
     stage.register("w1", 30 * DAY)
     put(stage, owner="w1")
-    stage.run(ticks.pause_schedule(stage.keys, "s", "", stage.now))
+    stage.run(ticks.pause_schedule(stage.keys, "s", ""))
     walk(stage)
     assert (schedule(stage).state, stage.members("ticking")) == ("paused", {})
 

@@ -46,8 +46,8 @@ def test_a_kind_without_room_leaves_limited_jobs_where_they_are(stage: Stage) ->
     declare(stage, {"call": [API]})
     (id,) = put(stage, 1)
     (other,) = put(stage, 1, task="plain")
-    call = claim_calls.claim(
-        stage.keys, "w1", stage.next(), 10, ["default"], now=stage.now, passing=[("process", 0, ["call"])]
+    call = claim_calls.claim(stage.keys, "w1", stage.next(), 10, ["default"], passing=[("process", 0, ["call"])]).at(
+        stage.now
     )
     assert ids(stage.run(call).jobs) == [other]
     assert stage.client.exists(stage.keys.wake("default|process"))

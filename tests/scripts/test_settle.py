@@ -122,7 +122,7 @@ def test_every_size_of_a_batch_is_settled(stage: Stage, count: int, keep: int) -
 
 def test_a_job_that_was_asked_to_stop_may_finish_first(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(cancel(stage.keys, claim.id, KEEP, stage.now))
+    stage.run(cancel(stage.keys, claim.id, KEEP))
     stage.end(claim, "succeeded", b"r")
     assert stage.state(claim.id) == "succeeded"
 

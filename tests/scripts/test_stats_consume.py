@@ -18,7 +18,7 @@ def consume(stage: Stage, first: str, last: str) -> Applied:
     counted = Counts(
         {("2099", stage.now // 1_000_000 + 100): {"a": {"n": 1}}}, {"": {"a": stage.now // 1_000_000 + 100}}
     )
-    return stage.run(stats_calls.consume(stage.keys, first, last, counted, now=stage.now))
+    return stage.run(stats_calls.consume(stage.keys, first, last, counted))
 
 
 def test_batches_leave_and_are_counted_as_one(stage: Stage) -> None:

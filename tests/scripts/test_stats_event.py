@@ -8,11 +8,7 @@ from tests.scripts.stats_stage import fresh, held
 
 def event(stage: Stage, id: str, age: int = 0, keep: int = 100) -> Applied:
     counted = Counts({("2099", stage.now // SECOND + 100): {"a": {"n": 1}}}, {})
-    return stage.run(
-        stats_calls.event(
-            stage.keys, id, stage.now - age * SECOND, keep, b"body " + id.encode(), counted, now=stage.now
-        )
-    )
+    return stage.run(stats_calls.event(stage.keys, id, stage.now - age * SECOND, keep, b"body " + id.encode(), counted))
 
 
 def test_an_event_is_stored_and_counted_once(stage: Stage) -> None:

@@ -9,14 +9,14 @@ from tests.scripts.stats_stage import fresh, held
 def take(stage: Stage, *spans: Span, n: int = 1, lost: int | None = None, what: Counts | None = None) -> Took:
     fresh(stage)
     what = what or Counts({("2099", stage.now // 1_000_000 + 100): {"a": {"n": n}}}, {})
-    call = stats_calls.take(stage.keys, spans, what, upto=stage.now - 5, lost=lost, window=600, now=stage.now)
+    call = stats_calls.take(stage.keys, spans, what, upto=stage.now - 5, lost=lost, window=600).at(stage.now)
     return stage.run(call)
 
 
 def test_batches_of_several_senders_are_added_as_one(stage: Stage) -> None:
     assert take(stage, Span("a.0", 1, 3), Span("b.0", 7, 7), n=5) == Took({})
     assert held(stage, date="2099") == {"n": 5}
-    line = stage.run(stats_calls.peek(stage.keys, now=stage.now))
+    line = stage.run(stats_calls.peek(stage.keys))
     assert (line.taken, line.upto, line.lost) == (stage.now, stage.now - 5, 0)
     assert 0 < stage.client.ttl(stage.keys("stat-flow")) <= stats_calls.UNUSED
 
@@ -39,7 +39,7 @@ def test_numbers_are_compared_as_numbers(stage: Stage) -> None:
 
 def test_missing_numbers_are_lost_where_a_broker_drops(stage: Stage) -> None:
     def lost() -> int:
-        return stage.run(stats_calls.peek(stage.keys, now=stage.now)).lost
+        return stage.run(stats_calls.peek(stage.keys)).lost
 
     take(stage, Span("a.0", 1, 1))
     take(stage, Span("a.0", 5, 5))

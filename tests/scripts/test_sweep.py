@@ -10,7 +10,7 @@ MANY = 10**9
 
 
 def clean(stage: Stage, limit: int = 1000, most: int = MANY, room: int = MANY) -> tuple[int, int, int]:
-    return stage.run(sweep(stage.keys, limit, most, room, stage.now))
+    return stage.run(sweep(stage.keys, limit, most, room))
 
 
 def kept(stage: Stage) -> list[str]:
@@ -59,7 +59,7 @@ def test_no_more_than_the_limit(stage: Stage, limit: int) -> None:
 
 def test_waits_that_are_over_are_forgotten(stage: Stage) -> None:
     (id,) = stage.put()
-    stage.run(watch(stage.keys, id, SECOND, stage.now))
+    stage.run(watch(stage.keys, id, SECOND))
     assert stage.members("waited") == {id: START + SECOND}
     stage.now += SECOND
     clean(stage)

@@ -18,11 +18,11 @@ def test_a_job_leaves_the_structure_of_its_state(stage: Stage, where: str) -> No
     if where == "parked":
         stage.end(only(stage), kind="parked")
     assert stage.state(id) == where
-    stage.run(produce.cancel(stage.keys, id, 0, stage.now))
+    stage.run(produce.cancel(stage.keys, id, 0))
     assert stage.state(id) is None
 
 
 def test_a_running_job_is_asked_to_stop(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(produce.cancel(stage.keys, claim.id, 0, stage.now))
+    stage.run(produce.cancel(stage.keys, claim.id, 0))
     assert stage.client.smembers(stage.keys.cancels("w1")) == {claim.id.encode()}

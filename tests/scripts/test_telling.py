@@ -161,8 +161,8 @@ def test_workers_come_leave_and_die(stage: Stage) -> None:
     stage.register("w3")
     stage.run(consume.retire(stage.keys, "w3", why="its supervisor died"))
     stage.running("w2")
-    stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP, stage.now))
-    stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP))
+    stage.run(consume.reclaim(stage.keys, "w2", True, 500, KEEP))
     found = [(event["kind"], event["worker"], event.get("queues", event.get("why"))) for event in happened(stage)]
     assert found == [
         ("worker_started", "w1", "a,b"),
@@ -175,12 +175,12 @@ def test_workers_come_leave_and_die(stage: Stage) -> None:
 
 
 def test_a_pause_begins_and_ends_once(stage: Stage) -> None:
-    stage.run(operations.pause(stage.keys, "a", SECOND, stage.now))
-    stage.run(operations.pause(stage.keys, "a", 2 * SECOND, stage.now))
+    stage.run(operations.pause(stage.keys, "a", SECOND))
+    stage.run(operations.pause(stage.keys, "a", 2 * SECOND))
     stage.now += 3 * SECOND
-    stage.run(operations.resume_due(stage.keys, 10, stage.now))
+    stage.run(operations.resume_due(stage.keys, 10))
     stage.run(operations.resume(stage.keys, "a"))
-    stage.run(operations.pause(stage.keys, "b", now=stage.now))
+    stage.run(operations.pause(stage.keys, "b"))
     stage.run(operations.resume(stage.keys, "b"))
     found = [(event["kind"], event["queue"], event.get("until", "")) for event in happened(stage)]
     assert found == [

@@ -36,7 +36,7 @@ def test_skip_runs_no_tick_while_the_last_one_is_at_work(stage: Stage) -> None:
     token = int(stage.record(id)["token"])
     stage.settle(Outcome(id, token, "retry", b"{}", 10 * MINUTE))
     assert after(stage, 1)[-1:] == ["skipped"]
-    stage.run(promote(stage.keys, 10, stage.now + 10 * MINUTE))
+    stage.run(promote(stage.keys, 10).at(stage.now + 10 * MINUTE))
     (claim,) = stage.take()
     stage.end(claim)
     assert after(stage, 1)[-1:] == ["ran"]
@@ -64,8 +64,7 @@ def test_a_buffer_holds_a_thousand(stage: Stage) -> None:
     rows = [
         row
         for first in range(0, len(moments), 500)
-        for row in stage.run(run_schedule(stage.keys, f"b{first}", "s", moments[first : first + 500], now=stage.now))
-        or []
+        for row in stage.run(run_schedule(stage.keys, f"b{first}", "s", moments[first : first + 500])) or []
     ]
     assert [word for word, _ in rows] == ["ran"] * 1000 + ["skipped"] * 3
     assert len(stage.members("chain:cron:s")) == 1000

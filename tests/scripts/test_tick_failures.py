@@ -19,7 +19,7 @@ def test_so_many_failures_in_a_row_pause_a_schedule(stage: Stage) -> None:
     assert (schedule(stage).state, schedule(stage).paused) == ("paused", "2 jobs failed, one after the other")
     assert stage.members("ticking") == {}
     # A resume begins to count anew.
-    stage.run(ticks.resume_schedule(stage.keys, "s", stage.now))
+    stage.run(ticks.resume_schedule(stage.keys, "s"))
     fire(stage)
     stage.now += MINUTE
     assert fire(stage).ran == 1

@@ -14,7 +14,7 @@ def put(stage: Stage, count: int = 1, key: str = "k", **facts: object) -> list[s
 
 
 def blocked(stage: Stage) -> int:
-    return stage.run(overviews.overview(stage.keys, stage.now)).states["blocked"]
+    return stage.run(overviews.overview(stage.keys)).states["blocked"]
 
 
 def turn(stage: Stage, key: str = "k") -> str | None:
@@ -76,7 +76,7 @@ def test_a_job_that_comes_again_keeps_its_turn(stage: Stage, kind: str) -> None:
     stage.end(claim, kind, b"{}", SECOND)
     assert (stage.ready(), stage.state(first), stage.state(second)) == ([], "scheduled", "blocked")
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert stage.ready() == [first]
 
 
@@ -93,7 +93,7 @@ def test_a_job_that_is_parked_keeps_its_turn(stage: Stage) -> None:
     (claim,) = stage.take()
     stage.end(claim, "parked")
     assert stage.ready() == []
-    stage.run(consume.unpark(stage.keys, "add", 10, ["default"], stage.now))
+    stage.run(consume.unpark(stage.keys, "add", 10, ["default"]))
     assert (stage.ready(), stage.state(second)) == ([first], "blocked")
 
 
@@ -101,7 +101,7 @@ def test_what_a_dead_worker_ran_comes_again_first_until_its_budget_is_used_up(st
     first, second = put(stage, 2, max_crashes=2)
     for owner in ("w1", "w2"):
         assert [claim.id for claim in stage.take(owner)] == [first]
-        stage.run(consume.reclaim(stage.keys, owner, True, 500, KEEP, stage.now))
+        stage.run(consume.reclaim(stage.keys, owner, True, 500, KEEP))
     assert stage.state(first) == "quarantined"
     assert stage.ready() == [second]
 
@@ -111,7 +111,7 @@ def test_a_delayed_job_joins_when_its_time_has_come(stage: Stage) -> None:
     (early,) = put(stage)
     assert turn(stage) == early
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert stage.state(late) == "blocked"
     stage.end(stage.take()[0])
     assert stage.ready() == [late]
@@ -119,12 +119,12 @@ def test_a_delayed_job_joins_when_its_time_has_come(stage: Stage) -> None:
 
 def test_cancelling_takes_out_of_the_chain_or_passes_the_turn_on(stage: Stage) -> None:
     first, second, third = put(stage, 3)
-    assert stage.run(produce.cancel(stage.keys, second, KEEP, stage.now)) == "cancelled"
+    assert stage.run(produce.cancel(stage.keys, second, KEEP)) == "cancelled"
     assert (blocked(stage), turn(stage)) == (1, first)
-    assert stage.run(produce.cancel(stage.keys, first, 0, stage.now)) == "cancelled"
+    assert stage.run(produce.cancel(stage.keys, first, 0)) == "cancelled"
     assert (stage.ready(), turn(stage)) == ([third], third)
     (claim,) = stage.take()
-    assert stage.run(produce.cancel(stage.keys, third, KEEP, stage.now)) == "asked"
+    assert stage.run(produce.cancel(stage.keys, third, KEEP)) == "asked"
     stage.end(claim, "released")
     assert (stage.state(third), turn(stage)) == ("cancelled", None)
 
@@ -132,14 +132,14 @@ def test_cancelling_takes_out_of_the_chain_or_passes_the_turn_on(stage: Stage) -
 def test_cancelling_a_delayed_one_leaves_the_turn_where_it_is(stage: Stage) -> None:
     (late,) = put(stage, delay=SECOND)
     (early,) = put(stage)
-    stage.run(produce.cancel(stage.keys, late, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, late, KEEP))
     assert turn(stage) == early
 
 
 def test_a_job_that_runs_again_joins_behind_the_others(stage: Stage) -> None:
     first, second, third = put(stage, 3)
     stage.end(stage.take()[0], "failed")
-    assert stage.run(produce.rerun(stage.keys, first, "r", stage.now)) == "retried"
+    assert stage.run(produce.rerun(stage.keys, first, "r")) == "retried"
     assert list(stage.members("chain:k")) == [third, first]
     assert stage.ready() == [second]
 
@@ -148,8 +148,8 @@ def test_a_purge_takes_those_whose_turn_comes_by_it(stage: Stage) -> None:
     put(stage, 5)
     elsewhere = put(stage, key="k", queue="other")
     stage.put(2)
-    assert stage.run(operations.purge(stage.keys, "default", 4, stage.now)) == (4, 1)
-    assert stage.run(operations.purge(stage.keys, "default", 1000, stage.now)) == (3, 0)
+    assert stage.run(operations.purge(stage.keys, "default", 4)) == (4, 1)
+    assert stage.run(operations.purge(stage.keys, "default", 1000)) == (3, 0)
     assert stage.ready("other") == elsewhere
 
 

@@ -93,7 +93,7 @@ def test_a_job_that_waits_for_its_retry_keeps_its_time(stage: Stage, rule: Uniqu
     assert stage.state(first) == "scheduled"
     assert stage.record(first)["failures"] == b"1"
     stage.now += SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert only(stage).args == NEW
 
 
@@ -102,7 +102,7 @@ def test_a_parked_job_stays_parked_with_the_new_arguments(stage: Stage) -> None:
     stage.end(only(stage), "parked")
     becomes(stage, REPLACE, first)
     assert stage.state(first) == "parked"
-    assert stage.run(consume.unpark(stage.keys, "add", 10, ["default"], stage.now)) == 1
+    assert stage.run(consume.unpark(stage.keys, "add", 10, ["default"])) == 1
     assert only(stage).args == NEW
 
 
@@ -155,7 +155,7 @@ def test_a_follower_that_is_cancelled_leaves_the_name(stage: Stage) -> None:
     one(stage, LATEST)
     claim = only(stage)
     follower = one(stage, LATEST)
-    assert stage.run(produce.cancel(stage.keys, follower, KEEP, stage.now)) == "cancelled"
+    assert stage.run(produce.cancel(stage.keys, follower, KEEP)) == "cancelled"
     assert holder(stage) == claim.id
     last = one(stage, LATEST)
     stage.end(claim)
@@ -199,7 +199,7 @@ def test_a_retry_by_hand_is_refused_while_one_runs_and_one_follows(stage: Stage)
     second = one(stage, LATEST)
     only(stage)
     one(stage, LATEST)
-    assert stage.run(produce.rerun(stage.keys, failed, "r", stage.now)) == f"taken {second}"
+    assert stage.run(produce.rerun(stage.keys, failed, "r")) == f"taken {second}"
 
 
 # -- debounce and throttle ------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_each_enqueue_begins_the_wait_anew_up_to_the_longest(stage: Stage) -> No
         becomes(stage, QUIET, first)
         assert due(stage, first) == wait
     stage.now += 4 * SECOND
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     new, answer = put(stage, QUIET, args=b"\x92\x91\x01\x80")
     assert answer.duplicates == {new.id: first}
     assert stage.state(first) == "ready"
@@ -245,7 +245,7 @@ def test_a_debounced_job_that_waits_for_its_retry_is_another(stage: Stage) -> No
     first = one(stage, QUIET)
     stage.now += 10 * SECOND
     stage.register()
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     stage.end(only(stage), "retry", b"{}", SECOND)
     second = one(stage, QUIET)
     assert {stage.state(first), stage.state(second)} == {"scheduled"}
@@ -272,7 +272,7 @@ def test_a_window_may_end_with_one_more_which_begins_another(stage: Stage) -> No
     assert due(stage, last) == 10
     stage.now += 10 * SECOND
     stage.client.pexpire(stage.keys("unique:n"), 10_000)  # ten seconds later
-    stage.run(consume.promote(stage.keys, 10, stage.now))
+    stage.run(consume.promote(stage.keys, 10))
     assert only(stage).args == NEW
     third = one(stage, TRAILING)
     assert due(stage, third) == 10

@@ -46,14 +46,14 @@ def test_a_cancelled_job_frees_its_name(stage: Stage, where: str) -> None:
     if where == "parked":
         stage.end(only(stage), kind="parked")
     assert stage.state(first) == where
-    assert stage.run(produce.cancel(stage.keys, first, KEEP, stage.now)) == "cancelled"
+    assert stage.run(produce.cancel(stage.keys, first, KEEP)) == "cancelled"
     assert holder(stage) is None
 
 
 def test_a_running_job_keeps_its_name_until_it_has_stopped(stage: Stage) -> None:
     first = one(stage)
     (claim,) = stage.take()
-    assert stage.run(produce.cancel(stage.keys, first, KEEP, stage.now)) == "asked"
+    assert stage.run(produce.cancel(stage.keys, first, KEEP)) == "asked"
     assert put(stage)[1].duplicates
     stage.end(claim, "cancelled", b"{}")
     assert holder(stage) is None
@@ -61,7 +61,7 @@ def test_a_running_job_keeps_its_name_until_it_has_stopped(stage: Stage) -> None
 
 def test_a_purged_queue_frees_the_names_of_its_jobs(stage: Stage) -> None:
     one(stage)
-    stage.run(operations.purge(stage.keys, "default", 100, stage.now))
+    stage.run(operations.purge(stage.keys, "default", 100))
     assert holder(stage) is None
 
 
@@ -69,7 +69,7 @@ def test_the_jobs_of_a_dead_worker_keep_their_names_or_free_them(stage: Stage) -
     one(stage)
     last = one(stage, UniqueRule("m"), max_crashes=1)
     stage.take()
-    stage.run(consume.reclaim(stage.keys, "w1", True, 100, KEEP, stage.now))
+    stage.run(consume.reclaim(stage.keys, "w1", True, 100, KEEP))
     assert put(stage)[1].duplicates
     assert stage.state(last) == "quarantined"
     assert holder(stage, "m") is None

@@ -25,7 +25,7 @@ def test_a_lost_record_does_not_block_its_name(stage: Stage) -> None:
 def test_a_retry_by_hand_takes_the_name_again(stage: Stage) -> None:
     first = one(stage)
     stage.end(only(stage), kind="failed", data=b"{}")
-    assert stage.run(produce.rerun(stage.keys, first, "r", stage.now)) == "retried"
+    assert stage.run(produce.rerun(stage.keys, first, "r")) == "retried"
     assert holder(stage) == first
     assert put(stage)[1].duplicates
 
@@ -34,5 +34,5 @@ def test_a_retry_by_hand_is_refused_while_another_job_has_the_name(stage: Stage)
     first = one(stage)
     stage.end(only(stage), kind="failed", data=b"{}")
     second = one(stage)
-    assert stage.run(produce.rerun(stage.keys, first, "r", stage.now)) == f"taken {second}"
+    assert stage.run(produce.rerun(stage.keys, first, "r")) == f"taken {second}"
     assert stage.state(first) == "failed"

@@ -64,10 +64,10 @@ def test_rows_behind_a_clash_go_by_their_rule_among_new_ones(stage: Stage, clash
 def test_request_ids_name_what_stands_for_each_row(stage: Stage) -> None:
     held = one(stage, rule(), name="x")
     jobs = [stage.job(unique=rule(), name=name) for name in ("a", "x", "a", "b")]
-    call = produce.enqueue(stage.keys, jobs, "p", 1, ["r0", "r1", "", "r3"], now=stage.now)
+    call = produce.enqueue(stage.keys, jobs, "p", 1, ["r0", "r1", "", "r3"]).at(stage.now)
     assert stage.run(call).duplicates == {jobs[1].id: held, jobs[2].id: jobs[0].id}
     again = [stage.job(unique=rule(), name=name) for name in ("c", "d", "e")]
-    call = produce.enqueue(stage.keys, again, "p", 2, ["r0", "r1", "r3"], now=stage.now)
+    call = produce.enqueue(stage.keys, again, "p", 2, ["r0", "r1", "r3"]).at(stage.now)
     made = dict(zip((job.id for job in again), (jobs[0].id, held, jobs[3].id), strict=True))
     assert stage.run(call).duplicates == made
     assert [holder(stage, name) for name in ("c", "d", "e")] == [None] * 3

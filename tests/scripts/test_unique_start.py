@@ -41,7 +41,7 @@ def test_the_end_of_a_job_that_has_started_does_not_free_the_name_of_the_next(st
 
 def test_a_job_that_never_started_frees_its_name(stage: Stage) -> None:
     first = one(stage, STARTING, delay=SECOND)
-    stage.run(produce.cancel(stage.keys, first, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, first, KEEP))
     assert holder(stage) is None
 
 

@@ -14,7 +14,7 @@ def test_a_batch_over_many_queues_wakes_each(stage: Stage) -> None:
 
 def test_a_queue_is_named_again_after_it_was_purged(stage: Stage) -> None:
     stage.put()
-    stage.run(operations.purge(stage.keys, "default", now=stage.now))
+    stage.run(operations.purge(stage.keys, "default"))
     assert stage.names("queues") == set()
     stage.put()
     assert stage.names("queues") == {"default"}

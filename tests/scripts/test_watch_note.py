@@ -11,7 +11,7 @@ def note(stage: Stage, holder: str, raised: int, **given: Any) -> bool:
     kind = "alarm_raised" if raised else "alarm_cleared"
     return stage.run(
         note_watch(stage.keys, "alarm:a", holder, {"raised": raised, "value": "7"}, kind=kind,
-                   facts={"alarm": "a", "value": "7"}, now=stage.now, **given)
+                   facts={"alarm": "a", "value": "7"}, **given)
     )  # fmt: skip
 
 
@@ -22,7 +22,7 @@ def kinds(stage: Stage) -> list[str]:
 def test_only_the_holder_records_and_tells(stage: Stage) -> None:
     assert not note(stage, "w1", 5, change="raised")
     assert stage.client.exists(stage.keys("watch:alarm:a")) == 0
-    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND, stage.now))
+    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND))
     assert not note(stage, "w2", 5, change="raised")
     assert kinds(stage) == []
     assert note(stage, "w1", 5, change="raised")
@@ -31,7 +31,7 @@ def test_only_the_holder_records_and_tells(stage: Stage) -> None:
 
 
 def test_a_change_is_told_once_however_often_it_is_recorded(stage: Stage) -> None:
-    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND, stage.now))
+    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND))
     assert note(stage, "w1", 0, change="raised")
     assert kinds(stage) == []
     for _ in range(2):
@@ -42,7 +42,7 @@ def test_a_change_is_told_once_however_often_it_is_recorded(stage: Stage) -> Non
 
 
 def test_what_is_no_change_is_recorded_only(stage: Stage) -> None:
-    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND, stage.now))
+    stage.run(hold_watches(stage.keys, "w1", ["alarm:a"], SECOND))
     assert note(stage, "w1", 5)
     assert kinds(stage) == []
     assert stage.client.hget(stage.keys("watch:alarm:a"), "value") == b"7"

@@ -5,13 +5,13 @@ from tests.scripts.stage import SECOND, Stage
 
 
 def test_the_last_ones_come_first_with_what_is_known_of_them(stage: Stage) -> None:
-    assert stage.run(stored_watches(stage.keys, now=stage.now)) == []
-    stage.run(hold_watches(stage.keys, "w1", ["hook:a"], SECOND, stage.now))
+    assert stage.run(stored_watches(stage.keys)) == []
+    stage.run(hold_watches(stage.keys, "w1", ["hook:a"], SECOND))
     first = stage.now
     stage.now += SECOND
-    stage.run(hold_watches(stage.keys, "w2", ["alarm:b"], SECOND, stage.now))
-    stage.run(note_watch(stage.keys, "alarm:b", "w2", {"raised": 5}, now=stage.now))
-    found = stage.run(stored_watches(stage.keys, now=stage.now))
+    stage.run(hold_watches(stage.keys, "w2", ["alarm:b"], SECOND))
+    stage.run(note_watch(stage.keys, "alarm:b", "w2", {"raised": 5}))
+    found = stage.run(stored_watches(stage.keys))
     assert [(one.name, one.held_us) for one in found] == [("alarm:b", stage.now), ("hook:a", first)]
     assert found[0].fields["raised"] == "5"
-    assert len(stage.run(stored_watches(stage.keys, 1, stage.now))) == 1
+    assert len(stage.run(stored_watches(stage.keys, 1))) == 1

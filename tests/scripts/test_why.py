@@ -19,7 +19,7 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 def test_an_id_that_is_not_stored_is_unknown_and_tells_its_age(stage: Stage) -> None:
     stage.register()
     (id,) = stage.put()
-    stage.run(produce.cancel(stage.keys, id, 0, stage.now))
+    stage.run(produce.cancel(stage.keys, id, 0))
     stage.now += 5 * SECOND
     found = why(stage, id, trips=1)
     assert (found.state, found.code) == ("", "unknown")
@@ -57,7 +57,7 @@ def test_a_namespace_where_nothing_was_ever_stored_says_so(stage: Stage) -> None
 
 def test_a_request_id_tells_which_job_it_made(stage: Stage) -> None:
     job = stage.job()
-    stage.run(produce.enqueue(stage.keys, [job], "sender", 1, ["order-7"], now=stage.now))
+    stage.run(produce.enqueue(stage.keys, [job], "sender", 1, ["order-7"]))
     found = why(stage, "order-7")
     assert (found.code, found.reasons[0].evidence) == ("unknown", {"job": job.id})
     assert found.reasons[0].next_step == f"headrace jobs why {job.id}"
@@ -138,7 +138,7 @@ def test_a_job_whose_worker_is_silent_says_who_takes_it_back(stage: Stage) -> No
 
 def test_a_job_that_was_asked_to_stop_says_so(stage: Stage) -> None:
     claim = stage.running()
-    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP))
     found = why(stage, claim.id)
     assert (found.code, found.reasons[0].evidence) == ("asked_to_stop", {"worker": "w1", "told": True})
 
@@ -154,7 +154,7 @@ def test_a_job_whose_soft_limit_is_over_says_when_it_is_killed(stage: Stage) -> 
     said = "it runs on host:w1, and its soft limit was over 2.0 s ago: it is interrupted, and killed in 8.0 s"
     assert (reason.code, reason.text) == ("asked_to_stop", said)
     assert reason.evidence == {"worker": "w1", "told": True, "soft_us": soft, "kill_us": kill}
-    stage.run(produce.cancel(stage.keys, claim.id, KEEP, stage.now))
+    stage.run(produce.cancel(stage.keys, claim.id, KEEP))
     says(stage, "runner_facts", runner_facts(RunnerFacts(**facts, kill=kill)))  # type: ignore[arg-type]
     assert why(stage, claim.id).reasons[0].text.endswith("was asked to stop: it is interrupted, and killed in 8.0 s")
 
@@ -197,12 +197,12 @@ def test_a_due_job_that_no_worker_made_ready_is_overdue(stage: Stage) -> None:
 def test_a_paused_queue_is_told_with_the_end_of_the_pause(stage: Stage) -> None:
     stage.register(tasks={"add": "process"})
     (id,) = stage.put()
-    stage.run(operations.pause(stage.keys, "default", 5 * SECOND, stage.now))
+    stage.run(operations.pause(stage.keys, "default", 5 * SECOND))
     reason = why(stage, id).reasons[0]
     assert (reason.code, reason.text) == ("queue_paused", "queue default is paused for another 5.0 s")
-    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
+    stage.run(operations.pause(stage.keys, "default", 0))
     assert why(stage, id).reasons[0].text == "queue default is paused"
-    stage.run(operations.pause(stage.keys, "default", 0, stage.now, "the bank is shut"))
+    stage.run(operations.pause(stage.keys, "default", 0, "the bank is shut"))
     reason = why(stage, id).reasons[0]
     assert (reason.text, reason.evidence["note"]) == ("queue default is paused (the bank is shut)", "the bank is shut")
     assert why(stage, id).reasons[0].next_step == "headrace queues resume default lets its jobs start"
@@ -214,8 +214,8 @@ def test_a_pause_and_a_cancellation_tell_who_made_them(stage: Stage) -> None:
     for n, (verb, kind, name) in enumerate(acts):
         fields = {"who": f"person-{n}", "by": "cli", "verb": verb, "kind": kind, "name": name or second}
         stage.run(streams.tell(stage.keys, "acts", f"r{n}", fields))
-    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
-    stage.run(produce.cancel(stage.keys, second, KEEP, stage.now))
+    stage.run(operations.pause(stage.keys, "default", 0))
+    stage.run(produce.cancel(stage.keys, second, KEEP))
     paused, cancelled = why(stage, first).reasons[0], why(stage, second).reasons[0]
     assert (paused.text, paused.evidence["by"]) == ("queue default is paused, by person-0", "person-0")
     assert cancelled.text.endswith("cancelled before it started, by person-1")
@@ -272,7 +272,7 @@ def test_alien_facts_are_read_as_nothing(stage: Stage) -> None:
     stage.client.hset(stage.keys.owner("w1"), mapping=dict.fromkeys(said, alien))
     stage.client.hset(stage.keys.job(id), mapping=dict.fromkeys(("token", "crashes", "priority", "error"), alien))
     assert why(stage, id).reasons
-    (worker,) = stage.run(read(stage.keys, id, stage.now)).workers
+    (worker,) = stage.run(read(stage.keys, id)).workers
     assert (worker.size, worker.held, worker.claimed) == (0, 0, stage.now)
 
 
@@ -280,6 +280,6 @@ def test_no_more_workers_are_looked_at_than_it_says(stage: Stage) -> None:
     (id,) = stage.put(queue="mail")
     for number in range(MOST_WORKERS + 3):
         stage.register(f"w{number}")
-    found = stage.run(read(stage.keys, id, stage.now))
+    found = stage.run(read(stage.keys, id))
     assert (found.live, len(found.workers)) == (MOST_WORKERS + 3, MOST_WORKERS)
     assert "none of the 100 workers that were looked at serves queue mail; 103 live" in str(why(stage, id))

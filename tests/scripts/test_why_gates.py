@@ -43,6 +43,6 @@ def test_a_pause_decides_before_a_gate_and_an_open_gate_is_no_reason(stage: Stag
     *_, last = put(stage, 1, 2, 3)
     assert "gate_closed" not in codes(stage, last)
     stage.take()
-    stage.run(operations.pause(stage.keys, "default", 0, stage.now))
+    stage.run(operations.pause(stage.keys, "default", 0))
     assert codes(stage, last)[:1] == ["queue_paused"]
     assert "gate_closed" in codes(stage, last)

@@ -130,7 +130,7 @@ def test_jobs_ahead_are_counted_with_the_rate_of_the_queue(stage: Stage) -> None
     ends = stage.now // SECOND + 10**9
     date = minute.date(stage.now // SECOND - 60)
     started = counts.Counts({(date, ends): {"queues/default": {"started": 60}}}, {"": {"queues": ends}})
-    stage.run(counts.add(stage.keys, "s", 1, started, now=stage.now))
+    stage.run(counts.add(stage.keys, "s", 1, started))
     reason = why(stage, id).reasons[0]
     assert reason.text.endswith("; at the rate of the last ten minutes these take 30.0 s")
     assert reason.evidence == {"ahead": 3, "rate": 0.1, "head_start": 0}
@@ -156,11 +156,11 @@ def test_one_that_crashed_travels_alone(stage: Stage) -> None:
 def test_a_broadcast_waits_for_its_one_worker(stage: Stage, gone: bool) -> None:
     stage.register(tasks=KNOWN)
     job = stage.job()
-    stage.run(produce.broadcast(stage.keys, Form("add"), job.args, [("w1", job.id)], stage.now))
+    stage.run(produce.broadcast(stage.keys, Form("add"), job.args, [("w1", job.id)]))
     if gone:
         stage.lapse()
     reason = why(stage, job.id).reasons[0]
     assert (reason.code, reason.evidence["alive"]) == ("broadcast", not gone)
     if gone:
-        stage.run(consume.reclaim(stage.keys, "w1", False, 10, 0, stage.now))
+        stage.run(consume.reclaim(stage.keys, "w1", False, 10, 0))
         assert why(stage, job.id).code == "unknown"

@@ -8,7 +8,7 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 
 
 def cancel(flow: Flow, name: str) -> str:
-    return flow.stage.run(produce.cancel(flow.stage.keys, flow[name], KEEP, flow.stage.now))
+    return flow.stage.run(produce.cancel(flow.stage.keys, flow[name], KEEP).at(flow.stage.now))
 
 
 def test_a_ready_node_is_cancelled_and_its_children_follow_their_policies(stage: Stage) -> None:

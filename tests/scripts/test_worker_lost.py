@@ -15,7 +15,7 @@ def lose(stage: Stage, owner: str, how: str) -> str:
     if how == "retire":
         assert stage.run(consume.retire(stage.keys, owner, why="its supervisor died"))
         return "its supervisor died"
-    assert stage.run(consume.reclaim(stage.keys, owner, True, 500, KEEP, stage.now)) == ("done", 0)
+    assert stage.run(consume.reclaim(stage.keys, owner, True, 500, KEEP)) == ("done", 0)
     return "its process died"
 
 

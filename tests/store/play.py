@@ -58,7 +58,7 @@ def nothing(_: Stage) -> None:
 
 
 def settle(keys: Keys, rows: list[tuple[Outcome, int]], now: int) -> Call[settle_calls.Settled]:
-    return settle_calls.settle(keys, "w1", 99, rows, 0, now)
+    return settle_calls.settle(keys, "w1", 99, rows, 0).at(now)
 
 
 def settled_before(_: Any, second: settle_calls.Settled) -> bool:
@@ -66,7 +66,7 @@ def settled_before(_: Any, second: settle_calls.Settled) -> bool:
 
 
 def claim(keys: Keys, owner: str, now: int) -> Call[claim_calls.Claimed]:
-    return claim_calls.claim(keys, owner, 99, 3, ["default"], now=now)
+    return claim_calls.claim(keys, owner, 99, 3, ["default"]).at(now)
 
 
 def claims_alike(first: claim_calls.Claimed, second: claim_calls.Claimed) -> bool:
@@ -74,4 +74,4 @@ def claims_alike(first: claim_calls.Claimed, second: claim_calls.Claimed) -> boo
 
 
 def reclaim(keys: Keys, _: Any, now: int) -> Call[tuple[str, int]]:
-    return consume.reclaim(keys, "w1", True, 500, KEEP, now)
+    return consume.reclaim(keys, "w1", True, 500, KEEP).at(now)

@@ -21,11 +21,11 @@ KINDS = {"walk", "roots", "held", "retry", "cancel", "drop", "abandon"}
 
 def of(verb: Callable[..., Call[Any]], *args: Any) -> Callable[[Keys, Flow, int], Call[Any]]:
     """The call of a verb that is said of one workflow."""
-    return lambda keys, flow, now: verb(keys, flow.id, *args, now=now)
+    return lambda keys, flow, now: verb(keys, flow.id, *args).at(now)
 
 
 def create(keys: Keys, flow: Flow, now: int) -> Call[graph.Created]:
-    return graph.create(keys, flow.id, flow.graph, now=now)
+    return graph.create(keys, flow.id, flow.graph).at(now)
 
 
 def nodes(stage: Stage) -> Flow:
@@ -140,13 +140,13 @@ FLOWS: dict[str, Play] = {
     "outputs": Play(failed, lambda k, flow, _: graph_reads.outputs(k, [flow["a"], flow["e"]])),
     "reserve": Play(running, lambda k, one, _: graph.reserve(k, "w1", one.id, one.token, 3)),
     "graft": Play(reserved, graft),
-    "lapse": Play(lapsing, lambda k, _, t: graph.lapse(k, 10, t), fewer),
-    "tend": Play(chores, lambda k, _, t: graph.tend(k, 1000, t)),
+    "lapse": Play(lapsing, lambda k, _, t: graph.lapse(k, 10).at(t), fewer),
+    "tend": Play(chores, lambda k, _, t: graph.tend(k, 1000).at(t)),
     "settle, nodes": Play(endings, settle, settled_before),
     "settle, what was added": Play(added, settle, settled_before),
     "claim, nodes": Play(lambda s: (nodes(s), s.register())[1], claim, claims_alike),
     "claim, nodes of one that was stopped": Play(lambda s: (stopped(s), "w1")[1], claim, claims_alike),
-    "cancel, a node": Play(lambda s: nodes(s)["x"], lambda k, id, t: produce.cancel(k, id, KEEP, t)),
-    "purge, nodes": Play(nodes, lambda k, _, t: operations.purge(k, "default", 1000, t), fewer),
+    "cancel, a node": Play(lambda s: nodes(s)["x"], lambda k, id, t: produce.cancel(k, id, KEEP).at(t)),
+    "purge, nodes": Play(nodes, lambda k, _, t: operations.purge(k, "default", 1000).at(t), fewer),
     "reclaim, nodes": Play(lambda s: nodes(s).claims(), reclaim, lambda *_: True),
 }

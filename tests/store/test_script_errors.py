@@ -42,7 +42,7 @@ def test_a_refused_command_of_an_included_file_is_located(twin: Twin, stage: Sta
     stage.client.set(stage.keys("totals"), "no hash")
     line = line_of("finish", "'HINCRBY', totals, 'bytes'")
     with pytest.raises(errors.ServerError, match=rf"answered to cancel: WRONGTYPE .* on finish\.lua:{line}\b"):
-        twin.run(produce.cancel(stage.keys, stage.put()[0], KEEP, stage.now))
+        twin.run(produce.cancel(stage.keys, stage.put()[0], KEEP).at(stage.now))
 
 
 @pytest.mark.mangles
@@ -71,7 +71,7 @@ def faulty(file: str, line: int, text: str, monkeypatch: pytest.MonkeyPatch) -> 
         altered = load.__wrapped__("enqueue")
 
     def made(stage: Stage) -> Call[object]:
-        call = produce.enqueue(stage.keys, [stage.job()], "s", stage.next(), now=stage.now)
+        call = produce.enqueue(stage.keys, [stage.job()], "s", stage.next()).at(stage.now)
         return Call(altered, call.keys, call.args, call.parse)
 
     return made

@@ -51,7 +51,7 @@ def stage(client: redis.Redis) -> Iterator[Stage]:
 
 
 def enqueue(stage: Stage, count: int = 1) -> Call[produce.Accepted]:
-    return produce.enqueue(stage.keys, [stage.job() for _ in range(count)], "s", stage.next(), now=stage.now)
+    return produce.enqueue(stage.keys, [stage.job() for _ in range(count)], "s", stage.next()).at(stage.now)
 
 
 def size(stage: Stage, queue: str = "default") -> Call[index_pages.Page]:
@@ -386,11 +386,11 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
     with pytest.raises(errors.StoreFull, match="full"):
         twin.run(enqueue(stage))
     now, k = stage.now, stage.keys
-    assert twin.run(consume.renew(k, "w1", KEEP, ["load", "1"], now=now)).alive
-    assert twin.run(consume.register(k, "w3", KEEP, ["place", "x"], now=now)) == 0
-    assert twin.run(produce.cancel(k, stop.id, KEEP, now)) == "asked"
-    assert twin.run(produce.cancel(k, waiting, KEEP, now)) == "cancelled"
-    assert twin.run(produce.watch(k, ok.id, KEEP, now)).state is State.RUNNING
+    assert twin.run(consume.renew(k, "w1", KEEP, ["load", "1"]).at(now)).alive
+    assert twin.run(consume.register(k, "w3", KEEP, ["place", "x"]).at(now)) == 0
+    assert twin.run(produce.cancel(k, stop.id, KEEP).at(now)) == "asked"
+    assert twin.run(produce.cancel(k, waiting, KEEP).at(now)) == "cancelled"
+    assert twin.run(produce.watch(k, ok.id, KEEP).at(now)).state is State.RUNNING
     outcomes = [
         (stage.outcome(retry, "retry", b"{}", 0), 0),
         (stage.outcome(ok, "succeeded", b"result"), 0),
@@ -400,18 +400,18 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
         (stage.outcome(again, "released"), 0),
         (stage.outcome(park, "parked"), 0),
     ]
-    assert twin.run(settle_calls.settle(k, "w1", 90, outcomes, 0, now)).stale == []
-    assert twin.run(settle_calls.settle(k, "w1", 91, outcomes, 0, now)).stale == [o.id for o, _ in outcomes]
+    assert twin.run(settle_calls.settle(k, "w1", 90, outcomes, 0).at(now)).stale == []
+    assert twin.run(settle_calls.settle(k, "w1", 91, outcomes, 0).at(now)).stale == [o.id for o, _ in outcomes]
     assert twin.run(consume.note(k, "w1", [consume.Note(held.id, held.token, 0.5, "", ("line",))], request=1)) == 1
-    assert twin.run(consume.promote(k, 10, now + 1))[0] == 1
+    assert twin.run(consume.promote(k, 10).at(now + 1))[0] == 1
     assert stage.state(due) == "ready"
-    assert twin.run(consume.unpark(k, "later.on", 10, ["p"], now)) == 1
-    assert len(twin.run(claim_calls.claim(k, "w2", 1, 5, ["default"], now)).jobs) == 5
-    assert twin.run(claim_calls.claim(k, "w2", 2, 5, [], now)).alive
-    assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP, now)) == ("done", 5)
+    assert twin.run(consume.unpark(k, "later.on", 10, ["p"]).at(now)) == 1
+    assert len(twin.run(claim_calls.claim(k, "w2", 1, 5, ["default"]).at(now)).jobs) == 5
+    assert twin.run(claim_calls.claim(k, "w2", 2, 5, []).at(now)).alive
+    assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP).at(now)) == ("done", 5)
     assert twin.run(consume.retire(k, "w3"))
-    assert twin.run(consume.sweep(k, 10, 0, 10**9, now))[0] == 3
-    assert twin.run(operations.purge(k, "default", 1000, now))[0] > 0
+    assert twin.run(consume.sweep(k, 10, 0, 10**9).at(now))[0] == 3
+    assert twin.run(operations.purge(k, "default", 1000).at(now))[0] > 0
     stage.client.config_set("maxmemory", 0)
     assert twin.run(enqueue(stage)).word == "ok"
 

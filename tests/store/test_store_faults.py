@@ -133,8 +133,8 @@ def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, 
         # As a dispatcher does: settle what ended and claim anew, in one round trip.
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
         calls: list[Call[Any]] = [
-            settle_calls.settle(stage.keys, "w1", 100 + number, rows, 0, stage.now),
-            claim_calls.claim(stage.keys, "w1", 100 + number, 3, ["default"], now=stage.now),
+            settle_calls.settle(stage.keys, "w1", 100 + number, rows, 0).at(stage.now),
+            claim_calls.claim(stage.keys, "w1", 100 + number, 3, ["default"]).at(stage.now),
         ]
         proxy.lose_replies(2, lambda data: b"$2\r\nok\r\n" in data or b"repeated" in data)
         settled, claimed = twin.run_all(calls)
@@ -156,15 +156,15 @@ def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy
         jobs = [stage.job() for _ in range(100)]
         ids |= {job.id for job in jobs}
         sender, number = twin.store.slots.take()
-        call = produce.enqueue(stage.keys, jobs, sender, number, now=stage.now)
+        call = produce.enqueue(stage.keys, jobs, sender, number).at(stage.now)
         assert twin.run(call).word in ("ok", "repeated")
         twin.store.slots.answered(sender, number)
     ran: list[Claim] = []
     for number in range(1, 15):
-        claims = twin.run(claim_calls.claim(stage.keys, "w1", number, 100, ["default"], now=stage.now)).jobs
+        claims = twin.run(claim_calls.claim(stage.keys, "w1", number, 100, ["default"]).at(stage.now)).jobs
         ran += claims
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
-        assert not twin.run(settle_calls.settle(stage.keys, "w1", number, rows, 0, stage.now)).stale
+        assert not twin.run(settle_calls.settle(stage.keys, "w1", number, rows, 0).at(stage.now)).stale
     assert sorted(c.id for c in ran) == sorted(ids)
     assert len(stage.members("succeeded")) == 1000
     assert proxy.lost > 5
@@ -174,7 +174,7 @@ def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy
 def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) -> None:
     twin = make(proxy.url)
     for n in range(5):
-        assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", n + 1, now=stage.now)).word == "ok"
+        assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", n + 1).at(stage.now)).word == "ok"
         proxy.drop()
     assert len(stage.ready()) == 5
     assert proxy.accepted == 5
@@ -251,7 +251,7 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
         proxy.mode = "pass"
 
     thread = started(relent)
-    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1, now=stage.now)).word == "ok"
+    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1).at(stage.now)).word == "ok"
     thread.join(20)
     proxy.mode = "refuse"
     proxy.drop()
@@ -263,7 +263,7 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
 def test_a_slow_server_is_not_asked_twice(make: Make, proxy: Proxy, stage: Stage) -> None:
     twin = make(proxy.url)
     proxy.delay = 0.3
-    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1, now=stage.now)).word == "ok"
+    assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1).at(stage.now)).word == "ok"
     assert proxy.accepted == 1
     assert len(stage.ready()) == 1
 

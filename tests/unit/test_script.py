@@ -94,8 +94,10 @@ def test_a_call_sends_the_keys_that_have_an_argument_and_one_at_least(monkeypatc
 
 def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     script = made(monkeypatch, main=TITLE + "-- clock now\n-- arg id text\nreturn now")
-    call = script.bind(Keys(), int, now=5, id="x")
-    assert call.args == ("{hr:0}:", 5, "x")
+    call = script.bind(Keys(), int, id="x")
+    assert call.args == ("{hr:0}:", 0, "x")
+    assert call.at(5).args == ("{hr:0}:", 5, "x")
+    assert call.at(5).at(-7).args == ("{hr:0}:", 5, "x")
     assert "local id = ARGV[3]" in script.text
 
 

@@ -78,9 +78,7 @@ def _as_read(reply: Any) -> bytes | None:
     return found
 
 
-def store(
-    keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = (), lease: str = "", now: int = 0
-) -> Call[bool]:
+def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = (), lease: str = "") -> Call[bool]:
     """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more.
 
     Cost: one round trip, O(tags log n).
@@ -89,7 +87,6 @@ def store(
     return load("cache_set").bind(
         keys,
         lambda reply: bool(reply == b"stored"),
-        now=now,
         name=name,
         data=data,
         ttl=milliseconds,
@@ -98,7 +95,7 @@ def store(
     )
 
 
-def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0, now: int = 0) -> Call[Turn]:
+def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) -> Call[Turn]:
     """The right to store an absent value that is computed from now on.
 
     All who compute at the same time share it, the first to store uses it up, and any write or deletion of the value,
@@ -112,7 +109,6 @@ def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0, no
     return load("cache_lease").bind(
         keys,
         lambda reply: Turn(reply[0].decode(), reply[1] / 1e6, reply[2] == 1),
-        now=now,
         name=name,
         tags=",".join(tags),
         life=LEASE,
@@ -140,12 +136,11 @@ def delete(keys: Keys, names: Sequence[str]) -> Call[int]:
     return load("cache_delete").bind(keys, int, names=list(names))
 
 
-def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK, now: int = 0) -> Call[Dropped]:
+def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK) -> Call[Dropped]:
     """Delete up to ``limit`` values that have ``tag``, or of all (``ALL``). Cost: one round trip, O(limit log n)."""
     return load("cache_drop").bind(
         keys,
         lambda reply: Dropped([name.decode() for name in reply[0]], reply[1]),
-        now=now,
         tag=tag,
         first=int(first),
         life=LEASE,
@@ -153,7 +148,7 @@ def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK, now: int = 0) ->
     )
 
 
-def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100, now: int = 0) -> Call[CachedPage]:
+def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[CachedPage]:
     """Cached values, or those that have a tag; sizes include their tags.
 
     Args:
@@ -173,7 +168,7 @@ def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100, now: int 
         more = f"{rows[-1].end}~{rows[-1].name}" if len(rows) == limit else None
         return CachedPage(at, count, rows, more)
 
-    return load("cache_list").bind(keys, parsed, now=now, tag=tag, after=end, member=name, limit=limit)
+    return load("cache_list").bind(keys, parsed, tag=tag, after=end, member=name, limit=limit)
 
 
 def _tags(joined: bytes) -> tuple[str, ...]:

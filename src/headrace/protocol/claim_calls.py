@@ -185,7 +185,6 @@ def claim(
     request: int,
     limit: int,
     queues: Sequence[str],
-    now: int = 0,
     passing: Sequence[tuple[str, int, Sequence[str]]] = (),
     cursors: Mapping[str, Cursor] | None = None,
 ) -> Call[Claimed]:
@@ -206,5 +205,5 @@ def claim(
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
     over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
     return load("claim").bind(
-        keys, _claimed, now=now, owner=owner, request=request, limit=limit, names=list(queues), passing=over
+        keys, _claimed, owner=owner, request=request, limit=limit, names=list(queues), passing=over
     )

@@ -17,12 +17,7 @@ from headrace.protocol.script import Call, load
 
 
 def register(
-    keys: Keys,
-    owner: str,
-    lease: int,
-    metadata: Sequence[str | int],
-    now: int = 0,
-    tasks: Mapping[str, str] | None = None,
+    keys: Keys, owner: str, lease: int, metadata: Sequence[str | int], tasks: Mapping[str, str] | None = None
 ) -> Call[int]:
     """Begin an incarnation's lease.
 
@@ -40,7 +35,6 @@ def register(
     return load("register").bind(
         keys,
         int,
-        now=now,
         owner=owner,
         lease=lease,
         metadata=list(metadata),
@@ -118,7 +112,6 @@ def renew(
     metadata: Sequence[str | int] = (),
     queues: Sequence[str] = (),
     ticks: bool = True,
-    now: int = 0,
 ) -> Call[Renewed]:
     """Keep everything that an incarnation holds for another lease.
 
@@ -129,10 +122,10 @@ def renew(
     Cost: one round trip, O(log workers), however many jobs it holds.
     """
     rest = {"metadata": list(metadata), "names": list(queues), "ticks": int(ticks)}
-    return load("renew").bind(keys, _renewed, now=now, owner=owner, lease=lease, **rest)
+    return load("renew").bind(keys, _renewed, owner=owner, lease=lease, **rest)
 
 
-def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now: int = 0) -> Call[tuple[str, int]]:
+def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> Call[tuple[str, int]]:
     """Give what a dead incarnation ran back to its queues; each start counts as a crash.
 
     Args:
@@ -148,7 +141,6 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now
     return load("reclaim").bind(
         keys,
         lambda reply: (reply[0].decode(), reply[1]),
-        now=now,
         owner=victim,
         known=int(known_dead),
         limit=limit,
@@ -156,7 +148,7 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int, now
     )
 
 
-def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "", now: int = 0) -> Call[bool]:
+def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "") -> Call[bool]:
     """End an incarnation that holds nothing; False when it still holds jobs.
 
     Args:
@@ -165,10 +157,10 @@ def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "", now: int = 0) ->
 
     Cost: one round trip.
     """
-    return load("retire").bind(keys, lambda reply: reply == b"ok", now=now, owner=owner, ttl=ttl, why=why)
+    return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner, ttl=ttl, why=why)
 
 
-def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int, int]]:
+def promote(keys: Keys, limit: int) -> Call[tuple[int, int, int, int]]:
     """Make due jobs ready, and open the gates of limits that are due.
 
     Returns:
@@ -176,12 +168,10 @@ def promote(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int, i
 
     Cost: one round trip, O(limit log n).
     """
-    return load("promote").bind(
-        keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), now=now, limit=limit
-    )
+    return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), limit=limit)
 
 
-def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tuple[int, int, int]]:
+def sweep(keys: Keys, limit: int, most: int, room: int) -> Call[tuple[int, int, int]]:
     """Remove finished jobs whose retention is over or that exceed the caps on count (``most``) and bytes (``room``).
 
     Returns:
@@ -190,11 +180,11 @@ def sweep(keys: Keys, limit: int, most: int, room: int, now: int = 0) -> Call[tu
     Cost: one round trip, O(limit log n).
     """
     return load("sweep").bind(
-        keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit, most=most, room=room
+        keys, lambda reply: (reply[0], reply[1], moment(reply[2])), limit=limit, most=most, room=room
     )
 
 
-def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str], now: int = 0) -> Call[int]:
+def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str]) -> Call[int]:
     """Make parked jobs of a task ready, each at its old place in its queue; returns how many.
 
     For a worker that knows the task, serves these queues, has room for so many and claims in the same trip. Jobs of
@@ -202,7 +192,7 @@ def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str], now: int = 
 
     Cost: one round trip; it looks at 500 jobs at most.
     """
-    return load("unpark").bind(keys, int, now=now, task=task, limit=limit, names=list(queues))
+    return load("unpark").bind(keys, int, task=task, limit=limit, names=list(queues))
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -222,7 +212,7 @@ class Note(msgspec.Struct, frozen=True):
     spent: tuple[tuple[str, int], ...] = ()
 
 
-def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0, now: int = 0) -> Call[int]:
+def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
     """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
 
     Args:
@@ -242,4 +232,4 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
         )
         for n in notes
     ]
-    return load("note").bind(keys, int, now=now, owner=owner, request=request, notes=rows, most=most)
+    return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)

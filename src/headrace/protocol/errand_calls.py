@@ -26,20 +26,20 @@ def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
     return errand_of(id, fields) if fields else None
 
 
-def begin_errand(keys: Keys, id: str, fields: dict[str, str | int], now: int = 0) -> Call[Errand | None]:
+def begin_errand(keys: Keys, id: str, fields: dict[str, str | int]) -> Call[Errand | None]:
     """Store an errand for the jobs that are there now; the same id again changes nothing. Cost: one round trip."""
     flat = [part for pair in fields.items() for part in pair]
-    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), now=now, id=id, fields=flat)
+    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), id=id, fields=flat)
 
 
-def bite(keys: Keys, id: str, limit: int, now: int = 0) -> Call[Errand | None]:
+def bite(keys: Keys, id: str, limit: int) -> Call[Errand | None]:
     """Do the next piece of an errand; None when it is not stored. Cost: one round trip, O(limit log n)."""
-    return load("errand_bite").bind(keys, lambda reply: _errand(id, reply), now=now, id=id, limit=limit)
+    return load("errand_bite").bind(keys, lambda reply: _errand(id, reply), id=id, limit=limit)
 
 
-def stop_errand(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def stop_errand(keys: Keys, id: str) -> Call[str]:
     """Do no further piece of an errand; ``stopped``, ``ended`` or ``missing``. Cost: one round trip."""
-    return load("errand_stop").bind(keys, bytes.decode, now=now, id=id)
+    return load("errand_stop").bind(keys, bytes.decode, id=id)
 
 
 def read_errands(keys: Keys, id: str = "", limit: int = 100) -> Call[list[Errand]]:
@@ -52,7 +52,7 @@ def read_errands(keys: Keys, id: str = "", limit: int = 100) -> Call[list[Errand
 
 
 def count_meant(
-    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str, str] = ("", "", ""), now: int = 0
+    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str, str] = ("", "", "")
 ) -> Call[CountedPiece]:
     """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
 
@@ -61,7 +61,7 @@ def count_meant(
         return CountedPiece(reply[0], reply[1], (score, member, lane) if member else None)
 
     return load("errand_count").bind(
-        keys, parsed, now=now, state=which.state, queue=which.queue, task=which.task, key=which.key,
+        keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,
         cause=which.cause, after=after[0], member=after[1],
         lane=after[2], limit=limit,
     )  # fmt: skip

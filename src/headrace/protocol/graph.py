@@ -118,7 +118,7 @@ class Created(msgspec.Struct, frozen=True):
     next: int = 0
 
 
-def create(keys: Keys, id: str, graph: Graph, first: int = 1, now: int = 0) -> Call[Created]:
+def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
     """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete.
 
     A workflow that is not completed within an hour is removed. Safe to repeat.
@@ -137,7 +137,6 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1, now: int = 0) -> C
     return load("flow_create").bind(
         keys,
         created,
-        now=now,
         id=id,
         definition=graph.definition,
         key=graph.key,
@@ -150,7 +149,7 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1, now: int = 0) -> C
     )
 
 
-def start(keys: Keys, id: str, names: Sequence[int] = (), now: int = 0) -> Call[str]:
+def start(keys: Keys, id: str, names: Sequence[int] = ()) -> Call[str]:
     """Line up all roots of a workflow, or the nodes of these numbers instead (at most 500); go on if it was stopped.
 
     Returns:
@@ -158,7 +157,7 @@ def start(keys: Keys, id: str, names: Sequence[int] = (), now: int = 0) -> Call[
 
     Cost: one round trip, O(roots), at most 500 of them; the rest are a chore.
     """
-    return load("flow_start").bind(keys, bytes.decode, now=now, id=id, names=[code_of(number) for number in names])
+    return load("flow_start").bind(keys, bytes.decode, id=id, names=[code_of(number) for number in names])
 
 
 def stop(keys: Keys, id: str) -> Call[str]:
@@ -172,7 +171,7 @@ def stop(keys: Keys, id: str) -> Call[str]:
     return load("flow_stop").bind(keys, bytes.decode, id=id)
 
 
-def cancel(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def cancel(keys: Keys, id: str) -> Call[str]:
     """Start no more nodes of a workflow, and have those that run stopped; a chore goes from node to node.
 
     Returns:
@@ -180,10 +179,10 @@ def cancel(keys: Keys, id: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip; :func:`tend` does the work.
     """
-    return load("flow_cancel").bind(keys, bytes.decode, now=now, id=id)
+    return load("flow_cancel").bind(keys, bytes.decode, id=id)
 
 
-def retry_failed(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def retry_failed(keys: Keys, id: str) -> Call[str]:
     """Run the failed, cancelled and quarantined nodes of a workflow again, with fresh budgets, and go on from there.
 
     Returns:
@@ -192,10 +191,10 @@ def retry_failed(keys: Keys, id: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip, O(failed nodes), at most 250 of them; the rest are a chore.
     """
-    return load("flow_retry").bind(keys, bytes.decode, now=now, id=id)
+    return load("flow_retry").bind(keys, bytes.decode, id=id)
 
 
-def expire(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
+def expire(keys: Keys, id: str, ttl: int) -> Call[str]:
     """Say how long a workflow stays after its end, microseconds; negative: for ever. Counts from now if it has ended.
 
     Returns:
@@ -203,10 +202,10 @@ def expire(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
 
     Cost: one round trip.
     """
-    return load("flow_expire").bind(keys, bytes.decode, now=now, id=id, ttl=max(FOR_EVER, ttl))
+    return load("flow_expire").bind(keys, bytes.decode, id=id, ttl=max(FOR_EVER, ttl))
 
 
-def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def delete(keys: Keys, id: str) -> Call[str]:
     """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused.
 
     Returns:
@@ -214,14 +213,14 @@ def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip, O(nodes), at most 500 of them; the rest are a chore.
     """
-    return load("flow_delete").bind(keys, bytes.decode, now=now, id=id)
+    return load("flow_delete").bind(keys, bytes.decode, id=id)
 
 
 def _lapsed(reply: Any) -> tuple[int, int, int]:
     return reply[0], reply[1], moment(reply[2])
 
 
-def lapse(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     """Remove up to ``limit`` workflows whose retention is over, each wholly.
 
     Returns:
@@ -229,20 +228,20 @@ def lapse(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
 
     Cost: one round trip, O(limit), at most 50 of them.
     """
-    return load("lapse").bind(keys, _lapsed, now=now, limit=min(limit, 500))
+    return load("lapse").bind(keys, _lapsed, limit=min(limit, 500))
 
 
-def tend(keys: Keys, limit: int = 400, now: int = 0) -> Call[int]:
+def tend(keys: Keys, limit: int = 400) -> Call[int]:
     """Do a piece of what is left to do of long verbs, oldest first; returns how many chores are left and due.
 
     Cost: one round trip, O(limit).
     """
-    return load("tend").bind(keys, lambda reply: int(reply[0]), now=now, limit=limit)
+    return load("tend").bind(keys, lambda reply: int(reply[0]), limit=limit)
 
 
-def tend_on(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+def tend_on(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     """As :func:`tend`; also tells server time, and when the next chore is due (0: none is left); microseconds."""
-    return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), now=now, limit=limit)
+    return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit)
 
 
 # -- growing --------------------------------------------------------------------------------------------------------

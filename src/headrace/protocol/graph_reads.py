@@ -197,7 +197,7 @@ def _watched(reply: bytes) -> WorkflowState | None:
     return None if reply == b"missing" else _flow_state(reply)
 
 
-def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[WorkflowState | None]:
+def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
     """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling).
 
     Args:
@@ -205,4 +205,4 @@ def watch_flow(keys: Keys, id: str, wait: int, now: int = 0) -> Call[WorkflowSta
 
     Cost: one round trip.
     """
-    return load("flow_watch").bind(keys, _watched, now=now, id=id, wait=wait)
+    return load("flow_watch").bind(keys, _watched, id=id, wait=wait)

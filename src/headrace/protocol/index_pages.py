@@ -57,7 +57,6 @@ def page(
     desc: bool = True,
     since: int | None = None,
     until: int | None = None,
-    now: int = 0,
     *,
     values: bool | None = None,
     finder: Finder | None = None,
@@ -79,7 +78,7 @@ def page(
     def parsed(reply: Any) -> Page:
         return Page(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
 
-    return load("page").bind(keys, parsed, now=now, index=index, most=_most(values), **piece)
+    return load("page").bind(keys, parsed, index=index, most=_most(values), **piece)
 
 
 # Structures that one walk looks at.

@@ -20,7 +20,7 @@ MOST_ROWS = 500
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, int, str]]).decode
 
 
-def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: DeclaredLimits, now: int = 0) -> Call[int]:
+def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: DeclaredLimits) -> Call[int]:
     """Say which limits code has. Numbers that changed count at once, also for what waits.
 
     What was said first by newer code, and a live worker says, stays: so of two releases that run side by side the newer
@@ -37,7 +37,7 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
     """
     rows = [part if isinstance(part, str) else blob(part) for part in declared.rows]
     return load("limit_declare").bind(
-        keys, int, now=now, owner=owner, tasks=list(tasks), limits=list(declared.limits), rows=rows
+        keys, int, owner=owner, tasks=list(tasks), limits=list(declared.limits), rows=rows
     )
 
 
@@ -55,7 +55,6 @@ def read_limits(
     value: str = ALL,
     *,
     values: bool = False,
-    now: int = 0,
 ) -> Call[LimitPage]:
     """Limits, or one of their values, as they count now.
 
@@ -68,7 +67,7 @@ def read_limits(
     Cost: one round trip; some commands for each row.
     """
     return load("limit_read").bind(
-        keys, _page, now=now, names=list(names), after=after, limit=limit, value=value, values=int(values)
+        keys, _page, names=list(names), after=after, limit=limit, value=value, values=int(values)
     )
 
 
@@ -83,7 +82,6 @@ def change_limit(
     declared: Sequence[str],
     parts: Sequence[tuple[str, int, Sequence[str]]],
     gone: Sequence[str] = (),
-    now: int = 0,
 ) -> Call[str | frozenset[str]]:
     """Put parts over what code declares of a limit or of one of its values, or take them away.
 
@@ -99,7 +97,7 @@ def change_limit(
     """
     flat = [word for part in parts for word in part]
     return load("limit_change").bind(
-        keys, _changed, now=now, limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone)
+        keys, _changed, limit=limit, value=value, declared=list(declared), parts=flat, gone=list(gone)
     )
 
 
@@ -134,9 +132,9 @@ def _deleted(reply: Any) -> Deleted:
     return Deleted(word, places=tuple(text_of(place) for place in told))
 
 
-def delete_limit(keys: Keys, limit: str, now: int = 0) -> Call[Deleted]:
+def delete_limit(keys: Keys, limit: str) -> Call[Deleted]:
     """Forget a limit that no running code declares and nothing holds. Cost: one round trip for 500 overrides."""
-    return load("limit_delete").bind(keys, _deleted, now=now, limit=limit)
+    return load("limit_delete").bind(keys, _deleted, limit=limit)
 
 
 class HoldAnswer(NamedTuple):
@@ -154,7 +152,7 @@ class HoldAnswer(NamedTuple):
 
 
 def hold_limit(
-    keys: Keys, limit: str, value: str, holder: str, lease: int, declared: Sequence[str], now: int = 0
+    keys: Keys, limit: str, value: str, holder: str, lease: int, declared: Sequence[str]
 ) -> Call[HoldAnswer]:
     """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over.
 
@@ -169,7 +167,6 @@ def hold_limit(
     return load("limit_hold").bind(
         keys,
         lambda reply: HoldAnswer(reply[0].decode(), reply[1], number(reply[2])),
-        now=now,
         limit=limit,
         value=value,
         holder=holder,
@@ -178,11 +175,11 @@ def hold_limit(
     )
 
 
-def keep_hold(keys: Keys, gate: str, holder: str, lease: int, now: int = 0) -> Call[bool]:
+def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:
     """Go on holding a gate, ``<limit>:<value>``. False: the lease was over. Cost: one round trip."""
-    return load("limit_keep").bind(keys, bool, now=now, passed=gate, holder=holder, lease=lease)
+    return load("limit_keep").bind(keys, bool, passed=gate, holder=holder, lease=lease)
 
 
-def release_hold(keys: Keys, limit: str, gate: str, holder: str, now: int = 0) -> Call[bool]:
+def release_hold(keys: Keys, limit: str, gate: str, holder: str) -> Call[bool]:
     """Let go of a gate. False: the lease was over. Cost: one round trip."""
-    return load("limit_release").bind(keys, bool, now=now, limit=limit, passed=gate, holder=holder)
+    return load("limit_release").bind(keys, bool, limit=limit, passed=gate, holder=holder)

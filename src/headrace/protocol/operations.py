@@ -23,7 +23,7 @@ def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
     return load("stacks_read").bind(keys, bytes, owner=owner)
 
 
-def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0, note: str = "") -> Call[bool]:
+def pause(keys: Keys, queue: str, duration: int = 0, note: str = "") -> Call[bool]:
     """Stop claims of a queue; False when it was paused already.
 
     Args:
@@ -32,7 +32,7 @@ def pause(keys: Keys, queue: str, duration: int = 0, now: int = 0, note: str = "
 
     Cost: one round trip, O(workers) when it has an end.
     """
-    return load("pause").bind(keys, bool, now=now, queue=queue, duration=duration, note=note)
+    return load("pause").bind(keys, bool, queue=queue, duration=duration, note=note)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:
@@ -40,7 +40,7 @@ def resume(keys: Keys, queue: str) -> Call[bool]:
     return load("resume").bind(keys, bool, queue=queue)
 
 
-def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int]]:
+def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     """Resume queues whose pause has come to its own end.
 
     Args:
@@ -52,7 +52,7 @@ def resume_due(keys: Keys, limit: int, now: int = 0) -> Call[tuple[int, int, int
     Cost: one round trip, O(limit log n).
     """
     call = load("resume_due")
-    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, limit=limit)
+    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), limit=limit)
 
 
 def paused(keys: Keys) -> Call[list[str]]:
@@ -60,12 +60,12 @@ def paused(keys: Keys) -> Call[list[str]]:
     return load("paused").bind(keys, lambda reply: sorted(text_of(name) for name in reply))
 
 
-def purge(keys: Keys, queue: str, limit: int = 1000, now: int = 0) -> Call[tuple[int, int]]:
+def purge(keys: Keys, queue: str, limit: int = 1000) -> Call[tuple[int, int]]:
     """Delete up to ``limit`` ready jobs of a queue; returns how many, and how many are left. Cost: one round trip."""
-    return load("purge").bind(keys, lambda reply: (reply[0], reply[1]), now=now, queue=queue, limit=limit)
+    return load("purge").bind(keys, lambda reply: (reply[0], reply[1]), queue=queue, limit=limit)
 
 
-def command(keys: Keys, owner: str, word: str, now: int = 0) -> Call[str]:
+def command(keys: Keys, owner: str, word: str) -> Call[str]:
     """Say a word to a live incarnation, which hears it at once.
 
     Returns:
@@ -73,7 +73,7 @@ def command(keys: Keys, owner: str, word: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip.
     """
-    return load("command").bind(keys, bytes.decode, now=now, owner=owner, word=word)
+    return load("command").bind(keys, bytes.decode, owner=owner, word=word)
 
 
 def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
@@ -104,7 +104,7 @@ KEPT, LINES = 30 * 86400, 500
 _AT_ONCE, _LONGEST = 200, 500
 
 
-def learn(keys: Keys, lines: Sequence[str], now: int = 0) -> Call[None]:
+def learn(keys: Keys, lines: Sequence[str]) -> Call[None]:
     """Remember what jobs did again in each runner; see :mod:`headrace.worker.preload.apply`.
 
     Args:
@@ -113,9 +113,9 @@ def learn(keys: Keys, lines: Sequence[str], now: int = 0) -> Call[None]:
     Cost: one round trip, O(lines log n).
     """
     names = [line[:_LONGEST] for line in lines[:_AT_ONCE]]
-    return load("learn").bind(keys, lambda _: None, now=now, names=names, keep=KEPT * 1_000_000, most=LINES)
+    return load("learn").bind(keys, lambda _: None, names=names, keep=KEPT * 1_000_000, most=LINES)
 
 
-def learned(keys: Keys, now: int = 0) -> Call[list[str]]:
+def learned(keys: Keys) -> Call[list[str]]:
     """What jobs did again in each runner, as it was given to :func:`learn`; at most 500 lines. Cost: one round trip."""
-    return load("learned").bind(keys, texts_of, now=now, keep=KEPT * 1_000_000)
+    return load("learned").bind(keys, texts_of, keep=KEPT * 1_000_000)

@@ -156,7 +156,7 @@ def _since(score: bytes | int, priority: bytes | int) -> int:
     return ready_at(moment(score), priority_of(priority))
 
 
-def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview]:
+def overview(keys: Keys, *, details: bool = True) -> Call[Overview]:
     """How much is where.
 
     Tells of each queue that holds ready jobs, is paused or is named by a worker, and of 500 others that held work
@@ -167,4 +167,4 @@ def overview(keys: Keys, now: int = 0, *, details: bool = True) -> Call[Overview
 
     Cost: one round trip, O(live queues + workers + parked tasks), whatever the number of jobs and of past queues.
     """
-    return load("overview").bind(keys, _overview, now=now, details=int(details))
+    return load("overview").bind(keys, _overview, details=int(details))

@@ -40,7 +40,6 @@ def enqueue(
     number: int,
     requests: Sequence[str] = (),
     request_id_ttl: float = 86400.0,
-    now: int = 0,
 ) -> Call[Accepted]:
     """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
 
@@ -69,7 +68,6 @@ def enqueue(
     return load(word).bind(
         keys,
         accepted,
-        now=now,
         sender=sender,
         number=str(number),
         requests=requests,
@@ -78,7 +76,7 @@ def enqueue(
     )
 
 
-def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]], now: int = 0) -> Call[list[str]]:
+def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]]) -> Call[list[str]]:
     """Store a job for each of some live incarnations, which it alone will run, at most once.
 
     Args:
@@ -96,7 +94,6 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
     return load("broadcast").bind(
         keys,
         lambda reply: [id.decode() for id in reply],
-        now=now,
         sender=rows[0][1],
         expires=form.expires,
         fields=fields,
@@ -104,7 +101,7 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
     )
 
 
-def cancel(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
+def cancel(keys: Keys, id: str, ttl: int) -> Call[str]:
     """End a waiting job as cancelled; ask a running one to stop.
 
     Returns:
@@ -112,10 +109,10 @@ def cancel(keys: Keys, id: str, ttl: int, now: int = 0) -> Call[str]:
 
     Cost: one round trip.
     """
-    return load("cancel").bind(keys, bytes.decode, now=now, id=id, ttl=ttl)
+    return load("cancel").bind(keys, bytes.decode, id=id, ttl=ttl)
 
 
-def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:
+def rerun(keys: Keys, id: str, request: str) -> Call[str]:
     """Make a finished job ready again, with fresh budgets.
 
     Args:
@@ -127,17 +124,15 @@ def rerun(keys: Keys, id: str, request: str, now: int = 0) -> Call[str]:
 
     Cost: one round trip.
     """
-    return load("rerun").bind(keys, bytes.decode, now=now, id=id, request=request)
+    return load("rerun").bind(keys, bytes.decode, id=id, request=request)
 
 
-def delete(keys: Keys, id: str, now: int = 0) -> Call[str]:
+def delete(keys: Keys, id: str) -> Call[str]:
     """Remove a job that does not run; ``deleted``, or why not. A repeat finds it missing. Cost: one round trip."""
-    return load("delete").bind(keys, bytes.decode, now=now, id=id)
+    return load("delete").bind(keys, bytes.decode, id=id)
 
 
-def move(
-    keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0, now: int = 0
-) -> Call[str]:
+def move(keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0) -> Call[str]:
     """Give a waiting job another queue, priority or time; what is not given stays.
 
     Args:
@@ -149,7 +144,7 @@ def move(
     Cost: one round trip.
     """
     rank = "" if priority is None else str(priority)
-    return load("move").bind(keys, bytes.decode, now=now, id=id, queue=queue, priority=rank, delay=delay, at=at)
+    return load("move").bind(keys, bytes.decode, id=id, queue=queue, priority=rank, delay=delay, at=at)
 
 
 class Watched(msgspec.Struct, frozen=True):
@@ -176,7 +171,7 @@ def _watched(reply: Any) -> Watched:
     return Watched(None if state == "missing" else state_of(state), result, error, whole)
 
 
-def watch(keys: Keys, id: str, wait: int, now: int = 0, most: int = -1) -> Call[Watched]:
+def watch(keys: Keys, id: str, wait: int, most: int = -1) -> Call[Watched]:
     """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling).
 
     Args:
@@ -185,7 +180,7 @@ def watch(keys: Keys, id: str, wait: int, now: int = 0, most: int = -1) -> Call[
 
     Cost: one round trip.
     """
-    return load("watch").bind(keys, _watched, now=now, id=id, wait=wait, most=most)
+    return load("watch").bind(keys, _watched, id=id, wait=wait, most=most)
 
 
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
@@ -256,7 +251,7 @@ def _created(id: str) -> int:
 
 
 def read(
-    keys: Keys, ids: Sequence[str], now: int = 0, finder: Finder | None = None, *, lean: bool = False
+    keys: Keys, ids: Sequence[str], finder: Finder | None = None, *, lean: bool = False
 ) -> Call[list[Record | None]]:
     """What is stored of up to 500 jobs; None where nothing is. Cost: one round trip.
 
@@ -264,7 +259,7 @@ def read(
         lean: for lists: results, and arguments longer than ``LISTED_ARGS``, stay in the store.
     """
     most = LISTED_ARGS if lean else 0
-    return load("read").bind(keys, lambda reply: records_of(reply, finder), now=now, ids=list(ids), most=most)
+    return load("read").bind(keys, lambda reply: records_of(reply, finder), ids=list(ids), most=most)
 
 
 def records_of(reply: Any, finder: Finder | None = None) -> list[Record | None]:

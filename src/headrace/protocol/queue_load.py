@@ -66,9 +66,7 @@ def _counted(reply: Any) -> CountedQueues:
     return CountedQueues(total, looked, dict(zip(names, rows[1::2], strict=True)))
 
 
-def store_load(
-    keys: Keys, queues: Sequence[str] = (), soon: int = 0, now: int = 0, look: int = LOOK
-) -> Call[StoreLoad]:
+def store_load(keys: Keys, queues: Sequence[str] = (), soon: int = 0, look: int = LOOK) -> Call[StoreLoad]:
     """What queues have to do.
 
     Args:
@@ -85,4 +83,4 @@ def store_load(
         held = frozenset(queue for queue, (_, paused) in zip(queues, waiting, strict=True) if paused)
         return StoreLoad(at, ready, held, _counted(running), _counted(due), moment(first), memory, most)
 
-    return load("load").bind(keys, parse, now=now, names=list(queues), soon=soon, look=look)
+    return load("load").bind(keys, parse, names=list(queues), soon=soon, look=look)

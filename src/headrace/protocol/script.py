@@ -62,11 +62,15 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
     args: tuple[str | bytes | int, ...]
     parse: Callable[[Any], T]
 
-    def ahead(self, offset: int) -> Call[T]:
-        """The same call, so many microseconds ahead of the server's clock; one that was given a time keeps that."""
-        if not offset or not self.script.header.clock or self.args[1] != 0:
+    def at(self, now: int) -> Call[T]:
+        """The same call at a time of its own, for tests; one that was given a time keeps that.
+
+        Args:
+            now: microseconds; less than 0 is so far ahead of the server's clock, 0 is that clock.
+        """
+        if not now or not self.script.header.clock or self.args[1] != 0:
             return self
-        return Call(self.script, self.keys, (self.args[0], -offset, *self.args[2:]), self.parse)
+        return Call(self.script, self.keys, (self.args[0], now, *self.args[2:]), self.parse)
 
     def command(self) -> tuple[str | bytes | int, ...]:
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
@@ -96,11 +100,10 @@ class Script:
         self._prefixed: dict[str, list[tuple[str, str]]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
-    def bind(self, keys: Keys, parse: Callable[[Any], T], *, now: int = 0, **values: Any) -> Call[T]:
+    def bind(self, keys: Keys, parse: Callable[[Any], T], **values: Any) -> Call[T]:
         """A call with every argument given by name.
 
         Args:
-            now: server microseconds for tests; 0 reads the server's clock, less than 0 is so far ahead of it.
             values: exactly the header's arguments.
 
         Raises:
@@ -117,7 +120,7 @@ class Script:
         bound: list[str] = []
         for key, hole in patterns:
             bound.append(key + values[hole] if hole else key)
-        args: list[str | bytes | int] = [prefix, now] if self.header.clock else [prefix]
+        args: list[str | bytes | int] = [prefix, 0] if self.header.clock else [prefix]
         for name, packed in self._encoders:
             value = values[name]
             # An empty list is an empty text: neither side packs or unpacks what many calls leave empty.

@@ -41,7 +41,6 @@ def settle(
     request: int,
     outcomes: Sequence[tuple[Outcome, int]],
     failure_ttl: int,
-    now: int = 0,
     starts: Sequence[StartNote] = (),
 ) -> Call[Settled]:
     """Record how starts ended; each job moves to the structure of its new state.
@@ -62,7 +61,7 @@ def settle(
     notes = [part for one in starts for part in (_wire(one.id), one.ready, one.error, one.signal, one.exit_code)]
     packed = [(kind, amount, rows) for (kind, amount), rows in groups.items()]
     return load("settle").bind(
-        keys, _settled, now=now, owner=owner, request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes
+        keys, _settled, owner=owner, request=request, failure_ttl=failure_ttl, outcomes=packed, starts=notes
     )
 
 

@@ -68,7 +68,7 @@ def _applied(reply: Any) -> Applied:
     return Applied(reply[0].decode(), tuple(text_of(name) for name in reply[1]))
 
 
-def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW, now: int = 0) -> Call[Applied]:
+def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW) -> Call[Applied]:
     """Add merged counts to their buckets: all of them, or none when this batch was applied before.
 
     Args:
@@ -77,9 +77,7 @@ def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WIND
 
     Cost: one round trip, O(counters).
     """
-    return load("stats_add").bind(
-        keys, _applied, now=now, sender=sender, number=str(number), window=window, **counts.packed()
-    )
+    return load("stats_add").bind(keys, _applied, sender=sender, number=str(number), window=window, **counts.packed())
 
 
 def send(
@@ -134,12 +132,12 @@ def _line(reply: Any) -> Line:
     return Line(now, waiting, since, lost, taken, [(id.decode(), pair[1]) for id, pair in rows], upto)
 
 
-def peek(keys: Keys, limit: int = 0, now: int = 0) -> Call[Line]:
+def peek(keys: Keys, limit: int = 0) -> Call[Line]:
     """The oldest batches, and how far behind their consumer is. They stay. Cost: one round trip, O(limit)."""
-    return load("stats_peek").bind(keys, _line, now=now, limit=limit)
+    return load("stats_peek").bind(keys, _line, limit=limit)
 
 
-def consume(keys: Keys, first: str, last: str, counts: Counts, now: int = 0) -> Call[Applied]:
+def consume(keys: Keys, first: str, last: str, counts: Counts) -> Call[Applied]:
     """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one.
 
     A batch is added exactly once: ``gone`` when it was taken meanwhile, also by this very call.
@@ -149,7 +147,7 @@ def consume(keys: Keys, first: str, last: str, counts: Counts, now: int = 0) -> 
     time, _, sequence = last.partition("-")
     beyond = f"{time}-{int(sequence) + 1}"
     packed = counts.packed()
-    return load("stats_consume").bind(keys, _applied, now=now, first=first, beyond=beyond, keep=UNUSED, **packed)
+    return load("stats_consume").bind(keys, _applied, first=first, beyond=beyond, keep=UNUSED, **packed)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -187,7 +185,6 @@ def take(
     upto: int,
     lost: int | None = None,
     window: int = BROKER_WINDOW,
-    now: int = 0,
 ) -> Call[Took]:
     """Add batches that came over a message broker, as one: all of them, or none when one of them was added before.
 
@@ -200,7 +197,6 @@ def take(
     return load("stats_take").bind(
         keys,
         _took,
-        now=now,
         batches=[item for span in spans for item in (span.sender, span.first, span.last)],
         gaps=int(lost is not None),
         lost=lost or 0,
@@ -240,19 +236,19 @@ def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[l
     return load("stats_read").bind(keys, chosen if fields else _whole, names=list(names), fields=list(fields))
 
 
-def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000, now: int = 0) -> Call[list[str]]:
+def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call[list[str]]:
     """The parts right below a label that hold something, the last to end first: what was counted lately.
 
     Cost: one round trip, O(offset + limit).
     """
     return load("stats_children").bind(
         keys, lambda reply: [part.decode() for part in reply[0]],
-        now=now, label=f"/{label}", offset=offset, limit=limit, dates=[],
+        label=f"/{label}", offset=offset, limit=limit, dates=[],
     )  # fmt: skip
 
 
 def held_below(
-    keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int, now: int = 0
+    keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int
 ) -> Call[list[tuple[str, list[Held]]]]:
     """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold.
 
@@ -266,12 +262,10 @@ def held_below(
         held, size = _whole(reply[1]), len(dates)
         return [(part.decode(), held[n * size : (n + 1) * size]) for n, part in enumerate(reply[0])]
 
-    return load("stats_children").bind(
-        keys, parsed, now=now, label=f"/{label}", offset=offset, limit=limit, dates=list(dates)
-    )
+    return load("stats_children").bind(keys, parsed, label=f"/{label}", offset=offset, limit=limit, dates=list(dates))
 
 
-def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts, now: int = 0) -> Call[Applied]:
+def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts) -> Call[Applied]:
     """Store an event and add its counts; nothing when one of this id is stored.
 
     Args:
@@ -279,7 +273,7 @@ def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts, 
 
     Cost: one round trip.
     """
-    return load("stats_event").bind(keys, _applied, now=now, id=id, at=at, keep=keep, body=body, **counts.packed())
+    return load("stats_event").bind(keys, _applied, id=id, at=at, keep=keep, body=body, **counts.packed())
 
 
 def look(keys: Keys, ids: Sequence[str]) -> Call[list[bytes | None]]:

@@ -100,7 +100,7 @@ def row_of(
     return name, fingerprint, fields
 
 
-def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[list[str]]:
+def declare(keys: Keys, owner: str, rows: Sequence[Row]) -> Call[list[str]]:
     """Store schedules, or leave them as they are.
 
     Args:
@@ -114,7 +114,7 @@ def declare(keys: Keys, owner: str, rows: Sequence[Row], now: int = 0) -> Call[l
     Cost: one round trip.
     """
     return load("schedule_declare").bind(
-        keys, lambda reply: [word.decode() for word in reply], now=now, owner=owner, rows=list(rows)
+        keys, lambda reply: [word.decode() for word in reply], owner=owner, rows=list(rows)
     )
 
 
@@ -127,15 +127,15 @@ def _fired(reply: Any) -> Fired:
     return Fired(ran, now, moment(due), wanting, texts_of(broken))
 
 
-def fire(keys: Keys, limit: int = MOST_TICKS, now: int = 0) -> Call[Fired]:
+def fire(keys: Keys, limit: int = MOST_TICKS) -> Call[Fired]:
     """Have due ticks make their jobs, each once, whoever asks and however often.
 
     Cost: one round trip, O(limit log n).
     """
-    return load("fire").bind(keys, _fired, now=now, limit=limit)
+    return load("fire").bind(keys, _fired, limit=limit)
 
 
-def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[int, int, int]]:
+def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
     """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are.
 
     Returns:
@@ -155,7 +155,7 @@ def refill(keys: Keys, refills: Sequence[Refill], now: int = 0) -> Call[tuple[in
         )
         for one in refills
     ]
-    return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), now=now, rows=rows)
+    return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), rows=rows)
 
 
 class SchedulePage(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ class SchedulePage(msgspec.Struct, frozen=True):
 
 
 def read_schedules(
-    keys: Keys, names: Sequence[str] = (), after: str = "", limit: int = MOST_TICKS, ticks: int = 0, now: int = 0
+    keys: Keys, names: Sequence[str] = (), after: str = "", limit: int = MOST_TICKS, ticks: int = 0
 ) -> Call[SchedulePage]:
     """Schedules of these names or, without names, those behind one.
 
@@ -188,7 +188,7 @@ def read_schedules(
         rows = [(flat[n].decode(), pairs(flat[n + 1]), flat[n + 2]) for n in range(0, len(flat), 3)]
         return SchedulePage(now, count, [schedule_record(*row) for row in rows if row[1]])
 
-    return load("schedule_read").bind(keys, parsed, now=now, names=list(names), after=after, limit=limit, ticks=ticks)
+    return load("schedule_read").bind(keys, parsed, names=list(names), after=after, limit=limit, ticks=ticks)
 
 
 def count_ticks(keys: Keys, limit: int = MOST_TICKS) -> Call[dict[str, dict[TickWord, int]]]:
@@ -220,7 +220,7 @@ class Walked(msgspec.Struct, frozen=True):
     rewound: list[str]
 
 
-def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS, now: int = 0) -> Call[Walked]:
+def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS) -> Call[Walked]:
     """Look after schedules: those that no live worker declares, those that fell silent, clocks that were set back.
 
     Cost: one round trip per 500.
@@ -229,28 +229,21 @@ def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS, now: in
     def parsed(reply: Any) -> Walked:
         return Walked(reply[0].decode(), reply[1], moment(reply[2]), [name.decode() for name in reply[3]])
 
-    return load("schedule_walk").bind(keys, parsed, now=now, after=after, limit=limit)
+    return load("schedule_walk").bind(keys, parsed, after=after, limit=limit)
 
 
-def pause_schedule(keys: Keys, name: str, note: str, now: int = 0) -> Call[str]:
+def pause_schedule(keys: Keys, name: str, note: str) -> Call[str]:
     """Let no tick of a schedule make a job: ``paused``, ``was`` or ``missing``. Cost: one round trip."""
-    return load("schedule_pause").bind(keys, bytes.decode, now=now, name=name, note=note)
+    return load("schedule_pause").bind(keys, bytes.decode, name=name, note=note)
 
 
-def resume_schedule(keys: Keys, name: str, now: int = 0) -> Call[str]:
+def resume_schedule(keys: Keys, name: str) -> Call[str]:
     """Let ticks make jobs again, from the next one on: ``resumed``, ``was`` or ``missing``. Cost: one round trip."""
-    return load("schedule_resume").bind(keys, bytes.decode, now=now, name=name)
+    return load("schedule_resume").bind(keys, bytes.decode, name=name)
 
 
 def run_schedule(
-    keys: Keys,
-    sender: str,
-    name: str,
-    ticks: Sequence[int] = (),
-    overlap: str = "",
-    *,
-    again: bool = False,
-    now: int = 0,
+    keys: Keys, sender: str, name: str, ticks: Sequence[int] = (), overlap: str = "", *, again: bool = False
 ) -> Call[list[tuple[str, str]] | None]:
     """Make jobs of a schedule for given ticks, or for this moment.
 
@@ -271,7 +264,7 @@ def run_schedule(
         return list(zip(words[::2], words[1::2], strict=True))
 
     return load("schedule_run").bind(
-        keys, parsed, now=now, sender=sender, name=name, ticks=list(ticks), overlap=overlap, again=int(again)
+        keys, parsed, sender=sender, name=name, ticks=list(ticks), overlap=overlap, again=int(again)
     )
 
 

@@ -48,7 +48,7 @@ def _fields(flat: Any) -> Fields:
     return {name: text_of(value) for name, value in pairs(flat).items()}
 
 
-def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int, now: int = 0) -> Call[HeldWatches]:
+def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> Call[HeldWatches]:
     """Take what no other watcher holds, and keep what this one does.
 
     Args:
@@ -62,7 +62,7 @@ def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int, now:
     def parsed(reply: Any) -> HeldWatches:
         return HeldWatches(reply[0], [_fields(flat) if flat else None for flat in reply[1]])
 
-    return load("watch_hold").bind(keys, parsed, now=now, holder=holder, lease=lease, names=list(names))
+    return load("watch_hold").bind(keys, parsed, holder=holder, lease=lease, names=list(names))
 
 
 def note_watch(
@@ -74,7 +74,6 @@ def note_watch(
     change: str = "",
     kind: str = "",
     facts: Mapping[str, str | int] | None = None,
-    now: int = 0,
 ) -> Call[bool]:
     """Record how far a hook or an alarm is; False: another watcher holds it, and nothing was stored.
 
@@ -87,14 +86,14 @@ def note_watch(
     flat = [part for pair in fields.items() for part in pair]
     told = [part for pair in (facts or {}).items() for part in pair]
     return load("watch_note").bind(
-        keys, bool, now=now, watch=name, holder=holder, fields=flat, change=change, kind=kind, facts=told
+        keys, bool, watch=name, holder=holder, fields=flat, change=change, kind=kind, facts=told
     )
 
 
-def stored_watches(keys: Keys, limit: int = 1000, now: int = 0) -> Call[list[StoredWatch]]:
+def stored_watches(keys: Keys, limit: int = 1000) -> Call[list[StoredWatch]]:
     """Those that a watcher held within a week, the last ones first. Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> list[StoredWatch]:
         return [StoredWatch(name.decode(), moment(at), _fields(flat)) for name, at, flat in reply[1]]
 
-    return load("watches").bind(keys, parsed, now=now, limit=limit)
+    return load("watches").bind(keys, parsed, limit=limit)

@@ -220,7 +220,7 @@ def _gate(row: list[Any]) -> GateSeen:
     return GateSeen(_text(limit), _text(value), opens, held)
 
 
-def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:
+def why(keys: Keys, id: str) -> Call[WhyFacts]:
     """What keeps a job from running. Changes nothing.
 
     Cost: one round trip, O(log n) and a few commands for each of at most ``MOST_WORKERS`` live workers, and one for
@@ -245,6 +245,4 @@ def why(keys: Keys, id: str, now: int = 0) -> Call[WhyFacts]:
         )
 
     script = load("why")
-    return script.bind(
-        keys, parsed, now=now, id=id, fields=list(FIELDS), flow_fields=list(FLOW_FIELDS), limit=MOST_WORKERS
-    )
+    return script.bind(keys, parsed, id=id, fields=list(FIELDS), flow_fields=list(FLOW_FIELDS), limit=MOST_WORKERS)

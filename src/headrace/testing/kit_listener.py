@@ -40,10 +40,10 @@ class KitListener(EndListener):
         self._doubt([id for id, _ in looks], tell, self._progress())
 
     def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
-        super().ask([call.ahead(self._clock.offset) for call in calls], tell)
+        super().ask([call.at(-self._clock.offset) for call in calls], tell)
 
     def _now(self, look: Look, keys: Keys, id: str, wait: int) -> Call[Any]:
-        return look(keys, id, wait).ahead(self._clock.offset)
+        return look(keys, id, wait).at(-self._clock.offset)
 
     def _doubt(self, ids: Sequence[str], tell: Tell, before: int | None) -> None:
         timer = threading.Timer(PATIENCE, self._judge, (ids, tell, before))

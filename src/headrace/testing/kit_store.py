@@ -43,7 +43,7 @@ class Wire(msgspec.Struct, frozen=True):
         """The calls as they are sent; raises where one was to fail."""
         if self.faults is not None and self.faults.failures and not _quiet(calls):
             raise self.faults.failures.popleft()
-        return [call.ahead(self.clock.offset) for call in calls]
+        return [call.at(-self.clock.offset) for call in calls]
 
     def after(self, calls: Wave) -> None:
         """Raises where the replies were to be lost."""
