@@ -103,7 +103,7 @@ class LaneMachine(RuleBasedStateMachine):
         if part == "weight" and where[1] == "*":
             return
         put = [(part, duration, part_of(what)[1] if what != "paused" else [])]
-        call = change_limit(self.keys, *where, [], [] if taken else put, [part] if taken else [], self.stage.now)
+        call = change_limit(self.keys, *where, [], [] if taken else put, [part] if taken else [])
         known = self.over.setdefault(where, {})
         assert self.stage.run(call) == {one for one, (ends, _) in known.items() if not 0 < ends <= self.stage.now}
         if taken:
@@ -225,7 +225,7 @@ class LaneMachine(RuleBasedStateMachine):
         if not hasattr(self, "stage"):
             return
         for where, parts in list(self.over.items()):
-            self.stage.run(change_limit(self.keys, *where, [], [], list(parts), self.stage.now))
+            self.stage.run(change_limit(self.keys, *where, [], [], list(parts)))
         self.over.clear()
         for _ in range(400):
             for owner in OWNERS:
