@@ -94,7 +94,7 @@ def test_a_failure_is_given_to_those_who_waited_and_to_nobody_after(
         make.go.release()
         assert {str(call.exception(20)) for call in calls} == {"no row"}
     assert make.calls == 1
-    assert not client.exists(KEYS.filling("a")), "a failure leaves no lease"
+    assert not client.exists(KEYS("filling:a")), "a failure leaves no lease"
     assert cache.get("a", make=lambda: 5) == 5
 
 
@@ -322,7 +322,7 @@ def test_a_process_that_is_killed_is_waited_for_no_longer_than_asked(
     assert some.all[1].line() == "begun"
     some.say(1, "value")
     assert json.loads(some.all[1].line()) == [1, ["value"] * 5]
-    assert not client.exists(KEYS.filling("a"))
+    assert not client.exists(KEYS("filling:a"))
 
 
 def test_waiting_needs_no_announcements(new_app: Callable[..., Headrace], url: str, other: Cache) -> None:

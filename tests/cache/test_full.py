@@ -50,7 +50,7 @@ def test_a_full_server_stores_no_cached_value(cache: Cache, own: Server, full: C
     with pytest.raises(StoreFull):
         cache.set("n0", "y", tags=["y"])
     assert cache.get("n0") == "x" * (1 << 20), "a refused write changes nothing"
-    assert set(client.keys("*tagged:*")) == {KEYS.tagged("x").encode()}
+    assert set(client.keys("*tagged:*")) == {KEYS("tagged:x").encode()}
     assert cache.delete("n0") == 1
     assert cache.delete_tag("x") == stored - 1
     assert cache.clear() == 0
@@ -95,7 +95,7 @@ def test_a_server_that_fills_while_a_value_is_computed_is_left_no_lease(
         return 5
 
     assert cache.get("a", make=make) == 5
-    assert not own.client().exists(KEYS.filling("a"), KEYS.cache("a"))
+    assert not own.client().exists(KEYS("filling:a"), KEYS.cache("a"))
 
 
 def test_a_new_process_keeps_copies_though_the_server_is_full(

@@ -419,7 +419,7 @@ class Machine(RuleBasedStateMachine):
         self.stage.run(consume.sweep(self.keys, 1000, 0, 0))
         assert_invariants(self.client)
         assert self.stage.bytes() == 0
-        assert not self.stage.client.exists(*(self.keys.turn(key) for key in ORDERED))
+        assert not self.stage.client.exists(*(self.keys(f"turn:{key}") for key in ORDERED))
         left = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in self.client.keys("*")}
         assert left - {"events", "deaths", "causes", "floods"} <= {"token", "sender", "request", "totals"}, left
 

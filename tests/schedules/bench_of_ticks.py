@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.model.form import Form
+from headrace.model.ids import digits_of, make_id, ordered_id
 from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
 from headrace.schedules.timing import Timing, refilled
@@ -13,6 +14,17 @@ from tests.scripts.stage import ARGS, KEEP, SECOND, Stage
 MINUTE = 60 * SECOND
 # The clock of a stage begins at 22:13:20; its next whole minute comes after 40 s.
 FIRST = 1_700_000_040_000_000
+
+
+def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True) -> str:
+    """The id of the job that a tick of a schedule makes, as tick.lua makes it.
+
+    Args:
+        moment: the tick, microseconds.
+        nth: 0; other jobs of the same tick (backfills) have more, up to 9 here.
+    """
+    id = f"{make_id(moment // 1000, 0)[:8]}{digits_of(name)}{nth}00"
+    return ordered_id(id) if ordered else id
 
 
 def row(name: str = "s", fingerprint: str = "f1", timing: Timing | None = None, **facts: Any) -> ticks.Row:

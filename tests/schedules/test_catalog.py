@@ -18,8 +18,8 @@ from headrace.errors import (
     ScheduleNotFound,
     UnknownTimezone,
 )
-from headrace.model.ids import tick_id
 from headrace.model.job import Claim
+from tests.schedules.bench_of_ticks import tick_id
 
 HOUR = timedelta(hours=1)
 

@@ -114,7 +114,7 @@ class Stage:
 
     def lapse(self, lease: int = 15 * SECOND) -> None:
         """Let every lease end but that of a witness, who renews: it is not the server that was away."""
-        if not self.client.exists(self.keys.owner("witness")):
+        if not self.client.exists(self.keys("owner:witness")):
             self.register("witness", lease)
         for _ in range(3):
             self.now += lease * 2 // 5
@@ -128,7 +128,7 @@ class Stage:
 
     def take(self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",)) -> list[Claim]:
         """Claim for an owner that is registered where it is not yet; the claims."""
-        if not self.client.exists(self.keys.owner(owner)):
+        if not self.client.exists(self.keys(f"owner:{owner}")):
             self.register(owner)
         return self.claim(owner, limit, queues).jobs
 

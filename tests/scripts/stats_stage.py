@@ -22,7 +22,7 @@ def add(stage: Stage, number: int, what: Counts, sender: str = "s") -> Applied:
 
 
 def held(stage: Stage, label: str = "a", date: str = DATE[0]) -> dict[str, int]:
-    found: dict[Any, Any] = stage.client.hgetall(stage.keys.stat(f"{date}:{label}"))
+    found: dict[Any, Any] = stage.client.hgetall(stage.keys(f"stat:{date}:{label}"))
     return {field.decode(): int(n) for field, n in found.items()}
 
 

@@ -21,8 +21,8 @@ def test_values_leave_a_bounded_number_at_a_time(stage: Stage, tag: str) -> None
     assert (sorted(gone.names), gone.left) == (names[:10], 15)
     assert stage.members("tagged:y").keys() == stage.members("cached").keys() == set(names[10:])
     assert stage.run(cache_calls.drop(stage.keys, tag, False, 100)) == Dropped(names[10:], 0)
-    assert set(stage.client.keys("*")) == {stage.keys.dropped(tag).encode(), stage.keys("leases").encode()}
-    assert cache_calls.LEASE - 60 < stage.client.ttl(stage.keys.dropped(tag)) <= cache_calls.LEASE
+    assert set(stage.client.keys("*")) == {stage.keys(f"dropped:{tag}").encode(), stage.keys("leases").encode()}
+    assert cache_calls.LEASE - 60 < stage.client.ttl(stage.keys(f"dropped:{tag}")) <= cache_calls.LEASE
 
 
 def test_values_without_the_tag_stay(stage: Stage) -> None:

@@ -12,13 +12,13 @@ def test_all_who_compute_now_share_one_lease(stage: Stage) -> None:
     first, second, other = (lease(stage, name) for name in ("a", "a", "b"))
     assert first.lease == second.lease != other.lease
     assert (first.first, second.first, other.first) == (True, False, True)
-    assert cache_calls.LEASE - 60 < stage.client.ttl(stage.keys.filling("a")) <= cache_calls.LEASE
+    assert cache_calls.LEASE - 60 < stage.client.ttl(stage.keys("filling:a")) <= cache_calls.LEASE
 
 
 def test_there_is_none_where_there_is_a_value(stage: Stage) -> None:
     stage.run(cache_calls.store(stage.keys, "a", b"\xc0", 60))
     assert lease(stage) == lease(stage, wait=5) == cache_calls.Turn("", 0, False)
-    assert not stage.client.exists(stage.keys.filling("a"))
+    assert not stage.client.exists(stage.keys("filling:a"))
 
 
 def test_one_who_waits_is_told_how_long_and_then_it_is_his_turn(stage: Stage) -> None:
@@ -34,10 +34,10 @@ def test_one_who_waits_is_told_how_long_and_then_it_is_his_turn(stage: Stage) ->
 def test_a_turn_makes_no_lease_live_longer(stage: Stage) -> None:
     """What is known of deletions by tag lives as long as a lease that is older may."""
     lease(stage)
-    stage.client.pexpire(stage.keys.filling("a"), 5000)
+    stage.client.pexpire(stage.keys("filling:a"), 5000)
     stage.now += 6 * SECOND
     assert lease(stage, wait=5).first
-    assert 0 < stage.client.pttl(stage.keys.filling("a")) <= 5000
+    assert 0 < stage.client.pttl(stage.keys("filling:a")) <= 5000
 
 
 def test_who_does_not_wait_holds_up_nobody(stage: Stage) -> None:

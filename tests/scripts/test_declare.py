@@ -9,7 +9,7 @@ from tests.scripts.stage import Stage
 def test_a_worker_without_limits_in_a_store_without_any_writes_nothing(stage: Stage) -> None:
     stage.register(tasks={"call": "process"})
     assert not stage.client.exists(stage.keys("limited"))
-    assert b"limits" not in stage.client.hgetall(stage.keys.owner("w1"))
+    assert b"limits" not in stage.client.hgetall(stage.keys("owner:w1"))
 
 
 def test_a_task_whose_code_has_no_limits_any_more_is_not_limited(stage: Stage) -> None:
@@ -33,4 +33,4 @@ def test_the_numbers_of_the_last_worker_count(stage: Stage) -> None:
 def test_each_live_worker_looks_from_then_on(stage: Stage) -> None:
     stage.register("w2")
     declare(stage, {"call": [API]})
-    assert stage.client.hget(stage.keys.owner("w2"), "limits") == b"1"
+    assert stage.client.hget(stage.keys("owner:w2"), "limits") == b"1"

@@ -14,7 +14,7 @@ def drop(stage: Stage, id: str) -> str:
 @pytest.mark.parametrize("kind", ["succeeded", "failed", "cancelled", "corrupt"])
 def test_an_ended_job_leaves_with_all_of_it(stage: Stage, kind: str) -> None:
     id = stage.finished(kind, b"12345")
-    stage.client.rpush(stage.keys.log(id), "a line")
+    stage.client.rpush(stage.keys(f"log:{id}"), "a line")
     assert drop(stage, id) == "deleted"
     assert drop(stage, id) == "missing"
     assert stage.left() == {"sender", "owners", "owner", "queues", "wake", "token", "totals"}

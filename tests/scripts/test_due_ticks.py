@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.ids import tick_id
 from headrace.protocol import ticks
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, counts, fire, put, row, schedule, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, counts, fire, put, row, schedule, tick_id, told
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -75,7 +74,7 @@ def test_what_became_of_ticks_is_counted(stage: Stage) -> None:
 def test_a_count_that_is_no_number_stops_no_tick(stage: Stage) -> None:
     put(stage, row("s"), row("t"))
     fire(stage)
-    stage.client.hset(stage.keys.schedule("s"), "ticks_missed", "x")
+    stage.client.hset(stage.keys("schedule:s"), "ticks_missed", "x")
     stage.now = FIRST + 4 * MINUTE
     assert fire(stage).broken == []
     assert counts(stage) == {"s": {"ran": 1}, "t": {"ran": 1, "missed": 4}}

@@ -143,7 +143,7 @@ def test_the_same_number_again_changes_nothing(stage: Stage) -> None:
 
 def test_a_senders_slot_ends_by_itself(stage: Stage) -> None:
     send(stage, stage.job())
-    assert 0 < stage.client.ttl(stage.keys.sender("s")) <= 600
+    assert 0 < stage.client.ttl(stage.keys("sender:s")) <= 600
 
 
 def test_a_queue_is_woken_once(stage: Stage) -> None:

@@ -71,4 +71,4 @@ def test_the_log_leaves_with_its_job(stage: Stage) -> None:
     claim = stage.running()
     stage.run(consume.note(stage.keys, "w1", [consume.Note(claim.id, claim.token, lines=("one",))]))
     stage.end(claim, "succeeded", b"", 0)
-    assert not stage.client.exists(stage.keys.log(claim.id), stage.keys.job(claim.id))
+    assert not stage.client.exists(stage.keys(f"log:{claim.id}"), stage.keys.job(claim.id))

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.form import Form
-from headrace.model.ids import is_ordered, is_unique, make_id, tick_id, tick_of
+from headrace.model.ids import is_ordered, is_unique, make_id, tick_of
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import ticks
 from headrace.schedules.schedule_handle import upcoming
 from headrace.schedules.timetables import time_of
 from headrace.schedules.timing import Timing
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, tick_id, told
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.unique_stage import holder, one, only
 from tests.scripts.unique_stage import put as put_unique
@@ -111,7 +111,7 @@ def test_after_so_many_jobs_it_has_ended(stage: Stage) -> None:
 def test_a_record_that_cannot_be_read_is_named_and_holds_nothing_up(stage: Stage, field: str, value: bytes) -> None:
     put(stage, row("a"), row("b"))
     fire(stage)
-    stage.client.hset(stage.keys.schedule("a"), field, value)
+    stage.client.hset(stage.keys("schedule:a"), field, value)
     assert schedule(stage, "a").ticks == ([] if field == "ticks" else schedule(stage, "b").ticks)
     stage.now = FIRST
     fired = fire(stage)
@@ -127,7 +127,7 @@ def test_rules_that_cannot_be_read_before_the_first_ticks_are_named_and_no_other
     stage: Stage, value: bytes
 ) -> None:
     put(stage, row("a"), row("b"))
-    stage.client.hset(stage.keys.schedule("a"), "rules", value)
+    stage.client.hset(stage.keys("schedule:a"), "rules", value)
     fired = stage.run(ticks.fire(stage.keys))
     assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
 
@@ -135,7 +135,7 @@ def test_rules_that_cannot_be_read_before_the_first_ticks_are_named_and_no_other
 @pytest.mark.parametrize("field", ["version", "about", "known", "rules"])
 def test_a_record_without_what_ticks_are_reckoned_by_is_named_and_no_other_is_misread(stage: Stage, field: str) -> None:
     put(stage, row("a"), row("b"))
-    stage.client.hdel(stage.keys.schedule("a"), field)
+    stage.client.hdel(stage.keys("schedule:a"), field)
     fired = stage.run(ticks.fire(stage.keys))
     assert ([one.name for one in fired.wanting], fired.broken) == (["b"], ["a"])
 
@@ -152,7 +152,7 @@ def test_the_next_tick_runs_whatever_became_of_the_job_before(stage: Stage, beca
         assert tick_of(claim.id, "s") == stage.now
         if became == "its record is gone" and minute < 2:
             stage.client.delete(stage.keys.job(claim.id))
-            stage.client.zrem(stage.keys.claims("w1"), claim.id)
+            stage.client.zrem(stage.keys("claims:w1"), claim.id)
         else:
             stage.end(claim, became if became != "its record is gone" else "succeeded")
 

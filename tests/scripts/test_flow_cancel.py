@@ -230,7 +230,7 @@ def test_what_a_start_still_lines_up_is_cancelled_with_the_rest(stage: Stage) ->
     flow.start()
     flow.stop()
     flow.tend_all()
-    while stage.client.exists(stage.keys.ready("default")):
+    while stage.client.exists(stage.keys("ready:default")):
         flow.claims()
     flow.start()
     assert flow.states["n0"] == "stopped", "one more than a script lines up at once"

@@ -28,4 +28,4 @@ def test_what_was_not_begun_ends_as_cancelled(stage: Stage, count: int, how: str
     assert first in (True, ("done", 0))
     assert {stage.state(id) for id in ids} <= {"cancelled"}
     assert set(stage.members("cancelled")) == set(ids)
-    assert not stage.client.exists(stage.keys.owner("w1"), stage.keys.ready("@w1"))
+    assert not stage.client.exists(stage.keys("owner:w1"), stage.keys("ready:@w1"))

@@ -100,4 +100,4 @@ def test_what_an_incarnation_says_that_is_gone_is_not_heard(stage: Stage) -> Non
     leave(stage, "old")
     assert stage.run(declare_limits(stage.keys, "old", ["call"], NO_LIMITS)) == -1
     assert limited(stage) == [b"task:call"]
-    assert not stage.client.exists(stage.keys.tasks("old"))
+    assert not stage.client.exists(stage.keys("tasks:old"))

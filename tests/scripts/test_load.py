@@ -74,7 +74,7 @@ def test_a_record_that_is_none_counts_for_the_default_queue(stage: Stage) -> Non
     stage.client.delete(stage.keys.job(claim.id))
     stage.client.set(stage.keys.job(claim.id), "x")
     assert stage.run(store_load(stage.keys)).running.counts == {"default": 1}
-    stage.client.delete(stage.keys.job(claim.id), stage.keys.claims("w1"))
+    stage.client.delete(stage.keys.job(claim.id), stage.keys("claims:w1"))
 
 
 def test_the_server_tells_what_it_may_use(stage: Stage, client: redis.Redis) -> None:

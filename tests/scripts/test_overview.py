@@ -73,7 +73,7 @@ def test_a_first_job_without_a_readable_record_has_its_score(stage: Stage) -> No
     stage.client.hset(stage.keys.job(second), "priority", "9" * 400)
     seen = stage.run(overviews.overview(stage.keys))
     assert [queue.oldest for queue in seen.queues] == [START - 2 * LEVEL] * 2
-    stage.client.delete(stage.keys.ready("a"))
+    stage.client.delete(stage.keys("ready:a"))
 
 
 def commands(stage: Stage) -> int:
@@ -83,7 +83,7 @@ def commands(stage: Stage) -> int:
 
 def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
     stage.register("w1")
-    stage.client.hset(stage.keys.owner("w1"), "queues", "served,other")
+    stage.client.hset(stage.keys("owner:w1"), "queues", "served,other")
     for name in ("busy", "served", "held"):
         stage.put(queue=name)
     stage.take(queues=["served", "held"])
@@ -109,14 +109,14 @@ def test_queues_of_the_past_cost_nothing(stage: Stage) -> None:
 
 def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
     stage.register("w1")
-    stage.client.hset(stage.keys.owner("w1"), "queues", "served")
+    stage.client.hset(stage.keys("owner:w1"), "queues", "served")
     assert [queue.name for queue in stage.run(overviews.overview(stage.keys)).queues] == ["served"]
     assert stage.run(overviews.overview(stage.keys).at(stage.now + 16 * SECOND)).queues == []
 
 
 def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.register("w1")
-    stage.client.hset(stage.keys.owner("w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
+    stage.client.hset(stage.keys("owner:w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
     (whole,) = stage.run(overviews.overview(stage.keys)).workers
     (brief,) = stage.run(overviews.overview(stage.keys, details=False)).workers
     assert whole.metadata.keys() - brief.metadata.keys() == {"runner_facts", "lease"}

@@ -61,7 +61,7 @@ def test_a_claim_looks_at_so_many_and_goes_on_behind_them_the_next_time(stage: S
     stage.put(task="slow")
     (late,) = stage.put(task="quick")
     # Its entry has left since.
-    stage.client.zrem(stage.keys.ready("default"), found.cursors["default"][1])
+    stage.client.zrem(stage.keys("ready:default"), found.cursors["default"][1])
     ids, found = over(stage, cursors=found.cursors, slow=0)
     assert (ids, found.beyond) == ([late], False)
 

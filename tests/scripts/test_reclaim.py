@@ -128,7 +128,7 @@ def test_a_record_of_another_type_does_not_hold_up_the_others(stage: Stage) -> N
 
 def test_an_odd_place_is_still_readable_evidence(stage: Stage) -> None:
     claim = stage.running()
-    stage.client.hset(stage.keys.owner("w1"), "place", 'ho"st\\:1\n')
+    stage.client.hset(stage.keys("owner:w1"), "place", 'ho"st\\:1\n')
     take_over(stage, known=True)
     assert msgspec.json.decode(stage.record(claim.id)["error"])["worker"] == 'ho"st\\:1\n'
 
@@ -137,6 +137,6 @@ def test_an_incarnation_that_held_nothing(stage: Stage) -> None:
     stage.register()
     stage.lapse()
     assert take_over(stage) == ("done", 0)
-    assert not stage.client.exists(stage.keys.owner("w1"))
+    assert not stage.client.exists(stage.keys("owner:w1"))
     assert take_over(stage, "witness", known=True) == ("done", 0)
     assert stage.left() == set()

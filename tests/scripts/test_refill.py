@@ -43,4 +43,4 @@ def test_a_paused_or_deleted_schedule_is_not_refilled(stage: Stage) -> None:
     stage.run(ticks.pause_schedule(stage.keys, "a", ""))
     stage.run(ticks.delete_schedule(stage.keys, "b"))
     refill(stage, asked)
-    assert (stage.members("ticking"), stage.client.exists(stage.keys.schedule("b"))) == ({}, 0)
+    assert (stage.members("ticking"), stage.client.exists(stage.keys("schedule:b"))) == ({}, 0)

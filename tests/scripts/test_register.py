@@ -10,14 +10,14 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
     for _ in range(2):
         assert stage.run(register(stage.keys, "w1", 15 * SECOND, facts, known)) == 0
         assert stage.members("owners") == {"w1": stage.now + 15 * SECOND}
-        said = stage.client.hgetall(stage.keys.owner("w1"))
+        said = stage.client.hgetall(stage.keys("owner:w1"))
         assert said == {
             b"since": str(stage.now).encode(),
             b"lease": b"15000000",
             b"place": b"host:7",
             b"version": b"1.0",
         }
-        assert stage.client.hlen(stage.keys.tasks("w1")) == 1500
+        assert stage.client.hlen(stage.keys("tasks:w1")) == 1500
 
 
 def test_without_facts(stage: Stage) -> None:

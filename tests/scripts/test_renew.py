@@ -15,7 +15,7 @@ def test_everything_held_is_kept_for_another_lease(stage: Stage) -> None:
     answer = stage.run(renew(stage.keys, "w1", LEASE, ["load", "3"]))
     assert (answer.alive, answer.now, answer.lapse, answer.lapsing) == (True, stage.now, stage.now + LEASE, "w1")
     assert stage.members("owners") == {"w1": stage.now + LEASE}
-    assert stage.client.hget(stage.keys.owner("w1"), "load") == b"3"
+    assert stage.client.hget(stage.keys("owner:w1"), "load") == b"3"
     assert (answer.due, answer.cancels, answer.parking, answer.over, answer.bytes, answer.kept) == (0, (), (), 0, 0, 0)
     assert answer.resumes == 0
 

@@ -17,7 +17,7 @@ def test_a_request_id_makes_one_job(stage: Stage) -> None:
     assert send(stage, again, number=2, request="order-1").duplicates == {again.id: job.id}
     assert send(stage, stage.job(), number=3, request="order-2").word == "ok"
     assert len(stage.ready()) == 2
-    assert 0 < stage.client.pttl(stage.keys.request("order-1")) <= 86_400_000
+    assert 0 < stage.client.pttl(stage.keys("request:order-1")) <= 86_400_000
 
 
 def test_a_lost_reply_of_a_duplicate_still_names_the_earlier_job(stage: Stage) -> None:
@@ -42,7 +42,7 @@ def test_the_same_id_from_another_sender_is_stored_once(stage: Stage, until: str
     (claim,) = stage.take()
     stage.end(claim, amount=KEEP if until == "its record lives" else 0)
     if until == "its record lives":
-        stage.client.delete(stage.keys.request("order-1"))
+        stage.client.delete(stage.keys("request:order-1"))
     before = (stage.state(job.id), stage.members("succeeded"))
     for number in (1, 2):
         assert send(stage, job, sender="another", number=number, request="order-1").duplicates == {job.id: job.id}

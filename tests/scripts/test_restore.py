@@ -76,7 +76,7 @@ def test_nothing_is_stored_for_an_incarnation_that_is_gone(stage: Stage) -> None
     (id,) = stage.put()
     assert put_back(stage, (id, stage.now), owner="gone").others == [id]
     assert stage.ready() == [id]
-    assert not stage.client.exists(stage.keys.claims("gone"))
+    assert not stage.client.exists(stage.keys("claims:gone"))
 
 
 @pytest.mark.mangles

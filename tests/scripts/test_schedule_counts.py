@@ -12,5 +12,5 @@ def test_it_counts_for_the_first_by_name(stage: Stage) -> None:
 
 def test_alien_counts_are_none(stage: Stage) -> None:
     put(stage)
-    stage.client.hset(stage.keys.schedule("s"), mapping={"runs": b"x", "ticks_skipped": 3})
+    stage.client.hset(stage.keys("schedule:s"), mapping={"runs": b"x", "ticks_skipped": 3})
     assert counts(stage) == {"s": {"skipped": 3}}

@@ -26,8 +26,8 @@ def test_a_schedule_tells_what_is_stored(stage: Stage) -> None:
 
 def test_alien_fields_become_empty_ones(stage: Stage) -> None:
     put(stage)
-    key = stage.keys.schedule("s")
+    key = stage.keys("schedule:s")
     stage.client.hset(key, mapping={"ticks": b"\xc1", "runs": b"x", "left": b"\xff", "task": b"\xff"})
-    stage.client.rpush(stage.keys.ticks("s"), b"\xc1")
+    stage.client.rpush(stage.keys("ticks:s"), b"\xc1")
     (one,) = stage.run(read_schedules(stage.keys, ["s"], ticks=10)).rows
     assert (one.ticks, one.runs, one.left, one.last) == ([], 0, 0, [])

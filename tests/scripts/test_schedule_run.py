@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from headrace.model.ids import tick_id, tick_of
+from headrace.model.ids import tick_of
 from headrace.protocol import ticks
 from headrace.protocol.ticks import run_schedule
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, tick_id, told
 from tests.scripts.stage import Stage
 
 

@@ -72,7 +72,7 @@ def test_what_is_over_leaves_no_trace_of_the_one_who_is_late(stage: Stage) -> No
     # A worker that was stopped for longer than its lease settles after it was reclaimed: a key written for it
     # now would have no owner and no end.
     claim = stage.running(lease := "w1")
-    stage.client.delete(stage.keys.claims(lease), stage.keys.owner(lease))
+    stage.client.delete(stage.keys(f"claims:{lease}"), stage.keys(f"owner:{lease}"))
     stage.client.zrem(stage.keys("owners"), lease)
     stage.client.delete(stage.keys.job(claim.id))
     before = stage.everything()

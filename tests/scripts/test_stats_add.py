@@ -25,7 +25,7 @@ def test_a_batch_is_added_once_however_often_it_is_sent(stage: Stage) -> None:
     assert add(stage, 7, counted(stage, n=1), sender="other").word == "ok"
     assert add(stage, 8, counted(stage, n=1)).word == "ok"
     assert held(stage, date="2099010100") == {"n": 3}
-    assert 0 < stage.client.ttl(stage.keys.sender("s")) <= 3600
+    assert 0 < stage.client.ttl(stage.keys("sender:s")) <= 3600
 
 
 def test_a_full_server_takes_all_of_a_batch_or_nothing(stage: Stage) -> None:

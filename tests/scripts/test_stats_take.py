@@ -52,8 +52,8 @@ def test_missing_numbers_are_lost_where_a_broker_drops(stage: Stage) -> None:
 
 
 def test_a_counter_that_takes_nothing_is_told(stage: Stage) -> None:
-    stage.client.set(stage.keys.stat("2099:a"), "alien")
+    stage.client.set(stage.keys("stat:2099:a"), "alien")
     try:
         assert take(stage, Span("a.0", 1, 1)).refused == ("2099:a n",)
     finally:
-        stage.client.delete(stage.keys.stat("2099:a"))
+        stage.client.delete(stage.keys("stat:2099:a"))

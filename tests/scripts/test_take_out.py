@@ -25,4 +25,4 @@ def test_a_job_leaves_the_structure_of_its_state(stage: Stage, where: str) -> No
 def test_a_running_job_is_asked_to_stop(stage: Stage) -> None:
     claim = stage.running()
     stage.run(produce.cancel(stage.keys, claim.id, 0))
-    assert stage.client.smembers(stage.keys.cancels("w1")) == {claim.id.encode()}
+    assert stage.client.smembers(stage.keys("cancels:w1")) == {claim.id.encode()}

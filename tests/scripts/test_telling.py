@@ -38,7 +38,7 @@ def test_success_cancellation_and_retries_tell_nothing(stage: Stage) -> None:
     for kind in ("succeeded", "cancelled", "retry", "snoozed", "released", "interrupted"):
         stage.end(stage.running(), kind, b"{}")
         for id in stage.ready():
-            stage.client.zrem(stage.keys.ready("default"), id)
+            stage.client.zrem(stage.keys("ready:default"), id)
             stage.client.delete(stage.keys.job(id))
     assert happened(stage) == before
     stage.client.flushall()

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.ids import tick_id
 from headrace.model.job import Claim, Outcome
 from headrace.protocol.consume import promote
 from headrace.protocol.ticks import run_schedule
-from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
+from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, tick_id, told
 from tests.scripts.stage import Stage
 
 

@@ -18,7 +18,7 @@ def blocked(stage: Stage) -> int:
 
 
 def turn(stage: Stage, key: str = "k") -> str | None:
-    holder = stage.client.get(stage.keys.turn(key))
+    holder = stage.client.get(stage.keys(f"turn:{key}"))
     return holder.decode() if holder else None
 
 
@@ -212,17 +212,17 @@ def test_the_invariants_see_what_is_wrong_with_an_order(stage: Stage) -> None:
     first, second = put(stage, 2)
     assert_invariants(stage.client)
     for what, damage in {
-        "nobody has": lambda: stage.client.delete(stage.keys.turn("k")),
-        "which is blocked": lambda: stage.client.set(stage.keys.turn("k"), second),
-        "which is not stored": lambda: stage.client.set(stage.keys.turn("gone"), "0" * 21),
+        "nobody has": lambda: stage.client.delete(stage.keys("turn:k")),
+        "which is blocked": lambda: stage.client.set(stage.keys("turn:k"), second),
+        "which is not stored": lambda: stage.client.set(stage.keys("turn:gone"), "0" * 21),
         "wait in chains": lambda: stage.client.hincrby(stage.keys("totals"), "blocked", 1),
         "chain:k, but it is in no structure": lambda: stage.client.zrem(stage.keys("chain:k"), second),
     }.items():
         damage()
         with pytest.raises(AssertionError, match=what):
             assert_invariants(stage.client)
-        stage.client.set(stage.keys.turn("k"), first)
-        stage.client.delete(stage.keys.turn("gone"))
+        stage.client.set(stage.keys("turn:k"), first)
+        stage.client.delete(stage.keys("turn:gone"))
         stage.client.hset(stage.keys("totals"), "blocked", 1)
         stage.client.zadd(stage.keys("chain:k"), {second: 1})
     assert_invariants(stage.client)

@@ -128,7 +128,7 @@ def test_one_follows_the_one_that_runs(stage: Stage, rule: UniqueRule) -> None:
     assert stage.state(follower) == "blocked"
     becomes(stage, rule, follower)
     becomes(stage, rule, follower, queue="other")
-    asked = stage.client.smembers(stage.keys.cancels("w1"))
+    asked = stage.client.smembers(stage.keys("cancels:w1"))
     assert asked == ({claim.id.encode()} if rule is CANCEL else set())
     stage.end(claim, "cancelled" if rule is CANCEL else "succeeded", b"{}")
     assert (stage.state(follower), holder(stage)) == ("ready", follower)
@@ -176,7 +176,7 @@ def test_a_follower_of_a_lost_record_goes_on_at_the_next_enqueue(stage: Stage) -
     claim = only(stage)
     follower = one(stage, LATEST)
     stage.client.delete(stage.keys.job(claim.id))
-    stage.client.zrem(stage.keys.claims("w1"), claim.id)
+    stage.client.zrem(stage.keys("claims:w1"), claim.id)
     becomes(stage, LATEST, follower)
     assert only(stage).args == NEW
 

@@ -17,7 +17,7 @@ def test_a_job_that_expired_before_its_start_does_not_block_its_name(stage: Stag
 def test_a_lost_record_does_not_block_its_name(stage: Stage) -> None:
     lost = one(stage)
     stage.client.delete(stage.keys.job(lost))
-    stage.client.zrem(stage.keys.ready("default"), lost)
+    stage.client.zrem(stage.keys("ready:default"), lost)
     new = one(stage)
     assert holder(stage) == new
 

@@ -269,7 +269,7 @@ def test_alien_facts_are_read_as_nothing(stage: Stage) -> None:
     stage.register()
     alien = b"\xff\x00{"
     said = ("place", "queues", "sizes", "runner_facts", "lease", "first", "weights")
-    stage.client.hset(stage.keys.owner("w1"), mapping=dict.fromkeys(said, alien))
+    stage.client.hset(stage.keys("owner:w1"), mapping=dict.fromkeys(said, alien))
     stage.client.hset(stage.keys.job(id), mapping=dict.fromkeys(("token", "crashes", "priority", "error"), alien))
     assert why(stage, id).reasons
     (worker,) = stage.run(read(stage.keys, id)).workers

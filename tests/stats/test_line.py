@@ -130,7 +130,7 @@ def test_a_batch_that_cannot_be_read_stops_no_other(
 def test_statistics_may_live_on_another_server(url: str, new_server: Callable[..., Server]) -> None:
     from headrace import Headrace
 
-    other, months = new_server(), Keys().stat("??????:a")
+    other, months = new_server(), Keys()("stat:??????:a")
     with Headrace(url, stats_url=other.url, stats_flush_interval=3600) as app:
         app.stats.add("a", {"n": 1})
         app.stats.flush()

@@ -535,7 +535,7 @@ def test_the_lease_may_be_lost_between_a_look_and_the_write(client: redis.Redis,
 def test_live_workers_are_refused_at_the_start_and_on_the_way(client: redis.Redis, url: str) -> None:
     client.set(KEYS("schema"), 1)
     now = client.time()[0] * 10**6
-    client.hset(KEYS.owner("w1"), "place", "here")
+    client.hset(KEYS("owner:w1"), "place", "here")
     client.zadd(KEYS("owners"), {"w1": now + HOUR})
     with pytest.raises(MigrationRefused, match=r"workers use .*: w1"):
         migrate(url)

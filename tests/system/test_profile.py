@@ -238,7 +238,7 @@ def test_a_job_that_does_not_run_is_not_looked_at(busy: Busy) -> None:
 def test_a_worker_on_another_machine_is_named(busy: Busy, url: str) -> None:
     client: redis.Redis
     with connect(url) as client:
-        client.hset(busy.app.client.keys.owner(busy.owner), "place", "far-away:7")
+        client.hset(busy.app.client.keys(f"owner:{busy.owner}"), "place", "far-away:7")
     fault = _fault(busy, "profile", code=1)
     assert "runs on far-away" in fault
     assert "profile it there" in fault

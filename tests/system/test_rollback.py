@@ -108,10 +108,10 @@ def test_a_claim_that_its_worker_does_not_know_goes_back(new_server: NewServer, 
     (owner,) = [worker.owner for worker in fleet.app.overview().workers]
     job = fleet.enqueue("process.add", 1, 2, queue="elsewhere")
     client, keys = server.client(), fleet.app.client.keys
-    client.zrem(keys.ready("elsewhere"), job.id)
+    client.zrem(keys("ready:elsewhere"), job.id)
     token = int(client.time()[0]) * 1_000_000
     client.hset(keys.job(job.id), mapping={"st": "running", "owner": owner, "token": token})
-    client.zadd(keys.claims(owner), {job.id: token})
+    client.zadd(keys(f"claims:{owner}"), {job.id: token})
     client.set(keys("token"), token)
     fleet.until(lambda: job.state is State.READY)
     record = job.refresh()

@@ -84,10 +84,10 @@ def test_a_frame_fits_into_any_terminal(busy: Headrace, columns: int, rows: int)
 
 def test_names_do_not_reach_the_terminal_as_commands(busy: Headrace, stage: Stage) -> None:
     stage.client.sadd(stage.keys("queues"), "x\x1b[2J")
-    stage.client.zadd(stage.keys.ready("x\x1b[2J"), {"0" * 21: 1})
+    stage.client.zadd(stage.keys("ready:x\x1b[2J"), {"0" * 21: 1})
     frame = TopReader(busy).read()
     assert "\x1b" not in "\n".join([*lines_of(frame, 100, 50, "time"), summary(frame)])
-    stage.client.delete(stage.keys.ready("x\x1b[2J"))
+    stage.client.delete(stage.keys("ready:x\x1b[2J"))
     stage.client.srem(stage.keys("queues"), "x\x1b[2J")
 
 

@@ -192,17 +192,6 @@ def digits_of(name: str) -> str:
     return "".join(_DIGITS[byte % 32] for byte in digest[:10])
 
 
-def tick_id(name: str, moment: int, nth: int = 0, *, ordered: bool = True, shard: int = 0) -> str:
-    """The id of the job that a tick of a schedule makes, as tick.lua makes it.
-
-    Args:
-        moment: the tick, microseconds.
-        nth: 0; other jobs of the same tick (backfills) have more, up to 31.
-    """
-    id = _time(moment // 1000) + digits_of(name) + _DIGITS[nth] + _base32(shard, 2)
-    return ordered_id(id) if ordered else id
-
-
 def tick_of(id: str, name: str) -> int:
     """The tick, in microseconds, for which the schedule of this name made the job; 0: it did not make this one."""
     return milliseconds_of(id) * 1000 if id[8:18] == digits_of(name) else 0

@@ -1,4 +1,4 @@
-"""Every key that Headrace stores: the one place where keys are built.
+"""Every key that Headrace stores, and builders of those that Python sends: scripts build theirs, see script_header.
 
 All keys of a shard share its hash tag, so one script may touch them in a cluster. Documented per key: type, owner
 (whose life it shares) and end.
@@ -141,38 +141,8 @@ class Keys:
     def job(self, id: str) -> str:
         return f"{self.prefix}job:{id}"
 
-    def log(self, id: str) -> str:
-        return f"{self.prefix}log:{id}"
-
-    def ready(self, queue: str) -> str:
-        return f"{self.prefix}ready:{queue}"
-
     def wake(self, queue: str) -> str:
         return f"{self.prefix}wake:{queue}"
-
-    def turn(self, key: str) -> str:
-        return f"{self.prefix}turn:{key}"
-
-    def chain(self, key: str) -> str:
-        return f"{self.prefix}chain:{key}"
-
-    def schedule(self, name: str) -> str:
-        return f"{self.prefix}schedule:{name}"
-
-    def ticks(self, name: str) -> str:
-        return f"{self.prefix}ticks:{name}"
-
-    def parked(self, task: str) -> str:
-        return f"{self.prefix}parked:{task}"
-
-    def owner(self, owner: str) -> str:
-        return f"{self.prefix}owner:{owner}"
-
-    def tasks(self, owner: str) -> str:
-        return f"{self.prefix}tasks:{owner}"
-
-    def claims(self, owner: str) -> str:
-        return f"{self.prefix}claims:{owner}"
 
     def flow(self, flow: str) -> str:
         return f"{self.prefix}flow:{flow}"
@@ -180,35 +150,8 @@ class Keys:
     def flows(self, view: str) -> str:
         return f"{self.prefix}flows:{view}"
 
-    def cancels(self, owner: str) -> str:
-        return f"{self.prefix}cancels:{owner}"
-
-    def sender(self, sender: str) -> str:
-        return f"{self.prefix}sender:{sender}"
-
-    def request(self, request: str) -> str:
-        return f"{self.prefix}request:{request}"
-
     def cache(self, name: str) -> str:
         return f"{self.prefix}cache:{name}"
-
-    def tagged(self, tag: str) -> str:
-        return f"{self.prefix}tagged:{tag}"
-
-    def filling(self, name: str) -> str:
-        return f"{self.prefix}filling:{name}"
-
-    def dropped(self, tag: str) -> str:
-        return f"{self.prefix}dropped:{tag}"
-
-    def stat(self, bucket: str) -> str:
-        return f"{self.prefix}stat:{bucket}"
-
-    def stat_sub(self, label: str) -> str:
-        return f"{self.prefix}stat-sub:{label}"
-
-    def stat_event(self, id: str) -> str:
-        return f"{self.prefix}stat-event:{id}"
 
     def mail(self, owner: str) -> str:
         """The channel on which an incarnation hears of cancellations."""
