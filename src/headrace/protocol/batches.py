@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headrace.model.codec import NOTHING
-from headrace.model.form import Form, NewJob
-from headrace.protocol.option_fields import fields_of, is_claimed
+from headrace.model.form import CLAIMED, FIELDS, Form, NewJob
 from headrace.protocol.script import blob
 
 # The queue of a record that names none; the scripts say it, too.
@@ -37,6 +36,21 @@ class Accepted(msgspec.Struct, frozen=True):
     duplicates: dict[str, str] = {}
     clashes: dict[str, str] = {}
     full: tuple[str, int, int] | None = None
+
+
+def fields_of(form: Form, without: frozenset[str] = frozenset()) -> list[Any]:
+    """The fields and values that the options of a form give a record; what is default gives none."""
+    fields: list[Any] = []
+    for name, row in FIELDS.items():
+        if name not in without and (value := getattr(form, name)):
+            fields.append(row.stored or name)
+            fields.append(blob(value) if row.kind is bytes else str(int(value)) if row.kind is bool else str(value))
+    return fields
+
+
+def is_claimed(form: Form) -> bool:
+    """Whether a claim must read more of its jobs than task, arguments and ``options``."""
+    return any(getattr(form, name) for name in CLAIMED)
 
 
 @lru_cache(1024)

@@ -19,8 +19,8 @@ from headrace.model.workflow import (
     NewNode,
     Policy,
 )
+from headrace.protocol.batches import fields_of, is_claimed
 from headrace.protocol.keys import Keys
-from headrace.protocol.option_fields import fields_of, is_claimed
 from headrace.protocol.script import Call, blob, load
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.

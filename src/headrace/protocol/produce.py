@@ -15,9 +15,17 @@ from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal
-from headrace.protocol.batches import DEFAULT_QUEUE, Accepted, accepted, batches_of, head_of, packed_args, script_of
+from headrace.protocol.batches import (
+    DEFAULT_QUEUE,
+    Accepted,
+    accepted,
+    batches_of,
+    fields_of,
+    head_of,
+    packed_args,
+    script_of,
+)
 from headrace.protocol.keys import Keys
-from headrace.protocol.option_fields import fields_of
 from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, blob, load
 
