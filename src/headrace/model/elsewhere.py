@@ -1,9 +1,13 @@
-"""What the verbs and options of other queues are called here: hints for errors. Pure.
+"""What to write instead of an option or verb that there is not, such as those of other queues: hints for errors. Pure.
 
 The table holds what people who come from Celery, RQ, Dramatiq or arq type first; a test walks through it.
 """
 
 from __future__ import annotations
+
+import difflib
+
+from headrace.model.options import ROWS, TASK_ONLY
 
 # Options of a task or job elsewhere -> what to write here.
 OPTIONS = {
@@ -80,6 +84,22 @@ _OF_APP = {
 
 # Verbs of a workflow elsewhere, all of which are two steps here.
 _OF_WORKFLOW = ("start", "run", "enqueue", "submit", "delay", "apply_async", "execute")
+
+
+def misplaced(task: str, name: str, value: object) -> str:
+    """What an error adds where an option was given to ``enqueue`` as an argument; empty where it is none."""
+    if name in ROWS:
+        return f"; as an option of the job: {task}.options({name}={value!r:.40}).enqueue(...)"
+    return f"; as an option, {OPTIONS[name]}" if name in OPTIONS else ""
+
+
+def instead(name: str) -> str:
+    """What to write for an option that does not exist."""
+    if name in OPTIONS:
+        return OPTIONS[name]
+    known = [*ROWS, *sorted(TASK_ONLY)]
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
 
 
 def of_workflow(workflow: str, name: str) -> str:

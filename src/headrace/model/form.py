@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import OptionsError
+from headrace.model.elsewhere import instead
 from headrace.model.headers import NO_HEADERS, added, merged, packed, shown
 from headrace.model.option_checks import OptionRow, Travel
-from headrace.model.option_hints import instead
 from headrace.model.options import ROWS, TASK_ONLY
 from headrace.model.retry import Retry
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import ArgumentError
-from headrace.model.option_hints import misplaced
+from headrace.model.elsewhere import misplaced
 
 _empty = inspect.Parameter.empty
 
