@@ -23,6 +23,11 @@ _ENDS = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
 _STATES = {state.value.encode(): state for state in WorkflowState}
 
 
+def flow_state(word: bytes) -> WorkflowState:
+    """The state that a record names; an alien word counts as stopped, since nothing of it can be trusted to run."""
+    return _STATES.get(word, WorkflowState.STOPPED)
+
+
 class WorkflowRecord(msgspec.Struct, frozen=True):
     """A workflow as stored. Each time is there twice, as in :class:`headrace.Record`.
 
@@ -48,8 +53,8 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> WorkflowState:
-        """Where it is; an alien word counts as stopped, since nothing of it can be trusted to run."""
-        return _STATES.get(self.fields.get("st", b""), WorkflowState.STOPPED)
+        """Where it is; see :func:`flow_state`."""
+        return flow_state(self.fields.get("st", b""))
 
     @property
     def created_us(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.ids import node_id, number_of_code, siblings_of
-from headrace.model.job import moment
+from headrace.model.job import moment, number
 from headrace.model.job_record import Finder
 from headrace.model.workflow import (
     POLICIES,
@@ -16,7 +16,7 @@ from headrace.model.workflow import (
     WorkflowState,
     parse_facts,
 )
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow_record import WorkflowRecord, flow_state
 from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import record_of
@@ -76,21 +76,6 @@ def _output(id: str, row: list[Any]) -> NodeOutput:
     )
 
 
-def _number(value: bytes | None, default: int = 0) -> int:
-    try:
-        return int(value) if value else default
-    except ValueError:
-        return default
-
-
-def _flow_state(value: bytes | None) -> WorkflowState:
-    try:
-        return WorkflowState(text_of(value))
-    except ValueError:
-        # An alien word: nothing of it can be trusted to run.
-        return WorkflowState.STOPPED
-
-
 def _flow(row: Any) -> WorkflowRecord | None:
     id, lapses, failed, flat = row
     return WorkflowRecord(id.decode(), moment(lapses), failed, pairs(flat)) if flat else None
@@ -112,17 +97,17 @@ def read_nodes(
     return load("flow_nodes").bind(keys, parsed, ids=[node_id(id, number) for number in numbers])
 
 
-def _node(id: str, number: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
+def _node(id: str, nth: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
     if not flat:
         return None
     fields = pairs(flat)
     parents, children = text_of(fields.get("parents")), text_of(fields.get("children"))
     return NodeRecord(
-        number,
+        nth,
         record_of(id, 0, fields, finder),
         parse_facts(fields.get("facts")),
         text_of(fields.get("role")),
-        _number(fields.get("pending")),
+        number(fields.get("pending")),
         tuple(number_of_code(parents[n : n + 4]) for n in range(0, len(parents), 4)),
         tuple(
             (number_of_code(children[n : n + 4]), POLICIES.get(children[n + 4], "stop"))
@@ -194,7 +179,7 @@ def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
 
 
 def _watched(reply: bytes) -> WorkflowState | None:
-    return None if reply == b"missing" else _flow_state(reply)
+    return None if reply == b"missing" else flow_state(reply)
 
 
 def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
