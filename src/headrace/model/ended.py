@@ -6,7 +6,7 @@ in JSON and in logs. Every member tells ``data`` and ``amount`` as the store tak
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -63,25 +63,18 @@ class _WithError(_Plain, frozen=True, array_like=True, gc=False):
 class Succeeded(_WithResult, frozen=True, array_like=True, gc=False, tag="succeeded"):
     """The function returned."""
 
-    kind: ClassVar[EndKind] = "succeeded"
-
 
 class Growing(_WithResult, frozen=True, array_like=True, gc=False, tag="growing"):
     """The function of a node returned and adds nodes, which are in ``result`` and not stored yet."""
-
-    kind: ClassVar[EndKind] = "growing"
 
 
 class GrownNode(_WithResult, frozen=True, array_like=True, gc=False, tag="grown"):
     """The function of a node returned, and the nodes that it adds are stored."""
 
-    kind: ClassVar[EndKind] = "grown"
-
 
 class Skipped(_Plain, frozen=True, array_like=True, gc=False, tag="skipped"):
     """A node whose condition did not hold."""
 
-    kind: ClassVar[EndKind] = "skipped"
     ttl: int
 
     @property
@@ -92,13 +85,10 @@ class Skipped(_Plain, frozen=True, array_like=True, gc=False, tag="skipped"):
 class Failed(_WithError, frozen=True, array_like=True, gc=False, tag="failed"):
     """It raised, or cannot be run as it is stored, and does not start again."""
 
-    kind: ClassVar[EndKind] = "failed"
-
 
 class Retried(_Plain, frozen=True, array_like=True, gc=False, tag="retry"):
     """It raised, and starts again after ``delay`` microseconds."""
 
-    kind: ClassVar[EndKind] = "retry"
     error: bytes
     delay: int
 
@@ -114,7 +104,6 @@ class Retried(_Plain, frozen=True, array_like=True, gc=False, tag="retry"):
 class Snoozed(_Plain, frozen=True, array_like=True, gc=False, tag="snoozed"):
     """It asked to start again after ``delay`` microseconds."""
 
-    kind: ClassVar[EndKind] = "snoozed"
     delay: int
 
     @property
@@ -125,7 +114,6 @@ class Snoozed(_Plain, frozen=True, array_like=True, gc=False, tag="snoozed"):
 class RateRefused(_Plain, frozen=True, array_like=True, gc=False, tag="limited"):
     """It was told that it calls too often: the gate of its limit closes for ``delay`` microseconds; 0: as is usual."""
 
-    kind: ClassVar[EndKind] = "limited"
     limit: str
     delay: int
 
@@ -141,40 +129,31 @@ class RateRefused(_Plain, frozen=True, array_like=True, gc=False, tag="limited")
 class Cancelled(_WithError, frozen=True, array_like=True, gc=False, tag="cancelled"):
     """It was cancelled, or did not start before its time was over."""
 
-    kind: ClassVar[EndKind] = "cancelled"
-
 
 class Crashed(_WithError, frozen=True, array_like=True, gc=False, tag="crashed"):
     """Its runner died. ``ttl`` counts where its crash budget is used up."""
-
-    kind: ClassVar[EndKind] = "crashed"
 
 
 class Interrupted(_WithError, frozen=True, array_like=True, gc=False, tag="interrupted"):
     """A shutdown, or the end of another start, stopped it: it starts again. ``ttl`` counts where it may not."""
 
-    kind: ClassVar[EndKind] = "interrupted"
-
 
 class Released(_Plain, frozen=True, array_like=True, gc=False, tag="released"):
     """It was claimed and not started: it goes back to its queue."""
-
-    kind: ClassVar[EndKind] = "released"
 
 
 class Parked(_Plain, frozen=True, array_like=True, gc=False, tag="parked"):
     """No worker here knows its task: it waits for one that does."""
 
-    kind: ClassVar[EndKind] = "parked"
-
 
 class Corrupt(_WithError, frozen=True, array_like=True, gc=False, tag="corrupt"):
     """Its record cannot be read: it is quarantined."""
-
-    kind: ClassVar[EndKind] = "corrupt"
 
 
 Ended: TypeAlias = (
     Succeeded | Growing | GrownNode | Skipped | Failed | Retried | Snoozed | RateRefused | Cancelled | Crashed
     | Interrupted | Released | Parked | Corrupt
 )  # fmt: skip
+
+for _member in get_args(Ended):
+    _member.kind = _member.__struct_config__.tag
