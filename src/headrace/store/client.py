@@ -23,9 +23,11 @@ from headrace.settings import Settings
 if TYPE_CHECKING:
     from headrace.embedded import Embedded
     from headrace.store.end_listener import EndListener
+    from headrace.store.reach import Reach
     from headrace.store.store import AsyncStore, Store
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Reach")
 
 # What each yields is one call, or a list of calls that travel in one round trip.
 Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]], Any, T]
@@ -57,9 +59,7 @@ class Client:
         if made is None:
             from headrace.store.store import Store
 
-            mine = Store(self.url(), self.settings)
-            mine.revive = self._reviver()
-            made = cast("Store", self._made.setdefault("store", mine))
+            made = self._make("store", Store)
         return made
 
     @property
@@ -69,9 +69,7 @@ class Client:
         if made is None:
             from headrace.store.store import AsyncStore
 
-            mine = AsyncStore(self.url(), self.settings)
-            mine.revive = self._reviver()
-            made = cast("AsyncStore", self._made.setdefault("astore", mine))
+            made = self._make("astore", AsyncStore)
         return made
 
     @property
@@ -81,9 +79,7 @@ class Client:
         if made is None:
             from headrace.store.end_listener import EndListener
 
-            mine = EndListener(self.url(), self.settings)
-            mine.revive = self._reviver()
-            made = cast("EndListener", self._made.setdefault("ends", mine))
+            made = self._make("ends", EndListener)
         return made
 
     def url(self) -> str:
@@ -106,9 +102,11 @@ class Client:
                 mine.close()
         return held.url
 
-    def _reviver(self) -> Callable[[], str] | None:
+    def _make(self, name: str, kind: type[W]) -> W:
+        mine = kind(self.url(), self.settings)
         held: Embedded | None = self._made.get("embedded")
-        return None if held is None else held.revive
+        mine.revive = None if held is None else held.revive
+        return cast(W, self._made.setdefault(name, mine))
 
     async def ready(self) -> AsyncStore:
         """``astore``, without holding up the event loop while a private server starts."""
