@@ -194,7 +194,7 @@ def _own(directory: Path) -> None:
 
 def unusable(places: DataFiles, error: OSError) -> ServerError:
     """The one error for a directory that cannot be used."""
-    step = "free space there" if error.errno in _FULL else "make it writable for you"
+    step = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable for you"
     if error.errno == errno.ELOOP:
         step = f"{error.filename} is a link, where a file must be: remove it"
     return ServerError(
@@ -272,7 +272,3 @@ def _text(path: Path) -> str | None:
         return os.fsdecode(path.read_bytes()).rstrip("\n") or None
     except FileNotFoundError:
         return None
-
-
-_FULL = (28, 122, 69)
-"""ENOSPC, and EDQUOT on Linux and macOS."""

@@ -33,7 +33,6 @@ NOTHING = b"\x92\x90\x80"
 TOO_DEEP = "nested too deeply to be read here"
 # Levels into which an error follows a value that cannot be sent.
 _LEVELS = 20
-_ALIEN = "<{} bytes that are not MessagePack>"
 
 Position = Callable[[object], int | None]
 
@@ -282,8 +281,8 @@ def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Ch
 def readable(data: bytes) -> str:
     """JSON text of a MessagePack, for people; alien bytes are shown as such."""
     try:
-        return msgspec.json.encode(decode(data)).decode()
+        return msgspec.json.encode(_decoder.decode(data)).decode()
     except RecursionError:
         return f"<{len(data)} bytes, {TOO_DEEP}>"
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        return f"<{len(data)} bytes, {TOO_DEEP}>" if str(error) == TOO_DEEP else _ALIEN.format(len(data))
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        return f"<{len(data)} bytes that are not MessagePack>"

@@ -137,10 +137,8 @@ class Signature:
     @cached_property
     def types(self) -> dict[str, Any]:
         """Parameter (or ``return``) -> what its values are converted to; see ``unchecked`` for those that are not."""
-        found: dict[str, Any] = {}
-        for name, annotation in hints(self._function).items():
-            found[name] = Any if reason_unchecked(annotation, self._further) else annotation
-        return found
+        found = hints(self._function).items()
+        return {name: Any if name in self.unchecked else annotation for name, annotation in found}
 
     @cached_property
     def unchecked(self) -> dict[str, str]:
@@ -149,13 +147,9 @@ class Signature:
         reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
 
-    @property
+    @cached_property
     def secrets(self) -> str:
         """Where values stand that are never shown, as :func:`headrace.model.hidden_values.places_of` says it."""
-        return self._secrets
-
-    @cached_property
-    def _secrets(self) -> str:
         return places_of(self.parameters, hints(self._function))
 
     @cached_property
