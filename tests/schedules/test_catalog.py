@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+import redis
 
 from headrace import Cron, Every, Headrace
 from headrace.context import CurrentJob
@@ -115,6 +116,17 @@ def test_a_backfill_is_bounded(app: Headrace) -> None:
     assert len(jobs) == 11
     assert hourly.backfill(end - 11 * HOUR, end, overlap="buffer_all") == []
     assert len(hourly.backfill(end - 2 * HOUR, end, overlap="allow_all", again=True)) == 2
+
+
+def test_times_that_cannot_be_read_are_told_as_such(app: Headrace, url: str) -> None:
+    one = app.schedules.put("one", Every(60), app.tasks["report"], "a")
+    with redis.Redis.from_url(url) as client:
+        client.hset(app.client.keys("schedule:one"), "about", b"\xc1")
+    now = datetime.now(UTC)
+    with pytest.raises(CronError, match="'one' cannot be read"):
+        one.next(3)
+    with pytest.raises(CronError, match="'one' cannot be read"):
+        one.backfill(now - HOUR, now)
 
 
 async def test_each_verb_has_its_pair(app: Headrace) -> None:

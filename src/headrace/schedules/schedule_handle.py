@@ -17,13 +17,11 @@ from headrace.protocol import ticks
 from headrace.protocol.ticks import MOST_TICKS, SchedulePage
 from headrace.schedules.requests import policy
 from headrace.schedules.timetables import moment_of, time_of
-from headrace.schedules.timing import Overlap, Timing
+from headrace.schedules.timing import Overlap, Timing, read_timing
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job
-
-_timing = msgspec.msgpack.Decoder(Timing)
 
 
 class Schedule:
@@ -62,7 +60,7 @@ class Schedule:
 
         Raises:
             ScheduleNotFound: nothing is stored of it.
-            CronError: ``count`` is not from 1 to 1,000.
+            CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
             UnknownTimezone, MissingExtra: this machine cannot reckon them.
 
         Cost: one round trip.
@@ -237,11 +235,18 @@ class Schedule:
         return f"<Schedule {self.name}>"
 
 
+def _timing_of(record: ScheduleRecord) -> Timing:
+    timing = read_timing(record.about)
+    if timing is None:
+        raise CronError(f"the stored times of schedule {record.name!r} cannot be read: declare or put it anew")
+    return timing
+
+
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
     """When the next jobs of a schedule are due.
 
     Raises:
-        CronError: ``count`` is not from 1 to 1,000.
+        CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
     """
     if isinstance(count, bool) or not 1 <= count <= 1000:
         raise CronError(f"a preview has 1 to 1,000 ticks, not {count!r}")
@@ -249,7 +254,7 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
         return []
     if record.left is not None:
         count = min(count, record.left)
-    timing = _timing.decode(record.about)
+    timing = _timing_of(record)
     # Those that are due and late are no preview, but the next may be due later than their nominal time.
     due = (timing.due(record.name, tick) for tick in timing.after(now - timing.jitter - 1))
     return [time_of(time) for time in islice((time for time in due if time > now), count)]
@@ -259,13 +264,13 @@ def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int
     """Nominal times after ``start`` until ``end``.
 
     Raises:
-        CronError: these are more than ``most``, or the end is before the start.
+        CronError: these are more than ``most``, the end is before the start, or the stored times cannot be read.
     """
     if isinstance(most, bool) or not 1 <= most <= 100_000:
         raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")
     if not start or not end or end < start:
         raise CronError("a backfill goes from start to end, and end is not before start")
-    timing = msgspec.structs.replace(_timing.decode(record.about), start=0, until=end)
+    timing = msgspec.structs.replace(_timing_of(record), start=0, until=end)
     found = list(islice(timing.after(start), most + 1))
     if len(found) > most:
         raise CronError(
