@@ -430,6 +430,10 @@ def test_map_of_more_than_may_wait_submits_as_it_is_read(make: Make) -> None:
     assert sum(results) == 2 * sum(range(1000))
 
 
+def test_map_in_a_pool_where_nothing_may_wait_submits_one_call_after_the_other(make: Make, kind: str) -> None:
+    assert list(make(2, kind=kind, backlog=0).map(pow, range(20), [2] * 20)) == [n * n for n in range(20)]
+
+
 def test_a_map_that_runs_out_of_time_cancels_the_rest(make: Make, blocks: Blocks, tmp_path: Path) -> None:
     pool = make(1)
     _, release = blocks.hold(pool)

@@ -374,7 +374,8 @@ class Pool(Executor):
         source = iter(sets)
         room = buffersize if buffersize is not None else self.options.backlog
         # Submitted here, not at the first result: a map that nobody iterates still runs, as with other executors.
-        calls = deque(self.submit(fn, *each) for each in islice(source, room and max(room, 1)))
+        most = None if room is None else max(room, 1)
+        calls = deque(self.submit(fn, *each) for each in islice(source, most))
         return self._results(fn, source, calls, end)
 
     def _results(
