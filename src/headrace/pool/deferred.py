@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -21,12 +22,12 @@ class DeferredResult(Generic[T]):
 
     def reply(self, value: T) -> None:
         """The result that the caller gets."""
-        if not self.future.done():
+        with suppress(InvalidStateError):
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
         """The error that the caller gets."""
-        if not self.future.done():
+        with suppress(InvalidStateError):
             self.future.set_exception(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
