@@ -66,10 +66,6 @@ class Events:
         with self._lock:
             self._handlers += (handler,)
 
-    def remove_handler(self, handler: Handler) -> None:
-        with self._lock:
-            self._handlers = tuple(known for known in self._handlers if known is not handler)
-
     def tell(self, name: str, *details: object) -> None:
         """Let every callback know; returns at once."""
         for callback in self._callbacks:

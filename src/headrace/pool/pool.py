@@ -17,7 +17,7 @@ from headrace.errors import ArgumentError, CallTimeout, HeadraceError
 from headrace.pool.lease import Leased
 from headrace.pool.members import Members
 from headrace.pool.pool_options import Handler, Keywords, PoolOptions, members
-from headrace.pool.pool_stats import PoolStats
+from headrace.pool.pool_stats import PoolStats, census
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member
 
@@ -265,8 +265,6 @@ class Pool(Executor):
 
     def stats(self) -> PoolStats:
         """What the pool and each member does at this moment. Members that just died are away, not missing."""
-        from headrace.pool.census import census
-
         return census(self.name, self.options, self._scheduler)
 
     def add_callbacks(self, callbacks: object) -> None:
