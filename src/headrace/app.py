@@ -576,6 +576,8 @@ class Headrace:
         """Flush statistics, close all connections, and leave the private server. It may be used again."""
         if self._stats is not None:
             await asyncio.to_thread(self._stats.close)
+            if self._stats.way is not self.client:
+                await self._stats.way.aclose()
         await asyncio.to_thread(self._close_cache)
         await self.client.aclose()
 

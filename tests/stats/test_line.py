@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -140,3 +141,17 @@ def test_statistics_may_live_on_another_server(url: str, new_server: Callable[..
     client = other.client()
     # There are two of them where one ends meanwhile.
     assert sum(int(client.hget(month, "n") or 0) for month in client.keys(months)) == 2
+
+
+async def test_aclose_closes_the_connections_to_the_other_server(url: str, new_server: Callable[..., Server]) -> None:
+    from headrace import Headrace
+
+    other = new_server()
+    client = other.client()
+    app = Headrace(url, stats_url=other.url, stats_flush_interval=3600)
+    await app.stats.aadd("a", {"n": 1})
+    await app.stats.aflush()
+    assert await app.stats.find("a", time.time() - 60).atotal()
+    assert len(client.client_list()) > 1
+    await app.aclose()
+    await asyncio.to_thread(eventually, lambda: len(client.client_list()) == 1, 5)
