@@ -562,8 +562,7 @@ class Headrace:
         """
         if self._stats is not None:
             self._stats.close()
-            if isinstance(way := self._stats.way, Client):
-                way.disconnect()
+            self._stats.way.disconnect()
         self._close_cache()
         self.client.disconnect()
 

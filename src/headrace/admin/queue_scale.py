@@ -14,7 +14,7 @@ from headrace.settings import Duration, seconds
 from headrace.stats.engine_labels import QUEUES
 from headrace.stats.reading import Bucket
 from headrace.stats.stats import Stats
-from headrace.stats.stats_client import Steps, Way, single, together
+from headrace.store.client import Client, Steps, single, together
 
 # Seconds back for arrivals and mean run; and for the mean run where nothing ended within that time.
 RECENT, LONG = 600, 86400
@@ -84,7 +84,7 @@ class LoadQuestion:
         """Raises OptionsError when the target is not a number or timedelta above 0."""
         self.target = seconds(target, "target", zero=False)
         self.now = time.time()
-        self.way: Way = stats.way
+        self.way: Client = stats.way
         self._keys, self._queue = keys, queue
         levels, label = stats.layout.levels, f"{QUEUES}/{queue}"
         hours = [level for level in levels if 0 < level.cut.step <= 3600] or levels[:1]

@@ -15,7 +15,7 @@ from headrace.protocol import stats_calls as protocol
 from headrace.protocol.overviews import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading
-from headrace.stats.stats_client import Steps, single, together
+from headrace.store.client import Steps, single, together
 
 # Seconds back for what tasks did, and for the courses.
 RECENT, COURSE = 600, 1800

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 import jinja2
@@ -38,7 +38,6 @@ from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
 from headrace.protocol.operations import server_info
 from headrace.protocol.stats_calls import peek
-from headrace.store.client import Client
 
 T = TypeVar("T")
 
@@ -125,7 +124,7 @@ class DashboardSite:
     @property
     def counts(self) -> JointClient:
         """By which pages read statistics, which may be on a server of their own."""
-        way = cast(Client, self.app.stats.way)
+        way = self.app.stats.way
         if way is not self._counts.behind:
             self._counts = self.client if way is self.client.behind else JointClient(way)
         return self._counts

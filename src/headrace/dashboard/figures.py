@@ -15,8 +15,7 @@ from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket, Reading
 from headrace.stats.resolutions import Every
 from headrace.stats.series_document import series_document
-from headrace.stats.stats_client import Steps
-from headrace.store.client import Client
+from headrace.store.client import Client, Steps
 
 # Tasks or queues of one table.
 MOST = 200

@@ -10,7 +10,7 @@ from headrace.metrics.label_memory import LabelMemory
 from headrace.metrics.metric_families import FAMILIES, FoldedHistogram, MetricFamily
 from headrace.metrics.snapshot import MetricSnapshot, SharedReading, read_snapshot
 from headrace.stats.stats import Stats
-from headrace.stats.stats_client import Way
+from headrace.store.client import Client
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -23,7 +23,7 @@ class Exporter:
     takes that as the reset that it is.
     """
 
-    def __init__(self, way: Way, stats: Stats, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, way: Client, stats: Stats, clock: Callable[[], float] = time.time) -> None:
         """Make one for an application's client and statistics."""
         memory = LabelMemory()
         self._shared = SharedReading(lambda: read_snapshot(way, stats, clock(), memory), clock)

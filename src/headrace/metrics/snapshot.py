@@ -19,7 +19,7 @@ from headrace.protocol.ticks import count_ticks
 from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
 from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats import Stats
-from headrace.stats.stats_client import Way
+from headrace.store.client import Client
 
 # Queues, tasks and workers that have series of their own; the rest of each is summed.
 MOST = 500
@@ -70,7 +70,7 @@ def place_of(worker: WorkerFacts) -> str:
     return worker.metadata.get("place", worker.owner)
 
 
-def read_snapshot(way: Way, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
+def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
     """Read one.
 
     Args:
@@ -122,7 +122,7 @@ def _hour(layout: Resolutions, now: int) -> str:
 
 
 def _read_all(
-    way: Way, memory: LabelMemory, labels: Sequence[str], small: Sequence[str]
+    way: Client, memory: LabelMemory, labels: Sequence[str], small: Sequence[str]
 ) -> tuple[list[Held], list[Held]]:
     """What the buckets of labels hold, and those of few counters. Cost: two round trips, one if no label changed."""
     looks, others = _pieces(way, labels, MOST, CHANGES), _pieces(way, small, PIECE)
@@ -133,7 +133,7 @@ def _read_all(
     return held, [one for part in found[len(looks) :] for one in part]
 
 
-def _pieces(way: Way, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
+def _pieces(way: Client, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
     """Reads of so many buckets each: others are served in between."""
     return [protocol.read(way.keys, names[n : n + size], fields) for n in range(0, len(names), size)]
 

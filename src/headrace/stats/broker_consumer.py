@@ -22,7 +22,7 @@ from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.broker import Broker
 from headrace.stats.consumer import PEEK, Taken
 from headrace.stats.rows import Row, spread
-from headrace.stats.stats_client import Way
+from headrace.store.client import Client
 
 log = logging.getLogger("headrace.stats")
 
@@ -33,7 +33,7 @@ PATIENCE, MORE = 0.5, 0.02
 class Taker:
     """One consumer of an application's queue."""
 
-    def __init__(self, way: Way, settings: Settings) -> None:
+    def __init__(self, way: Client, settings: Settings) -> None:
         """Make one; nothing connects yet.
 
         Raises:

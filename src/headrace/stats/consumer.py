@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.protocol import stats_calls as protocol
 from headrace.stats.batch import LINE_ROWS, decode
 from headrace.stats.rows import Row, spread
-from headrace.stats.stats_client import Steps, Way
+from headrace.store.client import Client
 
 log = logging.getLogger("headrace.stats")
 
@@ -41,7 +41,7 @@ class Taken(msgspec.Struct, frozen=True):
 class Consumer:
     """One consumer of an application's line of batches."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: Client) -> None:
         self._way = way
 
     def step(self) -> Taken:
@@ -52,28 +52,21 @@ class Consumer:
 
         Cost: two round trips, one when the line is empty.
         """
-        return self._way.drive(self._step())
-
-    async def astep(self) -> Taken:
-        """See :meth:`step`."""
-        return await self._way.adrive(self._step())
-
-    def close(self) -> None:
-        """It holds nothing. Closing twice is fine."""
-
-    def _step(self) -> Steps[Taken]:
         keys = self._way.keys
-        line: protocol.Line = yield protocol.peek(keys, PEEK)
+        line = self._way.run(protocol.peek(keys, PEEK))
         lag = max(0, line.now - line.oldest) / 1e6 if line.oldest else 0.0
         if not line.batches:
             return Taken(0, line.waiting, lag, line.lost)
         rows, count = _merge(line.batches)
         first, last = line.batches[0][0], line.batches[count - 1][0]
-        applied: protocol.Applied = yield protocol.consume(keys, first, last, spread(rows))
+        applied = self._way.run(protocol.consume(keys, first, last, spread(rows)))
         if applied.refused:
             log.warning("%d counters were refused, such as %s", len(applied.refused), applied.refused[0])
         # Gone: another consumer was quicker, or a lost reply hid that it was us.
         return Taken(count if applied.word == "ok" else 0, line.waiting, lag, line.lost)
+
+    def close(self) -> None:
+        """It holds nothing. Closing twice is fine."""
 
 
 def _merge(batches: list[tuple[str, bytes]]) -> tuple[list[Row], int]:

@@ -19,7 +19,7 @@ from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
 from headrace.stats.read_plan import Plan, cover, row
 from headrace.stats.resolutions import Resolutions
-from headrace.stats.stats_client import Steps, Way, together
+from headrace.store.client import Client, Steps, together
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Buckets that one reading may want.
@@ -140,7 +140,7 @@ class Reading:
         query: what it asks for.
     """
 
-    def __init__(self, way: Way, query: SeriesQuery, clock: Callable[[], float]) -> None:
+    def __init__(self, way: Client, query: SeriesQuery, clock: Callable[[], float]) -> None:
         """Use ``app.stats.find``."""
         self.query = query
         self._way = way
@@ -286,7 +286,7 @@ class Reading:
         return f"<Reading of {query.label or '/'} by {query.every} from {start} to {end}>"
 
 
-def ask(way: Way, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
+def ask(way: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
     """Ask for several readings' totals and series at once: reading those costs nothing then.
 
     Raises:

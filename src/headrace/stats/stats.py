@@ -24,8 +24,8 @@ from headrace.stats.labels import field_of
 from headrace.stats.reading import Reading, SeriesQuery
 from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
 from headrace.stats.rows import spread
-from headrace.stats.stats_client import Steps, Way
 from headrace.stats.writer import Writer, refuse
+from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
     from headrace.stats.broker_consumer import Taker
@@ -49,7 +49,7 @@ class Stats:
 
     def __init__(
         self,
-        way: Way,
+        way: Client,
         settings: Settings,
         *,
         clock: Callable[[], float] = time.time,
@@ -119,19 +119,12 @@ class Stats:
                 calls = self._writer.merge_in_full(self._lane, label, fields, moment, check_count)
             if calls == 1 or calls == size:  # noqa: PLR1714 - what a count costs
                 self._writer.merged(calls)
-        elif fields:
-            self._through(label, fields, at, check_count)
+        else:
+            self._merge(label, fields, at, check_count)
 
     async def aadd(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
         """See :meth:`add`; it awaits only with ``stats_buffer=0``, and where ``add`` would wait for room."""
-        if self._size:
-            moment = self._clock() if at is None else instant(at)
-            try:
-                self._writer.merged(self._count(label, fields, moment))
-            except Full:
-                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, fields, moment, check_count)
-        elif fields:
-            await self._writer.athrough(self._lane.row(label, fields, self._moment(at)))
+        await self._amerge(label, fields, at, check_count)
 
     def observe(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
         """Put values into histograms: ``observe("pages/home", {"seconds": 0.25})``.
@@ -143,27 +136,11 @@ class Stats:
 
         Raises and cost: as :meth:`add`.
         """
-        counted = observed(fields)
-        if self._size:
-            moment = self._clock() if at is None else instant(at)
-            try:
-                self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
-            except Full:
-                self._writer.merge_in_full(self._lane, label, counted, moment, check_nothing)
-        elif fields:
-            self._through(label, counted, at, check_nothing)
+        self._merge(label, observed(fields), at, check_nothing)
 
     async def aobserve(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
         """See :meth:`observe`."""
-        if self._size:
-            counted, moment = observed(fields), self._clock() if at is None else instant(at)
-            try:
-                self._writer.merged(self._lane.add(label, counted, moment, check_nothing))
-            except Full:
-                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, counted, moment, check_nothing)
-        elif fields:
-            row = self._lane.row(label, observed(fields), self._moment(at), check_nothing)
-            await self._writer.athrough(row)
+        await self._amerge(label, observed(fields), at, check_nothing)
 
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
         """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself.
@@ -175,14 +152,7 @@ class Stats:
 
         Raises and cost: as :meth:`add`.
         """
-        moment = self._clock() if at is None else at
-        if self._size:
-            try:
-                self._writer.merged(self._lane.add(label, counts, moment, check_nothing))
-            except Full:
-                self._writer.merge_in_full(self._lane, label, counts, moment, check_nothing, wait=False)
-        else:
-            self._writer.through(self._lane.row(label, counts, moment, check_nothing))
+        self._merge(label, counts, at, check_nothing, wait=False)
 
     def event(
         self,
@@ -325,7 +295,7 @@ class Stats:
         return Taker(self._way, self.settings)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Client:
         """How calls reach the server."""
         return self._way
 
@@ -367,8 +337,27 @@ class Stats:
     def _moment(self, at: Moment | None) -> float:
         return self._clock() if at is None else instant(at)
 
-    def _through(self, label: str, fields: Mapping[str, int], at: Moment | None, check: Check) -> None:
-        self._writer.through(self._lane.row(label, fields, self._moment(at), check))
+    def _merge(
+        self, label: str, counts: Mapping[str, int], at: Moment | None, check: Check, *, wait: bool = True
+    ) -> None:
+        moment = self._moment(at)
+        if self._size:
+            try:
+                self._writer.merged(self._lane.add(label, counts, moment, check))
+            except Full:
+                self._writer.merge_in_full(self._lane, label, counts, moment, check, wait=wait)
+        elif counts:
+            self._writer.through(self._lane.row(label, counts, moment, check))
+
+    async def _amerge(self, label: str, counts: Mapping[str, int], at: Moment | None, check: Check) -> None:
+        moment = self._moment(at)
+        if self._size:
+            try:
+                self._writer.merged(self._lane.add(label, counts, moment, check))
+            except Full:
+                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, counts, moment, check)
+        elif counts:
+            await self._writer.athrough(self._lane.row(label, counts, moment, check))
 
     def _event(
         self, label: str, fields: Mapping[str, int], meta: Mapping[str, Any], at: float, id: str | None

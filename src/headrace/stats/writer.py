@@ -21,7 +21,7 @@ from headrace.stats.batch import Batch, encode
 from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
 from headrace.stats.flusher import WAIT, Flusher
 from headrace.stats.rows import Row, spread
-from headrace.stats.stats_client import Way
+from headrace.store.client import Client
 
 if TYPE_CHECKING:
     from headrace.stats.broker import Broker
@@ -41,7 +41,7 @@ class Writer:
         broker: over which; None where the store itself takes it.
     """
 
-    def __init__(self, way: Way, settings: Settings) -> None:
+    def __init__(self, way: Client, settings: Settings) -> None:
         self.way = way
         self.settings = settings
         self.broker = _broker(settings) if settings.stats == "amqp" else None

@@ -205,3 +205,26 @@ def _checked(accepted: Accepted) -> Accepted:
         return accepted
     id, holder = next(iter(accepted.clashes.items()))
     raise DuplicateJob(f"job {holder} has the name of this unique job: nothing of this call was stored", holder, id)
+
+
+def single(call: Any) -> Steps[Any]:
+    """A verb of one call, beside others in :func:`together`."""
+    return (yield call)
+
+
+def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Several verbs of single calls as one: those that each waits for travel together.
+
+    Cost: as many round trips as the longest of them.
+    """
+    ended: dict[int, T] = {}
+    heard: dict[int, Any] = dict.fromkeys(range(len(verbs)))
+    while heard:
+        calls: dict[int, Any] = {}
+        for n, reply in heard.items():
+            try:
+                calls[n] = verbs[n].send(reply)
+            except StopIteration as end:
+                ended[n] = end.value
+        heard = dict(zip(calls, (yield list(calls.values())), strict=True)) if calls else {}
+    return [ended[n] for n in range(len(verbs))]

@@ -12,7 +12,7 @@ from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
 from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.stats.reading import Bucket, Reading
-from headrace.stats.stats_client import Steps, single, together
+from headrace.store.client import Steps, single, together
 from headrace.worker.watcher.alarm_figures import FoundFigure, figure_of, label_of
 
 if TYPE_CHECKING:
