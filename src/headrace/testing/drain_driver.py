@@ -5,7 +5,6 @@ Owns the kit's own stores, which no fault meets, and the rule that one drain run
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from headrace.app import Headrace
 from headrace.errors import WaitRefused
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.settings import Settings
+from headrace.stopping import on_event_loop
 from headrace.testing.drain import DrainWorker, RunHere, Steps
 from headrace.testing.drained import DrainError, Wishes
 from headrace.testing.faults import Faults
@@ -25,11 +25,6 @@ from headrace.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
 Make = Callable[[DrainWorker], Steps[T]]
-
-
-def on_event_loop() -> bool:
-    """Whether this thread runs an event loop."""
-    return asyncio._get_running_loop() is not None  # noqa: SLF001 - documented, for libraries
 
 
 class DrainDriver:

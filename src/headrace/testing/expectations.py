@@ -16,7 +16,6 @@ import msgspec
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.model.job_record import Record
-from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.job_handle import Job
 from headrace.tasks.task import Task
 
@@ -165,13 +164,6 @@ def bound(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: Mapping[str,
     found = inspect.signature(task).bind(*args, **kwargs)
     found.apply_defaults()
     return found.arguments
-
-
-def named(task: Task[..., Any, Any] | BoundTask[..., Any] | str) -> str:
-    """The name of a task, however it is given."""
-    if isinstance(task, str):
-        return task
-    return task.name if isinstance(task, Task) else task.task
 
 
 def wanted_arguments(

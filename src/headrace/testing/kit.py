@@ -23,7 +23,7 @@ from headrace.tasks.task import Task
 from headrace.testing.drain import DrainWorker
 from headrace.testing.drain_driver import DrainDriver
 from headrace.testing.drained import Drained, Wishes, check_ended, wishes
-from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, named, wanted_arguments
+from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, wanted_arguments
 from headrace.testing.faults import Crash, Faults, LostReply, Moment, RunnerKilled
 from headrace.testing.in_place import job_here
 from headrace.testing.kit_store import Wire
@@ -32,6 +32,7 @@ from headrace.testing.stubs import Stub
 from headrace.testing.takeover import Takeover
 from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.runner.interrupts import SIGNALS
+from headrace.workflows.definition_facts import name_of
 from headrace.workflows.run import WorkflowRun
 
 Mode = Literal["manual", "inline"]
@@ -213,7 +214,7 @@ class Kit:
         Raises:
             OptionsError: ``attempt`` is no number from 1 on.
         """
-        about = Claim("", 0, queue, 0, named(task), b"", key=key, headers=packed(headers or {}))
+        about = Claim("", 0, queue, 0, name_of(task, "the test kit"), b"", key=key, headers=packed(headers or {}))
         return job_here(about, attempt, payloads or {}, state, self.notes)
 
     def stub(
@@ -265,7 +266,7 @@ class Kit:
         Raises:
             TypeError: the task has no such parameter.
         """
-        name = named(task)
+        name = name_of(task, "the test kit")
         wanted = Wanted(name, wanted_arguments(self.app, name, args, kwargs, arguments), queue, key, priority, delay)
         made = Expectation(self._log, wanted, count)
         self._expectations.append(made)
@@ -277,7 +278,7 @@ class Kit:
 
     def all_enqueued(self, task: AnyTask | None = None, *, queue: str | None = None) -> list[Enqueued]:
         """Every job that was enqueued during the test, oldest first, whether it has ended or not."""
-        name = None if task is None else named(task)
+        name = None if task is None else name_of(task, "the test kit")
         return [one for one in self._log if name in (None, one.task) and queue in (None, one.queue)]
 
     # -- faults -----------------------------------------------------------------------------------------------------
@@ -294,7 +295,7 @@ class Kit:
         if _in_job():
             raise RunnerKilled
         for _ in range(times):
-            self._faults.add(Crash("" if task is None else named(task), at, worker))
+            self._faults.add(Crash("" if task is None else name_of(task, "the test kit"), at, worker))
 
     def interrupt(self, reason: Stop = "shutdown") -> NoReturn:
         """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``.

@@ -17,7 +17,6 @@ from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.store import AsyncStore, Store
 from headrace.testing.faults import Faults
-from headrace.testing.sent_jobs import made
 from headrace.testing.virtual_clock import VirtualClock
 
 Wave = Sequence[Call[Any]]
@@ -63,8 +62,28 @@ def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
     """The jobs that these calls have made, with their delays."""
     found: dict[str, int] = {}
     for call, value in zip(calls, values, strict=True):
-        found |= made(call, value)
+        found |= _made(call, value)
     return found
+
+
+def _made(call: Call[Any], answer: Any) -> dict[str, int]:
+    """Ids of the jobs that an answered call has stored, each with its delay (microseconds); none of any other call."""
+    if call.script.name == "broadcast":
+        return dict.fromkeys(answer, 0)
+    if call.script.name not in ("enqueue", "enqueue_ordered", "enqueue_unique"):
+        return {}
+    names = [arg.name for arg in call.script.header.args]
+    packed = call.args[names.index("batches") - len(names)]
+    assert isinstance(packed, bytes)
+    found = {_unpacked(id): _delay(head[2]) for head, rows in _sent(packed) for id in rows[::2]}
+    stored = answer.word in ("ok", "repeated")
+    return {id: delay for id, delay in found.items() if stored and id not in answer.duplicates}
+
+
+# Arguments are no text, though they travel as one: see script.blob.
+_sent = msgspec.msgpack.Decoder(list[tuple[list[msgspec.Raw], list[msgspec.Raw]]]).decode
+_delay = msgspec.msgpack.Decoder(int).decode
+_unpacked = msgspec.msgpack.Decoder(str).decode
 
 
 class KitStore(Store):
