@@ -14,12 +14,13 @@ from headrace.cache.computing import Computations
 from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction
 from headrace.cache.statistics import Statistics
-from headrace.cache.step_driver import CacheClient, Driver
+from headrace.cache.step_driver import Driver
 from headrace.cache.value_checks import checked
 from headrace.cache.values import ABSENT, Values
 from headrace.model.ids import check_name
 from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
+from headrace.store.client import Client
 from headrace.store.fork_reset import in_forks
 
 
@@ -30,7 +31,7 @@ class Cache:
     before the first value is asked for.
     """
 
-    def __init__(self, client: CacheClient, *, protocols: Sequence[tracking_link.Protocol] = (3, 2)) -> None:
+    def __init__(self, client: Client, *, protocols: Sequence[tracking_link.Protocol] = (3, 2)) -> None:
         """Use ``app.cache``.
 
         Args:

@@ -10,88 +10,70 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from headrace.cache.computing import CacheReader, Computations, OneTimeSignal
 from headrace.cache.listener import FIRST, Listener
 from headrace.errors import OptionsError
-from headrace.model.type_registry import Types
-from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.settings import Settings
+from headrace.stopping import on_event_loop
+from headrace.store.client import Client
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 
 
-class CacheClient(Protocol):
-    """What the cache needs of an application's way to its server."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def types(self) -> Types: ...
-    def url(self) -> str: ...
-    def run(self, call: Call[T]) -> T: ...
-    async def arun(self, call: Call[T]) -> T: ...
-
-
-class Depart:
+class Depart(msgspec.Struct, frozen=True):
     """A step: read over the link and wait for the reply."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
 class Start:
     """A step: have a link sought, and wait a moment for the first try."""
 
 
-class Make:
+class Make(msgspec.Struct, frozen=True):
     """A step: have the caller's function compute the value."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
+    function: Callable[[], Any]
 
 
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """A step: the computation of a name, and whether this reader leads it."""
 
-    def __init__(self, name: str, tags: Sequence[str], reader: CacheReader) -> None:
-        self.name = name
-        self.tags = tags
-        self.reader = reader
+    name: str
+    tags: Sequence[str]
+    reader: CacheReader
 
 
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """A step: wait until something happens."""
 
-    def __init__(self, signal: OneTimeSignal, seconds: float) -> None:
-        self.signal = signal
-        self.seconds = seconds
+    signal: OneTimeSignal
+    seconds: float
 
 
 class Driver:
     """Two ways to carry out the same steps."""
 
-    def __init__(self, client: CacheClient, listener: Listener, computations: Computations) -> None:
+    def __init__(self, client: Client, listener: Listener, computations: Computations) -> None:
         self._client = client
         self._listener = listener
         self._computations = computations
 
     def run(self, steps: Steps[T]) -> T:
-        reply: Any = None
-        error: BaseException | None = None
         try:
+            step = next(steps)
             while True:
-                step = steps.send(reply) if error is None else steps.throw(error)
-                reply, error = None, None
                 try:
                     reply = self._do(step)
-                except BaseException as raised:  # noqa: BLE001 - the steps decide what it means
-                    error = raised
+                except BaseException as error:  # noqa: BLE001 - the steps decide what it means
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(reply)
         except StopIteration as end:
             return cast(T, end.value)
 
@@ -101,7 +83,7 @@ class Driver:
         if isinstance(step, Make):
             return _plain(step.function)
         if isinstance(step, Join):
-            return self._computations.join(step.name, step.tags, step.reader, may_wait=not _on_loop())
+            return self._computations.join(step.name, step.tags, step.reader, may_wait=not on_event_loop())
         landed = threading.Lock()
         landed.acquire()
         if isinstance(step, Wait):
@@ -114,16 +96,15 @@ class Driver:
         return flight
 
     async def arun(self, steps: Steps[T]) -> T:
-        reply: Any = None
-        error: BaseException | None = None
         try:
+            step = next(steps)
             while True:
-                step = steps.send(reply) if error is None else steps.throw(error)
-                reply, error = None, None
                 try:
                     reply = await self._ado(step)
-                except BaseException as raised:  # noqa: BLE001 - the steps decide what it means
-                    error = raised
+                except BaseException as error:  # noqa: BLE001 - the steps decide what it means
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(reply)
         except StopIteration as end:
             return cast(T, end.value)
 
@@ -165,15 +146,6 @@ class Driver:
 
 def _is_call(step: object) -> bool:
     return isinstance(step, Call)
-
-
-def _on_loop() -> bool:
-    """Whether this thread runs an event loop, which would stand still while it waits."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _plain(make: Callable[[], Any]) -> Any:

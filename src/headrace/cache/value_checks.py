@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.settings import Duration, seconds
 
 MAX_NAME = 512
 MAX_TAGS = 8
@@ -34,10 +33,6 @@ def check_computing(make: Any) -> Callable[[], Any]:
             make.close()
         raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
     return cast("Callable[[], Any]", make)
-
-
-def check_patience(wait: Duration | None) -> float:
-    return 0.0 if wait is None else seconds(wait, "wait")
 
 
 def checked(name: Any) -> str:

@@ -17,7 +17,7 @@ from headrace.cache.immutable import freeze
 from headrace.cache.listener import Listener
 from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
 from headrace.cache.tracking_link import Flight
-from headrace.cache.value_checks import Absent, Filling, check_computing, check_patience, check_tags, checked
+from headrace.cache.value_checks import Absent, Filling, check_computing, check_tags, checked
 from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
 from headrace.model.codec import changed, decode, encode
 from headrace.model.type_registry import Types
@@ -78,7 +78,8 @@ class Values:
             return found
         if make is None:
             return default
-        filling = Filling(check_computing(make), self._ttl(ttl), check_tags(tags), check_patience(wait))
+        patience = 0.0 if wait is None else seconds(wait, "wait")
+        filling = Filling(check_computing(make), self._ttl(ttl), check_tags(tags), patience)
         return (yield from self._fill(name, filling))
 
     def _look(self, name: str) -> Steps[Any]:
