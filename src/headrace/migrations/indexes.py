@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import MigrationRefused
-from headrace.migrations.step import Command, Piece, Reads, Step, walked
+from headrace.migrations.step import Command, Piece, Reads, Step, scanned, walked
 from headrace.model.ids import is_flow, is_node, milliseconds_of
 from headrace.protocol.keys import Keys
 
@@ -39,14 +39,6 @@ class _Writes(msgspec.Struct):
         return [*self.commands, *(("ZADD", index, *rows) for index, rows in self.rows.items())]
 
 
-def _scan(keys: Keys, cursor: str, size: int) -> Generator[Sequence[Command], list[Any], tuple[str, list[str]]]:
-    """Names, without their prefix, of the next keys; and the cursor after them, empty at the end."""
-    replies = yield [("SCAN", cursor or "0", "MATCH", f"{keys.prefix}*", "COUNT", size)]
-    after, found = replies[0]
-    names = dict.fromkeys(key.decode("utf-8", "surrogateescape").removeprefix(keys.prefix) for key in found)
-    return ("" if after == b"0" else after.decode()), list(names)
-
-
 def _piece(writes: _Writes, cursor: str, read: int) -> Piece:
     return Piece(writes.all(), cursor, read, writes.changed, walked(cursor) if cursor else 1.0)
 
@@ -57,7 +49,7 @@ def _ids(names: list[str], kind: str) -> list[str]:
 
 def up(keys: Keys, cursor: str, size: int) -> Reads:
     """Index the workflows among the next keys, and turn wake-up lists into sets."""
-    after, names = yield from _scan(keys, cursor, size)
+    after, names = yield from scanned(keys, cursor, size)
     queues = _ids(names, "wake:")
     flows = [id for id in _ids(names, "flow:") if is_flow(id)]
     nodes = [id for id in _ids(names, "job:") if is_node(id)]
@@ -128,7 +120,7 @@ def down(keys: Keys, cursor: str, size: int) -> Reads:
     """
     if not cursor:
         yield from _check_rest(keys)
-    after, names = yield from _scan(keys, cursor, size)
+    after, names = yield from scanned(keys, cursor, size)
     queues = _ids(names, "wake:")
     replies = yield [("TYPE", keys.wake(queue)) for queue in queues]
     writes = _Writes(keys, 0)

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from headrace.errors import MigrationRefused
-from headrace.migrations.step import Command, Piece, Reads, Step, walked
+from headrace.migrations.step import Command, Piece, Reads, Step, scanned, walked
 from headrace.model.ids import LENGTH
 from headrace.protocol.keys import Keys
 
@@ -38,15 +38,12 @@ def down(keys: Keys, cursor: str, size: int) -> Reads:
         yield from _check_rest(keys)
     if not cursor or cursor.startswith(_LOOK):
         return (yield from _check_names(keys, cursor.removeprefix(_LOOK) or "0", size))
-    replies = yield [("SCAN", cursor, "MATCH", f"{keys.prefix}*", "COUNT", size)]
-    after, found = replies[0]
-    names = [key.decode("utf-8", "surrogateescape") for key in found]
-    gone = [name for name in names if name.removeprefix(keys.prefix).partition(":")[0] in _OURS]
-    writes: list[Command] = [("UNLINK", name) for name in gone]
+    following, names = yield from scanned(keys, cursor, size)
+    gone = [name for name in names if name.partition(":")[0] in _OURS]
+    writes: list[Command] = [("UNLINK", keys.prefix + name) for name in gone]
     if cursor == "0":
         # What stands for all timers.
         writes.append(("ZREM", keys("scheduled"), "~"))
-    following = "" if after == b"0" else after.decode()
     return Piece(writes, following, len(names), len(gone), 0.5 + walked(following) / 2 if following else 1.0)
 
 

@@ -20,8 +20,7 @@ from typing import Any, Self
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.migrations.migration_progress import Progress, StoreState, silent
-from headrace.migrations.step import Command, Leg, Piece, Step, Unfinished, in_order, plan
+from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, Unfinished, in_order, plan
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.connection import check_server, connect, packed, verdict
@@ -32,7 +31,7 @@ PIECE = 200
 # Microseconds for which nobody else may go on after the last sign of life; a piece takes milliseconds.
 LEASE = 10_000_000
 
-Heard = Callable[[Progress], None]
+Heard = Callable[[Progress], object]
 
 
 class Migrator:
@@ -64,7 +63,7 @@ class Migrator:
         """What the store holds. Cost: one round trip."""
         return self._look([])
 
-    def run(self, to: int | None = None, heard: Heard = silent) -> list[Progress]:
+    def run(self, to: int | None = None, heard: Heard = lambda _: None) -> list[Progress]:
         """Migrate to a layout (None: this Headrace's own); what each leg came to. None are needed in an empty store.
 
         Raises:
@@ -89,7 +88,7 @@ class Migrator:
             raise
         return done
 
-    def rehearse(self, to: int | None = None, heard: Heard = silent) -> list[Progress]:
+    def rehearse(self, to: int | None = None, heard: Heard = lambda _: None) -> list[Progress]:
         """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now.
 
         Raises: as :meth:`run`, but for workers and leases.

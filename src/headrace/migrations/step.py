@@ -94,6 +94,36 @@ class Unfinished(msgspec.Struct, frozen=True):
     cursor: str
 
 
+class StoreState(msgspec.Struct, frozen=True):
+    """What a store says of itself.
+
+    Attributes:
+        schema: its layout, 0 where nothing is.
+        now: server time, microseconds.
+        server: which run of which server this is: cursors mean nothing to another.
+        workers: incarnations whose lease has not ended; ten at most.
+        owner: who holds, or held, the migration's lease; ``until`` is its end.
+        unfinished: what was begun and not ended.
+    """
+
+    schema: int
+    now: int
+    server: str
+    workers: tuple[str, ...]
+    owner: str
+    until: int
+    unfinished: Unfinished | None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a leg has come: keys looked at and changed by this run, and its share of the whole, 0 to 1."""
+
+    leg: Leg
+    read: int = 0
+    changed: int = 0
+    share: float = 0.0
+
+
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Steps by version.
 
@@ -139,6 +169,14 @@ def plan(steps: Sequence[Step], schema: int, target: int, unfinished: Unfinished
     for leg in legs:
         leg.step.move(leg.direction)
     return legs
+
+
+def scanned(keys: Keys, cursor: str, size: int) -> Generator[Sequence[Command], list[Any], tuple[str, list[str]]]:
+    """Names, without their prefix, of the next keys; and the cursor after them, empty at the end."""
+    replies = yield [("SCAN", cursor or "0", "MATCH", f"{keys.prefix}*", "COUNT", size)]
+    after, found = replies[0]
+    names = dict.fromkeys(key.decode("utf-8", "surrogateescape").removeprefix(keys.prefix) for key in found)
+    return ("" if after == b"0" else after.decode()), list(names)
 
 
 def walked(cursor: str) -> float:
