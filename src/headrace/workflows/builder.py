@@ -16,11 +16,10 @@ from headrace.model.headers import added, merged
 from headrace.model.headers import check as check_headers
 from headrace.model.workflow import LETTERS, Graft, Policy
 from headrace.workflows import graph_builder
-from headrace.workflows.definition_facts import Definition, name_of
+from headrace.workflows.definition_facts import Defined, Definition, name_of
 from headrace.workflows.graph_builder import NodeSpec
 from headrace.workflows.node import (
     MapOptions,
-    Nested,
     Node,
     NodeOptions,
     NodeRequest,
@@ -53,7 +52,7 @@ class Flow:
     @overload
     def run(self, task: Runnable[R], /, *args: Any, **given: Unpack[NodeOptions]) -> Node[R]: ...
     @overload
-    def run(self, task: Nested | str, /, *args: Any, **given: Unpack[NodeOptions]) -> Node[Any]: ...
+    def run(self, task: Defined | str, /, *args: Any, **given: Unpack[NodeOptions]) -> Node[Any]: ...
     def run(self, task: Any, /, *args: Any, **given: Any) -> Node[Any]:
         """Run a task as a node of the workflow, once those that it waits for are done.
 
@@ -82,7 +81,7 @@ class Flow:
     @overload
     def map(self, task: Runnable[R], items: Any, /, *args: Any, **given: Unpack[MapOptions]) -> Node[list[R]]: ...
     @overload
-    def map(self, task: Nested | str, items: Any, /, *args: Any, **given: Unpack[MapOptions]) -> Node[list[Any]]: ...
+    def map(self, task: Defined | str, items: Any, /, *args: Any, **given: Unpack[MapOptions]) -> Node[list[Any]]: ...
     def map(self, task: Any, items: Any, /, *args: Any, **given: Any) -> Node[list[Any]]:
         """Run a task once for each item of a list, which may be the output of a node; gives the list of outputs.
 

@@ -92,7 +92,7 @@ class Workflow(Generic[P]):
         """Store a workflow, which does not run until ``start``.
 
         The function runs here and now, once. Where the definition has a key and a live workflow has it too, nothing
-        is stored: the handle is on that one, and its ``fresh`` is False.
+        is stored: the handle is on that one, and its ``created`` is False.
 
         Raises:
             ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; of the function or
@@ -103,9 +103,7 @@ class Workflow(Generic[P]):
 
         Cost: one round trip per 250 nodes (or mebibyte).
         """
-        act, graph = self._submission(self.graph(*args, **kwargs))
-        with around(self._context.client, act):
-            return self._run(self._context.client.drive(self._creation(act, graph)))
+        return self.create_as("", args, kwargs)
 
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """See :meth:`create`."""
@@ -187,7 +185,7 @@ class Workflow(Generic[P]):
         return WorkflowRun(self._context.client, id, self.name, tasks=self._registered.tasks)
 
     def create_as(self, id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WorkflowRun:
-        """As :meth:`create`, under an id that the caller made; one that is stored already stays as it is."""
+        """As :meth:`create`, under an id that the caller made, or an empty one; one that is stored stays as it is."""
         act, graph = self._submission(self.graph(*args, **kwargs), id)
         with around(self._context.client, act):
             return self._run(self._context.client.drive(self._creation(act, graph)))

@@ -39,7 +39,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Defined(Protocol):
-    """What has a definition: a workflow."""
+    """What has a definition, and can be run within a workflow besides tasks: a workflow."""
 
     @property
     def definition(self) -> Definition: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -14,10 +14,8 @@ from headrace.model.workflow import Policy, check_policy
 from headrace.settings import Duration
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
+from headrace.workflows.definition_facts import Defined
 from headrace.workflows.graph_builder import GraphBuilder
-
-if TYPE_CHECKING:
-    from headrace.workflows.definition_facts import Definition
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -83,14 +81,7 @@ class Edge(Generic[R_co]):
         return f"<Edge from {self.node.name}>"
 
 
-class Nested(Protocol):
-    """What can be run within a workflow besides tasks: a workflow."""
-
-    @property
-    def definition(self) -> Definition: ...
-
-
-Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | BoundTask[..., Any] | Nested | str
+Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | BoundTask[..., Any] | Defined | str
 Runnable: TypeAlias = Task[..., R, Any] | BoundTask[..., R]
 
 

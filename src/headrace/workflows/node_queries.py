@@ -158,11 +158,7 @@ def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:
 
 
 def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord]) -> dict[str, Any]:
-    """What some of the stored nodes returned, by their names; those that have not succeeded are left out.
-
-    Args:
-        decoder: for a task's name, what makes a value of its stored result.
-    """
+    """What some of the stored nodes returned, by their names; those that have not succeeded are left out."""
     by_number = {node.number: node for node in stored}
     done = [node for node in chosen if _has_output(node, by_number)]
     return {node.facts.name or str(node.number): _output(node, by_number) for node in done}
