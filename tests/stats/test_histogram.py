@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,11 @@ def test_a_percentile_is_near_to_the_true_one(found: list[float], percent: float
 @given(st.lists(values), st.lists(values))
 def test_two_together_are_one_of_all(some: list[float], others: list[float]) -> None:
     assert of(some) + of(others) == of(some + others)
+
+
+@pytest.mark.parametrize("value", [sys.float_info.max, -sys.float_info.max, 10**400])
+def test_the_largest_numbers_are_told_as_large_ones(value: float) -> None:
+    assert abs(middle_of(bucket_of(value))) == sys.float_info.max
 
 
 def test_mean_and_count() -> None:

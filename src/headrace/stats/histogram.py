@@ -8,6 +8,7 @@ range, any set of labels and any set of processes. The idea is DDSketch's (Masso
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -45,7 +46,11 @@ def middle_of(bucket: str) -> float:
     """What the values in a bucket are told as."""
     if bucket == "z":
         return 0.0
-    size = _GROWTH ** int(bucket.lstrip("n")) * _MIDDLE
+    try:
+        size = _GROWTH ** int(bucket.lstrip("n")) * _MIDDLE
+    except OverflowError:
+        # The last bucket reaches beyond what a float holds, and integers are observed that do.
+        size = sys.float_info.max
     return -size if bucket.startswith("n") else size
 
 
