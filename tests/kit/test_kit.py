@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from headrace import Headrace, State, current_job
+from headrace import Headrace, Rate, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.protocol import claim_calls, consume
 from headrace.testing import DrainError, Kit, kit_listener
@@ -98,6 +98,16 @@ def test_a_server_is_used_only_if_it_is_named_in_the_call(server: Server, monkey
             assert len(theirs.keys("{test-*")) > 0
         assert theirs.keys("*") == [b"{production:0}:mine"]
         theirs.flushall()
+
+
+def test_an_application_has_its_own_server_again_where_that_of_the_test_cannot_be_reached() -> None:
+    app = Headrace(url="redis://127.0.0.1:1/0", timeout=0.2)
+    app.limit("few", Rate(1, per=60))
+    settings = app.settings
+    with pytest.raises(StoreUnavailable), Kit(app, url="redis://127.0.0.1:2/0"):
+        pass
+    assert app.settings is settings
+    assert app.client.settings is settings
 
 
 def test_what_a_test_leaves_running_fails_it() -> None:

@@ -92,7 +92,11 @@ class Kit:
         wire = Wire(self.clock, self._faults, self._stored, self._astored)
         settings = self._takeover.begin(self.url, wire, self._progress)
         self._driver = DrainDriver(self.app, self.clock, self._faults, self.url, settings)
-        self._driver.declare()
+        try:
+            self._driver.declare()
+        except BaseException:
+            self._takeover.give_back()
+            raise
         return self
 
     def __exit__(
