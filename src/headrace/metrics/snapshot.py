@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -173,17 +174,15 @@ def _plus(one: Held, other: Held) -> Held:
 class SharedReading:
     """A reading that all who ask within a second share; while one reads, the others wait for it."""
 
-    def __init__(self, read: Callable[[], MetricSnapshot], clock: Callable[[], float], age: float = 1.0) -> None:
-        import threading
-
-        self._read, self._clock, self._age = read, clock, age
+    def __init__(self, read: Callable[[], MetricSnapshot], clock: Callable[[], float]) -> None:
+        self._read, self._clock = read, clock
         self._lock = threading.Lock()
         self._last: MetricSnapshot | None = None
         self._at = 0.0
 
     def get(self) -> MetricSnapshot:
         with self._lock:
-            if self._last is None or not 0 <= self._clock() - self._at < self._age:
+            if self._last is None or not 0 <= self._clock() - self._at < 1:
                 self._last = self._read()
                 self._at = self._clock()
             return self._last

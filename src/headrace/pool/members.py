@@ -43,7 +43,7 @@ class Members:
         self._size = 0
         self._restarts = Restarts(options.restarts, options.period)
         self._burying = threading.Lock()
-        self._living: set[int] = set()
+        self._living: set[Member] = set()
         self._next = 0
         self._orphaned = False
         shutdown.tell(self)
@@ -67,7 +67,7 @@ class Members:
                 member.body.leave()
             for member in new:
                 with self._burying:
-                    self._living.add(builtin_id(member))
+                    self._living.add(member)
                 member.body.start()
             self.watch.start()
 
@@ -130,7 +130,7 @@ class Members:
             self.events.tell("on_death", member.id, reason)
         self.scheduler.forget(member)
         with self._burying:
-            self._living.discard(builtin_id(member))
+            self._living.discard(member)
             last = not self._living and bool(self.scheduler.closed)
         if last:
             self.watch.close()
@@ -219,10 +219,6 @@ class Members:
         self.scheduler.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
         for member in self.scheduler.members:
             member.body.disown()
-
-
-# ``id`` is a member's attribute here; this is the object's identity.
-builtin_id = id
 
 
 def end(calls: Iterable[Call[Any]]) -> None:

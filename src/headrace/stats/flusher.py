@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Protocol
 
 from headrace.errors import HeadraceError
 from headrace.stats.batch import Batch
@@ -28,16 +27,9 @@ WAIT = 60.0
 QUIET = 60.0
 
 
-class Sender(Protocol):
-    """Whatever takes batches."""
-
-    def __call__(self, batch: Batch) -> list[Row]:
-        """Send a batch; returns the rows that were not taken, to be merged again.
-
-        Raises:
-            HeadraceError: nobody knows what was taken; the same batch may be sent again.
-        """
-        ...
+# Sends a batch; returns the rows that were not taken, to be merged again. Where it raises HeadraceError nobody knows
+# what was taken, and the same batch may be sent again.
+Sender = Callable[[Batch], list[Row]]
 
 
 class Flusher:
