@@ -6,13 +6,13 @@ Owns names and their uniqueness. Makes tasks and definitions of functions; runs 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 from headrace.errors import DuplicateTask, OptionsError
 from headrace.model import option_checks
-from headrace.model.form import of_task
+from headrace.model.form import Options, of_task
 from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
 from headrace.model.options import KINDS, Kind, TaskOptions
@@ -140,33 +140,21 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
     if functions:
         (function,) = functions
         return decorate(function)
-    checked = dict(options)
-    _kind(None, checked.pop("kind", None))
-    checked.pop("name", None)
-    checked.pop("loose", None)
-    _trace(checked.pop("trace", None))
-    limit_names("limits", checked.pop("limits", None) or ())
-    of_task(checked)
+    _read(None, options)
     return decorate
 
 
 def define_task(registered: Registered, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
     """Make a function a task and register it; see :meth:`headrace.Headrace.task`."""
-    given = dict(options)
-    own = given.pop("name", None)
+    own = options.get("name")
     name = naming.name_of(function, own)
     if own is None or inspect.isbuiltin(function):
         naming.check_found(function)
     try:
-        kind = _kind(function, given.pop("kind", None))
-        loose = flag("loose", given.pop("loose", None) or False)
-        limits = limit_names("limits", given.pop("limits", None) or ())
-        trace = _trace(given.pop("trace", None))
-        task: Task[..., Any, Any] = Task(
-            registered.context, name, function, kind, of_task(given), loose=loose, limits=limits
-        )
+        kind, loose, limits, trace, defaults = _read(function, options)
+        task: Task[..., Any, Any] = Task(registered.context, name, function, kind, defaults, loose=loose, limits=limits)
         task.trace = trace
-        check_cost(registered.context.limits_of(limits, task.defaults.queue), task.defaults.cost)
+        check_cost(registered.context.limits_of(limits, defaults.queue), defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
     if name in registered.tasks:
@@ -267,8 +255,16 @@ def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[
     )
 
 
-def _trace(given: Any) -> str:
-    return "" if given is None else option_checks.trace("trace", given)
+def _read(
+    function: Callable[..., Any] | None, options: Mapping[str, Any]
+) -> tuple[Kind, bool, tuple[str, ...], str, Options]:
+    """The options of a task but its name: kind, loose, limits, trace; and the defaults of its jobs."""
+    given = {name: value for name, value in options.items() if name != "name"}
+    kind = _kind(function, given.pop("kind", None))
+    loose = flag("loose", given.pop("loose", None) or False)
+    limits = limit_names("limits", given.pop("limits", None) or ())
+    trace = given.pop("trace", None)
+    return kind, loose, limits, "" if trace is None else option_checks.trace("trace", trace), of_task(given)
 
 
 def _kind(function: Callable[..., Any] | None, kind: Any) -> Kind:
