@@ -65,6 +65,7 @@ def test_equal_arguments_of_other_types_are_other_calls(app: Headrace) -> None:
         0,
         False,
         0.0,
+        -0.0,
         [1],
         [True],
         (1,),

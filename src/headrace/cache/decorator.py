@@ -194,7 +194,9 @@ class Cached(Generic[P, R]):
             name = self._make_name(args, kwargs)
             if len(self._names) >= NAMES:
                 self._names.clear()
-            self._names[recent] = name
+            # 0.0 and -0.0 have one type, too.
+            if not any(type(arg) is float and not arg for arg in args):
+                self._names[recent] = name
         return name
 
     def _make_name(self, args: Any, kwargs: Any) -> str:
