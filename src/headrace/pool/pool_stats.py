@@ -81,7 +81,7 @@ def census(name: str, options: PoolOptions, scheduler: Scheduler) -> PoolStats:
         members = list(scheduler.members)
         size, waiting, central = scheduler.snapshot.size, scheduler.lines.waiting, len(scheduler.lines.central)
         done = scheduler.retired + sum(member.done for member in members)
-        oldest = now - next(iter(scheduler.lines.central)).born if scheduler.lines.central else 0.0
+        oldest = max(0.0, now - next(iter(scheduler.lines.central)).born) if scheduler.lines.central else 0.0
     chosen = options.strategy if isinstance(options.strategy, str) else getattr(options.strategy, "__name__", "")
     return PoolStats(
         name=name,
