@@ -263,8 +263,11 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
         job.result()
     with pytest.raises(WaitRefused, match=r"wait\(\) would block the event loop: await run, or accept it with allow_"):
         run.wait(5)
-    with pytest.raises(ResultTimeout):
-        job.result(timeout=0)
+    for at_once in (0, timedelta(0)):
+        with pytest.raises(ResultTimeout):
+            job.result(timeout=at_once)
+        with pytest.raises(ResultTimeout):
+            run.wait(timeout=at_once)
     worker.succeed(app.tasks["fetch"].pack_result(b"x"))
     assert await job == job.result(allow_wait=True) == b"x"
     # In a job, whatever waits.

@@ -126,7 +126,7 @@ class Job(Generic[R]):
         the application waits for share, as they share one connection; another one for what it waits for when the
         time is over, unless the timeout is 0.
         """
-        if timeout != 0 and not allow_wait:
+        if (timeout is None or timeout) and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
         self._learn()
         seen = wait_job(self._client, self.id, _wait(timeout))
@@ -136,7 +136,7 @@ class Job(Generic[R]):
 
     async def aresult(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
         """See :meth:`result`. ``await job`` does the same without a time."""
-        if timeout != 0 and not allow_wait:
+        if (timeout is None or timeout) and not allow_wait:
             check_wait("aresult()")
         await self._alearn()
         seen = await await_job(self._client, self.id, _wait(timeout))

@@ -193,7 +193,7 @@ class WorkflowRun:
         Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
         the application waits for share, as they share one connection.
         """
-        if timeout != 0 and not allow_wait:
+        if (timeout is None or timeout) and not allow_wait:
             check_wait("wait()", "await run")
         end = None if timeout is None else seconds(timeout, "timeout")
         return self._verbs.ended(wait_end(self._client, graph_reads.watch_flow, self.id, end), timeout)
