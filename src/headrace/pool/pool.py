@@ -1,4 +1,4 @@
-"""``headrace.Pool``: an executor over threads or processes. The face; the scheduler and the crew do the work."""
+"""``headrace.Pool``: an executor over threads or processes. The face; the scheduler and the members do the work."""
 
 from __future__ import annotations
 

@@ -423,7 +423,7 @@ class Scheduler:
         return following
 
     def went_away(self, member: Member, reason: str) -> list[Call[Any]]:
-        """The thread or process of this member is gone; the calls that went with it, which the crew must fail.
+        """The thread or process of this member is gone; the calls that went with it, which the caller must fail.
 
         What waits for the member stays, and so does a call that was booked for it and never sent.
         """

@@ -1,6 +1,6 @@
 """A workflow as a program knows it: a function that defines graphs, and the verbs that store one.
 
-Owns the way from a typed call to a stored workflow. What the function may say is flow.py's.
+Owns the way from a typed call to a stored workflow. What the function may say is builder.py's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The nodes of one graph while it is defined, and the graph that they make. Pure: it knows no task and no server.
 
-Owns names, edges and their limits; who may be meant by a reference is flow.py's to say. Everything here is iterative
+Owns names, edges and their limits; who may be meant by a reference is scope.py's to say. Everything here is iterative
 and linear in nodes and edges, however deep the graph is.
 """
 

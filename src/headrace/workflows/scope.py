@@ -1,6 +1,6 @@
 """One definition while it runs: what its words mean, and who is meant by them.
 
-Owns names, references and the checks of arguments of one definition. Its rows are in the sheet of the whole graph,
+Owns names, references and the checks of arguments of one definition. Its rows are in the builder of the whole graph,
 which those of nested definitions share.
 """
 
@@ -44,7 +44,7 @@ class Scope:
         on_failure: what a failure in here means for those that wait for all of it.
         gather: whether the running node that adds these rows gives their output for its own.
         closed: whether the definition has ended.
-        places: its rows in the sheet, those of what is nested in it included.
+        places: its rows in the builder, those of what is nested in it included.
     """
 
     def __init__(
