@@ -15,7 +15,7 @@ from headrace.model.ids import make_id
 from headrace.protocol import index_pages
 from headrace.protocol import stats_calls as protocol
 from headrace.settings import Duration, Settings
-from headrace.stats.buffer import Check, Full, LabelledBuffer, check_count, check_nothing, observed
+from headrace.stats.buffer import Full, LabelledBuffer, check_count, check_nothing, observed
 from headrace.stats.consumer import Consumer
 from headrace.stats.engine_labels import WORKERS, workers_layout
 from headrace.stats.event import Event, check_id, pack, unpack
@@ -120,11 +120,11 @@ class Stats:
             if calls == 1 or calls == size:  # noqa: PLR1714 - what a count costs
                 self._writer.merged(calls)
         else:
-            self._merge(label, fields, at, check_count)
+            self._writer.merge(self._lane, label, fields, self._moment(at), check_count)
 
     async def aadd(self, label: str, fields: Mapping[str, int], at: Moment | None = None) -> None:
         """See :meth:`add`; it awaits only with ``stats_buffer=0``, and where ``add`` would wait for room."""
-        await self._amerge(label, fields, at, check_count)
+        await self._writer.amerge(self._lane, label, fields, self._moment(at), check_count)
 
     def observe(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
         """Put values into histograms: ``observe("pages/home", {"seconds": 0.25})``.
@@ -136,11 +136,11 @@ class Stats:
 
         Raises and cost: as :meth:`add`.
         """
-        self._merge(label, observed(fields), at, check_nothing)
+        self._writer.merge(self._lane, label, observed(fields), self._moment(at), check_nothing)
 
     async def aobserve(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
         """See :meth:`observe`."""
-        await self._amerge(label, observed(fields), at, check_nothing)
+        await self._writer.amerge(self._lane, label, observed(fields), self._moment(at), check_nothing)
 
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
         """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself.
@@ -152,7 +152,7 @@ class Stats:
 
         Raises and cost: as :meth:`add`.
         """
-        self._merge(label, counts, at, check_nothing, wait=False)
+        self._writer.merge(self._lane, label, counts, self._moment(at), check_nothing, wait=False)
 
     def event(
         self,
@@ -336,28 +336,6 @@ class Stats:
 
     def _moment(self, at: Moment | None) -> float:
         return self._clock() if at is None else instant(at)
-
-    def _merge(
-        self, label: str, counts: Mapping[str, int], at: Moment | None, check: Check, *, wait: bool = True
-    ) -> None:
-        moment = self._moment(at)
-        if self._size:
-            try:
-                self._writer.merged(self._lane.add(label, counts, moment, check))
-            except Full:
-                self._writer.merge_in_full(self._lane, label, counts, moment, check, wait=wait)
-        elif counts:
-            self._writer.through(self._lane.row(label, counts, moment, check))
-
-    async def _amerge(self, label: str, counts: Mapping[str, int], at: Moment | None, check: Check) -> None:
-        moment = self._moment(at)
-        if self._size:
-            try:
-                self._writer.merged(self._lane.add(label, counts, moment, check))
-            except Full:
-                await asyncio.to_thread(self._writer.merge_in_full, self._lane, label, counts, moment, check)
-        elif counts:
-            await self._writer.athrough(self._lane.row(label, counts, moment, check))
 
     def _event(
         self, label: str, fields: Mapping[str, int], meta: Mapping[str, Any], at: float, id: str | None

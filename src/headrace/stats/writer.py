@@ -6,6 +6,7 @@ Owns one buffer, its flusher, and the numbers of what goes past them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,33 @@ class Writer:
         """The buffer holds so many calls now."""
         if calls in (1, self.flusher.size):
             self.flusher.send_in_time(calls)
+
+    def merge(
+        self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
+    ) -> None:
+        """Add counts to the buffer; without one (``stats_buffer=0``), store them.
+
+        Raises: as :meth:`LabelledBuffer.add`, but for ``Full``; without a buffer as :meth:`through`.
+        """
+        if self.flusher.size:
+            try:
+                self.merged(lane.add(label, fields, at, check))
+            except Full:
+                self.merge_in_full(lane, label, fields, at, check, wait=wait)
+        elif fields:
+            self.through(lane.row(label, fields, at, check))
+
+    async def amerge(
+        self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check
+    ) -> None:
+        """See :meth:`merge`."""
+        if self.flusher.size:
+            try:
+                self.merged(lane.add(label, fields, at, check))
+            except Full:
+                await asyncio.to_thread(self.merge_in_full, lane, label, fields, at, check)
+        elif fields:
+            await self.athrough(lane.row(label, fields, at, check))
 
     def merge_in_full(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
