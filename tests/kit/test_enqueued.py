@@ -43,6 +43,17 @@ def test_it_sees_every_way_to_enqueue(headrace_app: Kit) -> None:
         shop.app.by_name("elsewhere.task").enqueue(1)
 
 
+def test_it_sees_unique_jobs_that_were_stored_and_none_that_had_the_name_of_another(headrace_app: Kit) -> None:
+    night = shop.send.options(unique="nightly")
+    with headrace_app.assert_enqueued(shop.send, count=3):
+        first = night.enqueue(1)
+        assert night.enqueue(2).id == first.id
+        plain, other = shop.send.job(3), shop.send.options(unique="other")
+        assert shop.app.enqueue_many([plain, night.job(4), other.job(5), other.job(6)]) == 2
+    headrace_app.mode = "inline"
+    assert shop.send.options(unique="inline").enqueue(7).result() == "welcome 7"
+
+
 async def test_it_sees_asynchronous_enqueues_and_threads(headrace_app: Kit) -> None:
     async with headrace_app.assert_enqueued(shop.send, count=2):
         await shop.send.aenqueue(1)

@@ -75,13 +75,13 @@ def _made(call: Call[Any], answer: Any) -> dict[str, int]:
     names = [arg.name for arg in call.script.header.args]
     packed = call.args[names.index("batches") - len(names)]
     assert isinstance(packed, bytes)
-    found = {_unpacked(id): _delay(head[2]) for head, rows in _sent(packed) for id in rows[::2]}
+    found = {_unpacked(id): _delay(head[2]) for head, rows, *_ in _sent(packed) for id in rows[::2]}
     stored = answer.word in ("ok", "repeated")
     return {id: delay for id, delay in found.items() if stored and id not in answer.duplicates}
 
 
-# Arguments are no text, though they travel as one: see script.blob.
-_sent = msgspec.msgpack.Decoder(list[tuple[list[msgspec.Raw], list[msgspec.Raw]]]).decode
+# Head and rows, of unique jobs also names. Arguments are no text, though they travel as one: see script.blob.
+_sent = msgspec.msgpack.Decoder(list[list[list[msgspec.Raw]]]).decode
 _delay = msgspec.msgpack.Decoder(int).decode
 _unpacked = msgspec.msgpack.Decoder(str).decode
 
