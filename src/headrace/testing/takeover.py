@@ -46,6 +46,7 @@ class Takeover:
             self._app.settings, url=url, namespace=self.namespace, stats="direct", stats_url=None
         )
         self._client = connection(url)
+        self._clock = wire.clock
         self._astore = AsyncKitStore(url, settings, wire)
         stores = {
             "store": KitStore(url, settings, wire),
@@ -68,7 +69,7 @@ class Takeover:
         Args:
             dead: incarnations that may hold jobs.
         """
-        found = sorted(keyspaces.violations(self._client, self.namespace))
+        found = sorted(keyspaces.violations(self._client, self.namespace, ahead=self._clock.offset))
         for space in keyspace_reading.read(self._client, self.namespace):
             for owner in space.values["claims"].keys() - dead:
                 found += [f"job {id} still runs" for id in space.values["claims"][owner]]

@@ -5,7 +5,6 @@ Pure: from what was read of one shard to what is wrong with it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +13,12 @@ from headrace.model.ids import FINAL, LENGTH, is_unique
 Values = dict[str, dict[str, Any]]
 
 
-def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
+def name_breaches(values: Values, timed: set[str], now: int) -> Iterator[str]:
     """What is wrong with the names of a shard, a sentence each.
 
     Args:
         timed: names that end with a time; what has become of their jobs does not matter.
+        now: microseconds since 1970; a job that expired before it started need not have its name.
     """
     records, names = values["job"], values["unique"]
     for name, value in names.items():
@@ -36,7 +36,7 @@ def name_breaches(values: Values, timed: set[str]) -> Iterator[str]:
         has = id in (names.get(name, "")[:LENGTH], names.get(name, "")[LENGTH + 1 :])
         if bool(name) != is_unique(id):
             yield f"job {id}: its id and its record disagree whether it is unique"
-        elif name and "hold" not in record and _holds(record) and not has:
+        elif name and "hold" not in record and _holds(record, now) and not has:
             yield f"job {id}: {_text(record, 'st')}, but {names.get(name, 'no job')} has its name {name}"
 
 
@@ -51,9 +51,9 @@ def followers(values: Values) -> int:
     return sum(len(value) > LENGTH for value in values["unique"].values())
 
 
-def _holds(record: dict[str, Any]) -> bool:
+def _holds(record: dict[str, Any], now: int) -> bool:
     """Whether a job of this record must have its name: one that expired before it started need not."""
-    over = 0 < int(_text(record, "expires") or 0) < time.time_ns() // 1000 and "token" not in record
+    over = 0 < int(_text(record, "expires") or 0) < now and "token" not in record
     return _text(record, "st") not in FINAL and not over
 
 
