@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from headrace import Headrace, Rate, State, current_job
+from headrace import Every, Headrace, Rate, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.protocol import claim_calls, consume
 from headrace.testing import DrainError, Kit, kit_listener
@@ -139,6 +139,33 @@ def test_inline_runs_each_job_within_its_enqueue(headrace_app: Kit) -> None:
     assert shop.send.options(delay=5).enqueue(2).state is State.SCHEDULED
 
 
+def test_a_unique_job_that_expired_at_the_time_of_the_test_has_lost_its_name_rightly(headrace_app: Kit) -> None:
+    shop.send.options(unique="one", expires=5).enqueue(1)
+    headrace_app.clock.advance(seconds=10)
+    assert shop.send.options(unique="one").enqueue(2).fresh
+
+
+@pytest.mark.headrace(mode="inline")
+def test_inline_runs_what_a_start_a_retry_and_a_schedule_make_ready(headrace_app: Kit) -> None:
+    run = shop.growing.create(3)
+    run.start()
+    assert run.wait(timeout=5) == "succeeded"
+    shop.app.schedules.put("hourly", Every(3600), shop.send.job(9))
+    ticked = shop.app.schedules["hourly"].run()
+    assert ticked is not None
+    assert ticked.state is State.SUCCEEDED
+    failed = shop.broken.enqueue()
+    headrace_app.stub(shop.broken)
+    failed.retry()
+    assert failed.state is State.SUCCEEDED
+    headrace_app.stub(shop.send, raises=ValueError("away"), times=1)
+    other = shop.growing.create(1)
+    other.start()
+    assert other.state == "failed"
+    other.retry_failed()
+    assert other.state == "succeeded"
+
+
 @pytest.mark.headrace(mode="inline")
 async def test_inline_works_on_an_event_loop_for_both_kinds_of_enqueue(headrace_app: Kit) -> None:
     job = await shop.notify.aenqueue(7)
@@ -146,6 +173,9 @@ async def test_inline_works_on_an_event_loop_for_both_kinds_of_enqueue(headrace_
     plain = shop.notify.enqueue(8)
     assert await plain == 8
     assert await (await shop.achain.aenqueue(2)) == 2
+    run = await shop.growing.acreate(3)
+    await run.astart()
+    assert await run == "succeeded"
 
 
 def test_a_task_that_is_called_in_place_has_the_job_that_the_test_makes(headrace_app: Kit) -> None:

@@ -57,7 +57,8 @@ class Kit:
         app: the application.
         clock: the time of the test; ``clock.advance(hours=25)``.
         url: of the server that the test uses.
-        mode: ``manual``, or ``inline``: each job runs within its enqueue. It may be set at any time.
+        mode: ``manual``, or ``inline``: each job runs within its enqueue, and a workflow within its start. It may be
+            set at any time.
         notes: progress and log lines of jobs that :meth:`job` made.
     """
 

@@ -22,6 +22,8 @@ from headrace.testing.virtual_clock import VirtualClock
 Wave = Sequence[Call[Any]]
 # Scripts that say nothing of the test: no fault meets them.
 _QUIET = frozenset({"greet", "read"})
+# Scripts that let stored jobs run: in the inline mode these run within the call, as those of an enqueue do.
+_RELEASES = frozenset({"flow_start", "flow_retry", "rerun", "schedule_run"})
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -29,7 +31,8 @@ class Wire(msgspec.Struct, frozen=True):
 
     Attributes:
         faults: None for the store of the kit itself.
-        stored: told the records of jobs that were enqueued, each with its delay (microseconds).
+        stored: told the records of jobs that were enqueued, each with its delay (microseconds); of none where jobs that
+            were stored before may run now.
         astored: the same, from an event loop.
     """
 
@@ -56,6 +59,10 @@ class Wire(msgspec.Struct, frozen=True):
 
 def _quiet(calls: Wave) -> bool:
     return all(call.script.name in _QUIET for call in calls)
+
+
+def _releases(calls: Wave) -> bool:
+    return any(call.script.name in _RELEASES for call in calls)
 
 
 def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
@@ -95,7 +102,7 @@ class KitStore(Store):
 
     def run_all(self, calls: Wave) -> list[Any]:
         values = super().run_all(self.wire.before(calls))
-        if self.wire.stored is not None and (new := _new(calls, values)):
+        if self.wire.stored is not None and ((new := _new(calls, values)) or _releases(calls)):
             self.wire.stored(_found(super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
 
@@ -128,7 +135,7 @@ class AsyncKitStore(AsyncStore):
 
     async def run_all(self, calls: Wave) -> list[Any]:
         values = await super().run_all(self.wire.before(calls))
-        if self.wire.astored is not None and (new := _new(calls, values)):
+        if self.wire.astored is not None and ((new := _new(calls, values)) or _releases(calls)):
             await self.wire.astored(_found(await super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
 
