@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused_at_the_call(app: Headrace) -> None:
     with pytest.raises(UnknownTimezone):
         app.cron("* * * * *", task, "a", timezone="Mars")
     for wrong in (
-        {"overlap": "terminate"}, {"missed": "yes"}, {"most": 0}, {"pause_after": True}, {"jitter": 60},
+        {"overlap": "terminate"}, {"missed": "yes"}, {"most": 0}, {"most": 10**30}, {"pause_after": True}, {"jitter": 60},
         {"until": now - HOUR}, {"start": now.replace(tzinfo=None)}, {"within": "1h"}, {"queue": "low"},
     ):  # fmt: skip
         with pytest.raises(CronError):
@@ -73,7 +73,23 @@ def test_what_cannot_be_is_refused_at_the_call(app: Headrace) -> None:
         app.cron("* * * * *", task, "a", name="no spaces")
     with pytest.raises(CronError, match="Cron"):
         app.schedules.put("x", "* * * * *", task, "a")  # type: ignore[arg-type]
+    for name in (7, b"x"):
+        with pytest.raises(OptionsError, match="schedule name"):
+            app.schedules[name]  # type: ignore[index]
     assert app.schedules.declared == {}
+
+
+def test_a_handle_refuses_what_is_no_number_and_keeps_any_note(app: Headrace) -> None:
+    acme = app.schedules.put("acme", Cron("*/5 * * * *"), app.tasks["report"].job("acme"))
+    for count in ("3", 1.5, True):
+        for refused in (acme.next, acme.ticks):
+            with pytest.raises(CronError):
+                refused(count)  # type: ignore[operator]
+    with pytest.raises(OptionsError, match="note must be a text"):
+        acme.pause(7)  # type: ignore[arg-type]
+    # As a shell gives bytes that are no UTF-8.
+    assert acme.pause("\udcff" + "x" * 1000)
+    assert acme.read().paused == "\\udcff" + "x" * 499
 
 
 def test_a_schedule_is_stored_previewed_and_deleted(app: Headrace) -> None:

@@ -87,6 +87,12 @@ def test_what_cannot_be_is_refused(app: Headrace, do: Verb) -> None:
         do(api, "pause", duration=0)
     with pytest.raises(OptionsError, match="no limit goes by the value"):
         do(account, "pause", object())
+    with pytest.raises(OptionsError, match="no limit goes by the value"):
+        do(account, "pause", 10**30)
+    with pytest.raises(OptionsError, match="limit name"):
+        app.limits[7]  # type: ignore[index]
+    with pytest.raises(OptionsError, match="by must be the name of an argument"):
+        app.limit("numbered", Rate(1), by=7)  # type: ignore[arg-type]
 
 
 def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: Headrace, do: Verb) -> None:

@@ -157,6 +157,8 @@ def test_a_key_is_a_text_or_comes_from_the_arguments(app: Headrace) -> None:
     for odd in ("", "x" * 257, 3, "\udcff"):
         with pytest.raises(OptionsError, match="key of workflow w must be a text"):
             made.options(key=lambda *_, odd=odd: odd).graph("u", [1])  # type: ignore[misc]
+    with pytest.raises(OptionsError, match="key of workflow w must be a text"):
+        made.options(key=7).graph("u", [1])  # type: ignore[arg-type]
 
 
 def test_retention_counts_in_microseconds_and_none_is_for_ever(app: Headrace) -> None:

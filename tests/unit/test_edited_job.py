@@ -40,3 +40,6 @@ def test_where_the_task_is_not_known_each_position_is_called_by_its_number() -> 
     assert found.by_name == {"1": 7, "2": 8, "other": 5}
     with pytest.raises(OptionsError, match="no argument 3: it has 1, 2, other"):
         found.changed({"3": 1})
+    for wrong in ({1: 3}, ["first"], "first"):
+        with pytest.raises(OptionsError, match="changes are a dict"):
+            found.changed(wrong)  # type: ignore[arg-type]

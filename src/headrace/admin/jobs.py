@@ -95,6 +95,7 @@ class Jobs:
 
         Raises:
             JobNotFound, JobStateError: nothing is stored, or it takes what other jobs of its workflow return.
+            OptionsError: the changes are no dictionary of arguments.
             ArgumentError and others: as :meth:`headrace.Task.enqueue`.
 
         Cost: two round trips.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headrace.model.activity import storable
+from headrace.model.activity import pause_note
 from headrace.model.ids import check_name
 from headrace.protocol import index_pages, operations, overviews
 from headrace.protocol.script import Call
@@ -132,7 +132,7 @@ class Queue:
     def _pause(self, duration: Duration | None, note: str) -> Call[bool]:
         # Not even the shortest one may come out as 0, which has no end.
         length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
-        return operations.pause(self._client.keys, self.name, length, note=storable(note))
+        return operations.pause(self._client.keys, self.name, length, note=pause_note(note))
 
     def _count(self) -> Call[index_pages.Page]:
         return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)

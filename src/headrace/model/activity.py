@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from headrace.errors import OptionsError
 from headrace.model.job import number
 
 # Who may have acted by which means.
@@ -99,6 +100,17 @@ def event_of(id: str, fields: Mapping[str, str]) -> EventRecord:
 def storable(text: str, most: int = LONGEST) -> str:
     """The first characters of a text, without half surrogate pairs, which a name may hold and no message can."""
     return text[:most].encode("utf-8", "backslashreplace").decode()
+
+
+def pause_note(note: str | None) -> str:
+    """Why something is paused, as it is stored.
+
+    Raises:
+        OptionsError: it is no text.
+    """
+    if note is not None and not isinstance(note, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"note must be a text, not {note!r:.80}")
+    return storable(note or "")
 
 
 def time_of(id: str) -> int:

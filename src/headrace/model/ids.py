@@ -19,11 +19,11 @@ def check_name(kind: str, name: str) -> str:
     """Return ``name`` if it may name a queue, task or key prefix.
 
     Raises:
-        OptionsError: it is empty, longer than 128 characters, or has characters outside ``A-Za-z0-9_.:/@+-``.
+        OptionsError: it is no text, empty, longer than 128 characters, or has others than ``A-Za-z0-9_.:/@+-``.
     """
-    if _NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(
-            f"{kind} name {name!r} cannot be used: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / @ + - "
+            f"{kind} name {name!r:.200} cannot be used: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / @ + - "
             f"and start with a letter, a digit or _"
         )
     return name

@@ -137,7 +137,7 @@ def limit_rule(
         found[type(number)] = number
     if not numbers and not by and not backlog:
         raise OptionsError(f"limit {name}: without a number it has values take turns, so it needs by=")
-    if by is not None and not by.isidentifier():
+    if by is not None and (not isinstance(by, str) or not by.isidentifier()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"limit {name}: by must be the name of an argument, or 'key', not {by!r:.80}")
     if queue is not None:
         check_name("queue", queue)

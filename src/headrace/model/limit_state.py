@@ -122,7 +122,7 @@ def name_of(value: object) -> str:
     """
     try:
         return value_name(_pack(value))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise OptionsError(f"no limit goes by the value {value!r:.80}: {error}") from None
 
 

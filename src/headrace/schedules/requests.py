@@ -14,6 +14,7 @@ from headrace.errors import CronError
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
 from headrace.model.ids import check_name
+from headrace.model.rates import MOST_NUMBER, is_whole
 from headrace.model.schedule_record import Policies
 from headrace.protocol import ticks
 from headrace.protocol.batches import head_of
@@ -160,8 +161,8 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name in ("most", "pause_after"):
         count = options.get(name)
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise CronError(f"{name} must be a whole number of at least 1, not {count!r}")
+        if count is not None and (not is_whole(count) or not 1 <= count <= MOST_NUMBER):
+            raise CronError(f"{name} must be a whole number from 1 to {MOST_NUMBER:,}, not {count!r:.80}")
     within = options.get("within")
     return {
         "overlap": policy("overlap", options.get("overlap", "skip"), Overlap),

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.errors import CronError, ScheduleNotFound
+from headrace.model.activity import pause_note
 from headrace.model.ids import check_name
+from headrace.model.rates import is_whole
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
 from headrace.protocol.ticks import MOST_TICKS, SchedulePage
@@ -77,34 +79,41 @@ class Schedule:
         """What became of its last ticks, newest first: at most 100 are kept.
 
         Raises:
+            CronError: ``count`` is no whole number.
             ScheduleNotFound: nothing is stored of it.
 
         Cost: one round trip.
         """
-        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name], ticks=max(1, count)))
+        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name], ticks=_shown(count)))
         return self._one(page).last[::-1]
 
     async def aticks(self, count: int = 20) -> list[TickRecord]:
         """See :meth:`ticks`."""
-        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name], ticks=max(1, count)))
+        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name], ticks=_shown(count)))
         return self._one(page).last[::-1]
 
     def pause(self, note: str = "") -> bool:
         """Let its ticks make no jobs until :meth:`resume`; they are not missed ones. False: it was paused before.
 
         Args:
-            note: why, for people; it replaces that of an earlier pause.
+            note: why, for people; it replaces that of an earlier pause; 500 characters are kept.
 
         Raises:
             ScheduleNotFound: nothing is stored of it.
 
         Cost: one round trip.
         """
-        return self._word(self._client.run(ticks.pause_schedule(self._client.keys, self.name, note))) == "paused"
+        return (
+            self._word(self._client.run(ticks.pause_schedule(self._client.keys, self.name, pause_note(note))))
+            == "paused"
+        )
 
     async def apause(self, note: str = "") -> bool:
         """See :meth:`pause`."""
-        return self._word(await self._client.arun(ticks.pause_schedule(self._client.keys, self.name, note))) == "paused"
+        return (
+            self._word(await self._client.arun(ticks.pause_schedule(self._client.keys, self.name, pause_note(note))))
+            == "paused"
+        )
 
     def resume(self) -> bool:
         """Let its ticks make jobs again, from the next one on. False: it was not paused.
@@ -242,13 +251,19 @@ def _timing_of(record: ScheduleRecord) -> Timing:
     return timing
 
 
+def _shown(count: int) -> int:
+    if not is_whole(count):
+        raise CronError(f"count must be a whole number of ticks, not {count!r:.80}")
+    return min(max(1, count), 1000)
+
+
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
     """When the next jobs of a schedule are due.
 
     Raises:
         CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
     """
-    if isinstance(count, bool) or not 1 <= count <= 1000:
+    if not is_whole(count) or not 1 <= count <= 1000:
         raise CronError(f"a preview has 1 to 1,000 ticks, not {count!r}")
     if record.ended:
         return []
@@ -266,7 +281,7 @@ def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int
     Raises:
         CronError: these are more than ``most``, the end is before the start, or the stored times cannot be read.
     """
-    if isinstance(most, bool) or not 1 <= most <= 100_000:
+    if not is_whole(most) or not 1 <= most <= 100_000:
         raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")
     if not start or not end or end < start:
         raise CronError("a backfill goes from start to end, and end is not before start")

@@ -48,8 +48,10 @@ class StoredArguments(msgspec.Struct, frozen=True):
         """Positions and keywords with some of them changed; a name that is new becomes a keyword.
 
         Raises:
-            OptionsError: there is no position of this number.
+            OptionsError: there is no position of this number; or they are no dictionary.
         """
+        if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionsError(f"changes are a dict of arguments by name, or by number as text, not {changes!r:.80}")
         args, kwargs = list(self.args), dict(self.kwargs)
         for name, value in changes.items():
             place = self.places.get(name, name)

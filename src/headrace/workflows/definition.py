@@ -216,7 +216,7 @@ class Workflow(Generic[P]):
         key = self._options.key
         if key is None:
             return ""
-        text: Any = key if isinstance(key, str) else key(*args, **kwargs)
+        text: Any = key(*args, **kwargs) if callable(key) else key
         if not is_name(text):
             raise OptionsError(f"key of workflow {self.name} must be a text of 1 to 256 characters, not {text!r:.80}")
         return text
