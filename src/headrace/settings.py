@@ -16,6 +16,9 @@ from headrace.errors import OptionsError
 
 Duration = float | int | timedelta
 
+#: Seconds of 100 years, the longest duration: microseconds of longer ones do not fit the server's numbers.
+CENTURY = 3_155_760_000
+
 
 def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
     """A duration of the public API in seconds.
@@ -27,7 +30,7 @@ def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"{what} must be seconds or a timedelta, not {type(value).__name__}")
-    if not 0 <= value <= 3_155_760_000 or (value == 0 and not zero):
+    if not 0 <= value <= CENTURY or (value == 0 and not zero):
         raise OptionsError(
             f"{what} must be {'at least' if zero else 'more than'} 0 and at most 100 years, not {value!r}"
         )

@@ -33,6 +33,9 @@ def test_the_environment_gives_and_the_caller_overrides() -> None:
         ({"HEADRACE_LEASE": "soon"}, {}, "HEADRACE_LEASE='soon' cannot be used: expected `float`, got `str`"),
         ({"HEADRACE_LEASE": "0"}, {}, "HEADRACE_LEASE='0' cannot be used: expected `float` >= 0.2"),
         ({}, {"lease": -3}, "lease=-3 cannot be used: expected `float` >= 0.2"),
+        ({"HEADRACE_LEASE": "\udcff"}, {}, "HEADRACE_LEASE='\\udcff' cannot be used: bytes that are no UTF-8"),
+        ({"HEADRACE_RESULT_TTL": "inf"}, {}, "HEADRACE_RESULT_TTL='inf' cannot be used: a time is at most 100 years"),
+        ({}, {"failure_ttl": 1e18}, "failure_ttl=1e+18 cannot be used: a time is at most 100 years"),
         ({}, {"log": "xml"}, "log='xml' cannot be used"),
         ({"HEADRACE_NAMESPACE": "a b"}, {}, "HEADRACE_NAMESPACE='a b' cannot be used"),
         (

@@ -38,7 +38,7 @@ are one line that says what to do; `--debug` adds the traceback.
 """
 
 _SETTINGS = """\
-Durations are seconds, sizes are bytes. A setting has the value of the first layer that gives one:
+Durations are seconds, at most 100 years; sizes are bytes. A setting has the value of the first layer that gives one:
 
 | layer | example |
 |---|---|

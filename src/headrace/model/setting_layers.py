@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.errors import SettingsError
-from headrace.settings import HIDDEN, SECRET, Settings, environment_name
+from headrace.settings import CENTURY, HIDDEN, SECRET, Settings, environment_name
 
 
 def load(environ: Mapping[str, str], **given: Any) -> Settings:
@@ -83,12 +83,17 @@ def _checked(field: str, value: Any, label: str) -> Any:
         # In code a list reads better than the commas of an environment variable.
         value = ",".join(map(str, cast("list[object]", value)))
     try:
-        msgspec.convert({field: value}, Settings, strict=False)
+        read = getattr(msgspec.convert({field: value}, Settings, strict=False), field)
     except msgspec.ValidationError as error:
         reason = str(error).split(" - at")[0]
-        shown = HIDDEN if field in SECRET else repr(value)
-        raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}") from None
-    return value
+    except UnicodeEncodeError:
+        reason = "bytes that are no UTF-8"
+    else:
+        if not isinstance(read, float) or read <= CENTURY:
+            return value
+        reason = f"a time is at most 100 years, which is {CENTURY} s"
+    shown = HIDDEN if field in SECRET else repr(value)
+    raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}")
 
 
 #: Variables of Headrace that are no settings; the last three are between a worker's own processes.
