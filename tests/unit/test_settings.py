@@ -125,6 +125,23 @@ def test_what_is_wrong_in_the_defaults_is_named() -> None:
         Headrace(settings=Settings(), defaults={"lease": 1})
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"result_ttl": float("inf")}, "result_ttl=inf cannot be used: a time is at most 100 years"),
+        ({"lease": "soon"}, "lease='soon' cannot be used: expected `float`"),
+        ({"url": 7}, "url=*** cannot be used"),
+    ],
+)
+def test_settings_that_a_program_made_are_checked(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Headrace(settings=Settings(**given))
+    assert text in str(caught.value)
+    with pytest.raises(SettingsError, match="takes Settings"):
+        Headrace(settings=given)  # type: ignore[arg-type]
+    assert Headrace(settings=Settings(lease="20")).settings.lease == 20  # type: ignore[arg-type]
+
+
 def test_flags_move_an_application_to_another_server_and_namespace() -> None:
     app = Headrace("redis://one", namespace="a")
 

@@ -31,9 +31,20 @@ def chosen(
         return resolve(environ, given, defaults or {})
     if defaults is not None:
         raise SettingsError("settings= has a value for each setting, so defaults= mean nothing: give one of them")
+    if not isinstance(settings, Settings):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SettingsError(f"settings= takes Settings(...), not {type(settings).__name__}")
     whole = dict.fromkeys(Settings.__struct_fields__, "Headrace(settings=...)")
-    changed, sources = over(settings, given)
+    changed, sources = over(_usable(settings), given)
     return changed, whole | sources
+
+
+def _usable(settings: Settings) -> Settings:
+    """Settings that a program made, which the class itself does not check."""
+    given = {field: value for field, value in msgspec.structs.asdict(settings).items() if value is not None}
+    for field, value in given.items():
+        _checked(field, value, f"Settings({field}=...): {field}")
+    read = msgspec.convert(given, Settings, strict=False)
+    return settings if read == settings else read
 
 
 def over(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
