@@ -53,6 +53,22 @@ def test_a_unique_job_may_wait_for_its_time(stage: Stage) -> None:
     assert [claim.id for claim in stage.take()] == [first]
 
 
+def test_ordered_jobs_of_a_call_with_unique_ones_keep_their_order(stage: Stage) -> None:
+    rule = UniqueRule("n")
+    jobs = [
+        stage.job(unique=rule), *(stage.job(ordered=True, key="k") for _ in range(2)),
+        stage.job(unique=UniqueRule("m"), ordered=True, key="k"), stage.job(ordered=True, key="k", delay=SECOND),
+        stage.job(unique=rule),
+    ]  # fmt: skip
+    assert stage.enqueue(*jobs).duplicates == {jobs[5].id: jobs[0].id}
+    assert [stage.state(job.id) for job in jobs[:5]] == ["ready", "ready", "blocked", "blocked", "scheduled"]
+    for expected in (jobs[:2], jobs[2:3], jobs[3:4]):
+        claims = stage.take()
+        assert [claim.id for claim in claims] == [job.id for job in expected]
+        for claim in claims:
+            stage.end(claim)
+
+
 def test_an_ordered_job_may_be_unique(stage: Stage) -> None:
     first = one(stage, ordered=True, key="k")
     other = one(stage, UniqueRule("m"), ordered=True, key="k")

@@ -55,7 +55,7 @@ local function accept(ordered, take_names, by_rule, before)
         line[n], line[n + 1] = score, rows[n]
       end
     end
-    if key and ordered and not waits then line = ordered().await_turns(key, line) end
+    if key and ordered and not waits and #line > 0 then line = ordered().await_turns(key, line) end
     if key and rule then line = limiting().sort_line(queue, line) end
     if waits and #line > 0 then
       -- Whoever sleeps until the next due time must learn of an earlier one.

@@ -1,5 +1,6 @@
 -- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is refused.
 -- include accept
+-- include turn
 -- include unique_alive
 -- include unique_rows
 -- commit  batch
@@ -43,6 +44,6 @@ for _, one in ipairs(batches) do
   local rule = before ~= number and one[1][8]
   if rule and rule ~= true and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
 end
-local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(nil, take_names, naming, before)
+local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(turns, take_names, naming, before)
 if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end
 return reply
