@@ -147,9 +147,14 @@ class Signature:
         reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
 
-    @cached_property
+    @property
     def secrets(self) -> str:
         """Where values stand that are never shown, as :func:`headrace.model.hidden_values.places_of` says it."""
+        return self._secrets
+
+    @cached_property
+    def _secrets(self) -> str:
+        # Apart, since a type checker takes no cached property for what ValueReader wants.
         return places_of(self.parameters, hints(self._function))
 
     @cached_property
