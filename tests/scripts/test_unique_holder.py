@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol import produce
+from headrace.testing import violations
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.unique_stage import holder, one, only, put
 
@@ -10,6 +11,7 @@ def test_a_job_that_expired_before_its_start_does_not_block_its_name(stage: Stag
     stage.now += 2 * SECOND
     new = one(stage)
     claims = {claim.id: claim for claim in stage.take()}
+    assert violations(stage.client, ahead=3 * SECOND) == set()
     stage.end(claims[old], "cancelled", b"{}")
     assert holder(stage) == new
 

@@ -52,8 +52,12 @@ def followers(values: Values) -> int:
 
 
 def _holds(record: dict[str, Any], now: int) -> bool:
-    """Whether a job of this record must have its name: one that expired before it started need not."""
-    over = 0 < int(_text(record, "expires") or 0) < now and "token" not in record
+    """Whether a job of this record must have its name: one that expired before it started need not.
+
+    It is claimed nevertheless, to be ended.
+    """
+    expires, started = (int(_text(record, name) or 0) for name in ("expires", "token"))
+    over = 0 < expires < (started or now)
     return _text(record, "st") not in FINAL and not over
 
 
