@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.workflow import FOR_EVER
+from headrace.protocol import produce
 from tests.scripts.graphs import Flow, lapse
-from tests.scripts.stage import SECOND, Stage
+from tests.scripts.stage import KEEP, SECOND, Stage
 
 
 def test_before_the_end_it_is_only_noted(stage: Stage) -> None:
@@ -62,3 +63,15 @@ def test_none_lapses_at_once(stage: Stage) -> None:
 def test_what_is_not_there_has_no_end(stage: Stage) -> None:
     assert Flow(stage, "a").expire(5) == "missing"
     assert stage.everything() == {}
+
+
+def test_one_that_ends_without_a_start_stays_for_ever_if_it_is_to(stage: Stage) -> None:
+    """It left when those leave that nobody starts."""
+    flow = Flow(stage, "a", ttl=FOR_EVER, unstarted=5 * SECOND).made()
+    flow.stop()
+    cancel = produce.cancel(stage.keys, flow["a"], KEEP)
+    stage.run(cancel)
+    flow.retry()
+    stage.run(cancel)
+    assert flow.state == "failed"
+    assert stage.members("lapses") == {}

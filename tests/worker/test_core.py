@@ -20,7 +20,7 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.messages import Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
-from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, World
+from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, Dice, World
 
 ORDERS, PARTS, STEPS = 20_000, 25, 20
 
@@ -113,7 +113,7 @@ ALL, WEIGHTS = list(EVENTS), list(accumulate(EVENTS.values()))
 
 
 def play(number: int) -> World:
-    dice = Random(number)
+    dice = Dice(number)
     world = any_world(dice)
     for _ in range(STEPS):
         # What cannot happen now makes room for what can.

@@ -45,7 +45,8 @@ local function conclude(fid, f)
   if h[9] and redis.call('GET', live .. f.definition .. ':' .. h[9]) == fid then
     redis.call('UNLINK', live .. f.definition .. ':' .. h[9])
   end
-  if tonumber(h[8]) and tonumber(h[8]) >= 0 then redis.call('ZADD', lapses, now + h[8], fid) end
+  -- One that stays for ever may have had a time as it was stopped before its start.
+  if (tonumber(h[8]) or -1) >= 0 then redis.call('ZADD', lapses, now + h[8], fid) else redis.call('ZREM', lapses, fid) end
   call_back(fid, state == 'succeeded' and h[10] or state ~= 'succeeded' and h[11])
   if redis.call('ZREM', waited, fid) == 1 then redis.call('PUBLISH', done .. fid, state) end
 end
