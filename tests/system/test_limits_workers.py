@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -240,8 +241,10 @@ def test_rubbish_in_a_descriptor_of_a_runner_is_its_crash(fleet: Fleet) -> None:
 def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fleet) -> None:
     fleet.worker()
     with pytest.raises(JobFailed, match=r"ArgumentError: result of process.nested cannot be sent: nested too deeply"):
-        fleet.enqueue("process.nested", 5000).result(timeout=60)
-    # It was sent from a shallow call; whether it can be read is decided by how deep the reader is.
+        fleet.enqueue("process.nested", 50_000).result(timeout=60)
+    if sys.version_info >= (3, 12):
+        return
+    # Here it depends on how deep the reader is whether it can read what was sent from a shallow call.
     job = fleet.enqueue("process.nested", 900)
     fleet.ended(job)
 

@@ -72,28 +72,28 @@ def nested(levels: int) -> bytes:
 
 def test_what_is_nested_too_deeply_is_named() -> None:
     deep: list[object] = []
-    for _ in range(5000):
+    for _ in range(50_000):
         deep = [deep]
     with pytest.raises(ArgumentError, match=r"^result of tasks.tree cannot be sent: nested too deeply, or it contains"):
         codec.encode(deep, 1 << 20, "result of tasks.tree")
     with pytest.raises(msgspec.DecodeError, match="nested too deeply to be read here"):
-        codec.decode(nested(5000))
-    assert codec.readable(nested(5000)) == "<5001 bytes, nested too deeply to be read here>"
+        codec.decode(nested(50_000))
+    assert codec.readable(nested(50_000)) == "<50001 bytes, nested too deeply to be read here>"
     slot = msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.SLOT, b"\x00"))
     with pytest.raises(ArgumentError, match="nested too deeply"):
-        slots.fill(b"\x91" * 5000 + slot, [b"\xc0"])
+        slots.fill(b"\x91" * 50_000 + slot, [b"\xc0"])
 
 
 def test_arguments_and_results_that_are_nested_too_deeply_are_named() -> None:
     def tree(root: object) -> object: ...
 
     signature = Signature("tasks.tree", tree, Types())
-    for data in (b"\x92\x91" + nested(5000) + b"\x80", b"\x92\x90\x81\xa4root" + nested(5000)):
+    for data in (b"\x92\x91" + nested(50_000) + b"\x80", b"\x92\x90\x81\xa4root" + nested(50_000)):
         with pytest.raises(ArgumentError, match=r"^the arguments of tasks.tree are nested too deeply"):
             signature.unpack(data)
     for one in (signature, Unchecked("tasks.tree", Types())):
         with pytest.raises(ResultUndecodable, match=r"the stored result of tasks.tree is .*nested too deeply"):
-            one.unpack_result(nested(5000))
+            one.unpack_result(nested(50_000))
     deep: list[object] = []
     # Deep enough to be written, and too deep to be read within the call that checks it.
     for _ in range(sys.getrecursionlimit()):

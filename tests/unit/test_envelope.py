@@ -192,7 +192,7 @@ def test_what_is_no_envelope_is_refused(data: Any) -> None:
 
 def test_arguments_that_nobody_could_read_are_refused() -> None:
     broken = made(args=["text"]).replace(b"text", b"t\xff\xfet")
-    deep = made(args=[1]).replace(b"\x91\x01", b"\x91" * 5000 + b"\x01")
+    deep = made(args=[1]).replace(b"\x91\x01", b"\x91" * 50_000 + b"\x01")
     for data in (broken, deep):
         with pytest.raises(EnvelopeError):
             read(data)

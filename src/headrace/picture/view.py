@@ -211,9 +211,9 @@ def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
 def format_duration(microseconds: int) -> str:
     """A duration in a few characters: ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``."""
     seconds = microseconds / 1e6
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     if minutes < 60:

@@ -216,6 +216,6 @@ def _shown(task: str, row: AdviceRow) -> dict[str, Any]:
 
 def format_duration(microseconds: int) -> str:
     """A duration in three digits: ``105 ms``, ``1.47 s``; from 1,000 s on in whole seconds."""
-    if microseconds < 1_000_000:
+    if microseconds < 999_500:
         return f"{microseconds / 1e3:.3g} ms"
-    return f"{microseconds / 1e6:.3g} s" if microseconds < 1e9 else f"{microseconds / 1e6:.0f} s"
+    return f"{microseconds / 1e6:.3g} s" if microseconds < 999.5e6 else f"{microseconds / 1e6:.0f} s"
