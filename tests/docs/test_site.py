@@ -34,8 +34,9 @@ sys.exit(main([*sys.argv[1:], "-W", "-q", "-b", "html", "-D", "toc_object_entrie
 
 def explained(site: Path) -> set[str]:
     """Build the site; every name that it explains, without the module that it happens to stand in."""
-    command = [sys.executable, "-c", SPHINX, str(ROOT / "docs"), str(site)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # By stdin: from 3.13 on inspect takes what -c was given for the source of a named tuple's methods.
+    command = [sys.executable, "-", str(ROOT / "docs"), str(site)]
+    done = subprocess.run(command, input=SPHINX, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
     return {name for kind, found in inventory.items() if kind.startswith("py:") for name in found}
