@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Headrace, Task
-from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultUndecodable
+from headrace import Headrace, Secret, Task
+from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.model.signature import SHAPES, Signature
 from headrace.model.type_registry import Types
 from headrace.model.unchecked_signature import NOTHING, Unchecked
@@ -98,6 +98,56 @@ def test_wrong_arguments_are_named_at_the_call(call: Callable[[], object], text:
     with pytest.raises(ArgumentError) as caught:
         call()
     assert text in str(caught.value)
+
+
+def test_a_wrong_key_of_a_dictionary_is_named_as_any_other_place() -> None:
+    @app.task(name="tasks.keyed")
+    def keyed(counts: dict[int, str], *rest: dict[tuple[int, int], str], **deep: list[dict[int, str]]) -> None: ...
+
+    keys: list[tuple[Callable[[], object], str]] = [
+        (lambda: keyed.job({"1": "a"}), "argument 'counts' of tasks.keyed: expected int, got str at key in counts"),  # type: ignore[dict-item]
+        (lambda: keyed.job({}, {}, {(1, "b"): "a"}), "'*rest' of tasks.keyed: expected int, got str at key[1] in *rest[1]"),  # type: ignore[dict-item]
+        (lambda: keyed.job({}, zoo=[{}, {"1": "a"}]), "'zoo' of tasks.keyed: expected int, got str at key in zoo[1]"),  # type: ignore[list-item]
+    ]  # fmt: skip
+    for call, text in keys:
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value).endswith(text)
+
+
+class Left(msgspec.Struct, tag=True):
+    number: int
+
+
+class Right(msgspec.Struct, tag=True):
+    number: int
+
+
+class Pin:
+    pass
+
+
+def hush(
+    colour: Colour, size: Literal["s", "l"], tagged: Left | Right, keyed: Secret[dict[Colour, int]], *pins: Secret[Pin]
+) -> Secret[dict[Pin, int]]:
+    raise AssertionError
+
+
+def picky(plain: str) -> Pin:
+    raise ValueError(f"{plain} is no pin")
+
+
+def test_no_error_shows_a_value_that_does_not_fit() -> None:
+    types = Types()
+    types.add(Pin, lambda pin: "hush", picky)
+    signature = Signature("tasks.hush", hush, types)
+    fitting: list[Any] = [Colour.RED, "s", Left(1), {}]
+    for place, wrong in enumerate(["hush", "hush", {"type": "hush", "number": 1}, {"hush": 1}, Pin()]):
+        with pytest.raises(ArgumentError) as caught:
+            signature.pack((*fitting[:place], wrong, *fitting[place + 1 :]), {}, 1000)
+        assert "hush" not in str(caught.value).replace("tasks.hush", "")
+    with pytest.raises(ResultMismatch, match=r"annotation: it is secret, and does not fit at key in result$"):
+        signature.result.pack({"hush": 1}, 1000)
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:

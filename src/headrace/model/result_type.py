@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +10,13 @@ import msgspec
 
 from headrace.errors import ArgumentError, ResultMismatch, ResultUndecodable
 from headrace.model import codec
+from headrace.model.hidden_values import is_secret
 from headrace.model.type_registry import Types
+
+# What a decoder says ends with the place: `$[1].a`, or `key` in `$[1].a` of what is wrong in a key of a dictionary.
+_PLACE = re.compile(r"(.*) - at ((?:`key[^`]*` in )*)`\$([^`]*)`", re.DOTALL)
+# It shows what no member of an enumeration, no literal and no tag is equal to.
+_SHOWN = re.compile(r"(Invalid(?: enum)? value) .*", re.DOTALL)
 
 
 class ResultType:
@@ -42,7 +49,7 @@ class ResultType:
                 raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise ResultMismatch(
-                    f"what {self.task} returned does not fit its return annotation: {_described(error)}"
+                    f"what {self.task} returned does not fit its return annotation: {self._described(error)}"
                 ) from None
         return data
 
@@ -64,7 +71,7 @@ class ResultType:
             if data == codec.NONE:
                 hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
             raise ResultUndecodable(
-                f"the stored result of {self.task} does not fit its return annotation: {_described(error)}; {hint}"
+                f"the stored result of {self.task} does not fit its return annotation: {self._described(error)}; {hint}"
             ) from None
 
     @cached_property
@@ -79,13 +86,20 @@ class ResultType:
             return False
         return True
 
+    def _described(self, error: Exception) -> str:
+        """What a decoder said of a result: the fault, and where in it."""
+        fault, keys, path = misfit(str(error), secret=is_secret(self._returns))
+        return fault + (f" at {keys}result{path}" if keys or path else "")
 
-def _described(error: Exception) -> str:
-    """What a decoder said of a result: the fault, and where in it."""
-    what, _, path = str(error).partition(" - at `$")
-    return lowered(what.replace("`", "")) + (f" at result{path.removesuffix('`')}" if path else "")
+
+def misfit(text: str, *, secret: bool) -> tuple[str, str, str]:
+    """What a decoder said of a value, without the value: the fault, ``key in `` for one in a key, and the path."""
+    found = _PLACE.fullmatch(text)
+    what, keys, path = found.groups() if found else (text, "", "")
+    fault = "it is secret, and does not fit" if secret else _lowered(_SHOWN.sub(r"\1", what).replace("`", ""))
+    return fault, keys.replace("`", ""), path
 
 
-def lowered(text: str) -> str:
+def _lowered(text: str) -> str:
     """A sentence of the decoder's as the end of one of ours."""
     return text[:1].lower() + text[1:]

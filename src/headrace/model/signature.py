@@ -19,7 +19,7 @@ from headrace.model.annotations import hints, is_open, reason_unchecked
 from headrace.model.codec import NOTHING
 from headrace.model.hidden_values import hides, places_of
 from headrace.model.parameters import Keywords, Parameters, Positions
-from headrace.model.result_type import ResultType, lowered
+from headrace.model.result_type import ResultType, misfit
 from headrace.model.type_registry import Types
 from headrace.model.unchecked_signature import Unknown, named_fault, packed_open
 
@@ -264,8 +264,7 @@ class Signature:
 
     def _explain(self, text: str, kwargs: Keywords) -> str:
         """``Expected `int`, got `str` - at `$[0][1][2]` `` with the argument's name and the path inside it."""
-        what, _, path = text.rpartition(" - at `$")
-        path = path.removesuffix("`")
-        name, inside = self.parameters.culprit(path, kwargs)
-        fault = "it is secret, and does not fit" if hides(self.secrets, name) else lowered(what.replace("`", ""))
-        return f"argument {name!r} of {self.task}: {fault}" + (f" at {name}{inside}" if inside else "")
+        name, _ = self.parameters.culprit(misfit(text, secret=True)[2], kwargs)
+        fault, keys, path = misfit(text, secret=hides(self.secrets, name.removeprefix("*")))
+        inside = self.parameters.culprit(path, kwargs)[1]
+        return f"argument {name!r} of {self.task}: {fault}" + (f" at {keys}{name}{inside}" if keys or inside else "")
