@@ -57,6 +57,30 @@ def test_a_rare_tick_is_found_too() -> None:
     assert timing.missed(moment_of("last", datetime(2024, 2, 29, tzinfo=UTC)), NOW, 1).ticks == []
 
 
+WEEKDAYS = Timing("* * * * MON-FRI")
+ENDED = Timing(step=1_000_000, until=NOW - DAY)
+
+
+@pytest.mark.parametrize("timing", [WEEKDAYS, ENDED], ids=["weekdays", "ended"])
+@pytest.mark.parametrize("most", [1, MOST_MISSED])
+@pytest.mark.parametrize("away", [DAY, 2 * DAY, 9 * DAY, 400 * DAY])
+def test_many_ticks_before_a_pause_are_found(timing: Timing, most: int, away: int) -> None:
+    # It is Sunday: the last tick of the week was at the end of Friday. The other ended a day ago.
+    newest = moment_of("newest", datetime(2026, 2, 27, 23, 59, tzinfo=UTC)) if timing is WEEKDAYS else NOW - DAY
+    last = next(timing.after(newest - away))
+    search = timing.missed(last, NOW, most)
+    assert search.ticks[-1] == newest
+    assert len(search.ticks) == most
+    assert search.more
+
+
+def test_missed_ticks_of_a_short_interval_are_not_told_as_all_of_them() -> None:
+    search = Timing(step=1_000_000).missed(NOW - 3600 * 1_000_000, NOW, 1)
+    assert (len(search.ticks), search.passed, search.more) == (1, 1000, True)
+    search = Timing(step=1_000_000).missed(NOW - 1001 * 1_000_000, NOW, 1)
+    assert (len(search.ticks), search.passed, search.more) == (1, 1000, False)
+
+
 def test_a_refill_has_what_was_missed_and_what_comes() -> None:
     timing = Timing("*/5 * * * *")
     last = next(timing.after(NOW - 60 * MINUTE))

@@ -100,29 +100,39 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         The search begins near ``now`` and goes back in growing steps, so that it costs the same after a minute and
         after a year.
         """
-        window, begin = _HOUR, now
+        end = min(now, self.until) if self.until else now
+        window, begin = _HOUR, end
         while True:
             begin = max(last, begin - window)
-            found, all_of_it = self._between(begin, now, most + _LOOK)
+            found, all_of_it = self._between(begin, end, most)
             if begin == last or len(found) > most or not all_of_it:
                 break
             window *= 4
         ticks = found[-most:]
         return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
 
-    def _between(self, begin: int, now: int, most: int) -> tuple[list[int], bool]:
-        """Ticks after ``begin`` until ``now``; and whether these are all. Of too many the newest count."""
-        step = self.step
-        if step:
-            begin = max(begin, now - most * step)
-        found = list(islice(takewhile(lambda tick: tick <= now, self.after(begin)), most + 1))
-        while len(found) > most:
-            # More than one a minute there cannot be: nearer to now there are fewer.
-            begin += (now - begin) // 2 + 1
-            found = list(islice(takewhile(lambda tick: tick <= now, self.after(begin)), most + 1))
-            if len(found) <= most:
-                return found, False
-        return found, True
+    def _between(self, begin: int, end: int, least: int) -> tuple[list[int], bool]:
+        """Ticks after ``begin`` until ``end``; and whether these are all.
+
+        Of too many the newest count: ``least`` of them, and up to ``_LOOK`` more.
+        """
+        most = least + _LOOK
+        if self.step:
+            found = self._first(max(begin, end - (most + 1) * self.step), end, most + 1)
+            return found[-most:], len(found) <= most
+        found = self._first(begin, end, most + 1)
+        if len(found) <= most:
+            return found, True
+        # More than one a minute there cannot be: nearer to the end there are fewer, and too few beyond all of them.
+        many, few = begin, end
+        while not least <= len(found) <= most:
+            half = (many + few) // 2
+            found = self._first(half, end, most + 1)
+            many, few = (half, few) if len(found) > most else (many, half)
+        return found, False
+
+    def _first(self, begin: int, end: int, most: int) -> list[int]:
+        return list(islice(takewhile(lambda tick: tick <= end, self.after(begin)), most))
 
 
 def read_timing(about: bytes) -> Timing | None:
