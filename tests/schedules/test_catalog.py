@@ -58,10 +58,12 @@ def test_what_cannot_be_is_refused_at_the_call(app: Headrace) -> None:
         app.cron("* * * * *", task, "a", timezone="Mars")
     for wrong in (
         {"overlap": "terminate"}, {"missed": "yes"}, {"most": 0}, {"most": 10**30}, {"pause_after": True}, {"jitter": 60},
-        {"until": now - HOUR}, {"start": now.replace(tzinfo=None)}, {"within": "1h"}, {"queue": "low"},
+        {"start": now, "until": now - HOUR}, {"start": now.replace(tzinfo=None)}, {"within": "1h"}, {"queue": "low"},
     ):  # fmt: skip
         with pytest.raises(CronError):
             app.cron("* * * * *", task, "a", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(CronError, match="no tick"):
+        app.schedules.put("x", Cron("* * * * *"), task, "a", until=now - HOUR)
     for job in (task.options(delay=5), task.options(key="k"), task.options(request_id="r")):
         with pytest.raises(CronError):
             app.cron("* * * * *", job, "a")

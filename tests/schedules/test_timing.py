@@ -105,6 +105,9 @@ def test_times_that_cannot_be_are_refused() -> None:
         timing_of(five, "a", 0, 0, NOW - DAY, NOW)
     with pytest.raises(CronError, match="no tick"):
         timing_of(Cron("0 0 29 2 *"), "a", 0, NOW, NOW + DAY, NOW)
+    with pytest.raises(CronError, match="no tick"):
+        timing_of(Cron("0 0 29 2 *"), "a", 0, NOW, NOW + DAY, NOW + 9 * DAY, code=True)
+    assert timing_of(five, "a", MINUTE, 0, NOW - DAY, NOW, code=True).until == NOW - DAY
     kept = timing_of(Cron("0 9 * * *", timezone="Europe/Berlin"), "a", MINUTE, NOW, NOW + 9 * DAY, NOW)
     assert kept == Timing("0 9 * * *", "Europe/Berlin", jitter=MINUTE, start=NOW, until=NOW + 9 * DAY)
     assert timing_of(Every(timedelta(hours=6), 5), "a", 0, 0, 0, NOW).timetable == Every(21600.0, 5.0)

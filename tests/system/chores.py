@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -523,4 +524,5 @@ if limits := os.environ.get("HR_LIMITS"):
     define_limited(app, Path(limits))
 if every := os.environ.get("HR_EVERY"):
     # Each tick runs, however late or long it is on a busy machine.
-    app.every(float(every), app.tasks["process.add"], 1, 1, name="code", overlap="allow_all", missed="all")
+    until = datetime.fromtimestamp(int(end), UTC) if (end := os.environ.get("HR_UNTIL")) else None
+    app.every(float(every), app.tasks["process.add"], 1, 1, name="code", overlap="allow_all", missed="all", until=until)

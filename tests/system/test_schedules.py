@@ -88,6 +88,15 @@ def test_a_schedule_of_code_is_declared_by_its_worker(new_fleet: Callable[..., F
     assert again.alive
 
 
+def test_a_schedule_of_code_may_outlive_its_last_tick(new_fleet: Callable[..., Fleet], server: Server) -> None:
+    """Else no program of this code would start once ``until`` has passed."""
+    fleet = new_fleet(server.url)
+    worker = fleet.worker(kinds="process", environ={"HR_EVERY": "1", "HR_UNTIL": f"{time.time() - 3600:.0f}"})
+    code = fleet.app.schedules["code"]
+    fleet.until(lambda: any(one.name == "code" and one.read().ended for one in fleet.app.schedules))
+    assert (code.ticks(), code.next(3), worker.alive) == ([], [], True)
+
+
 def test_a_worker_of_other_code_fires_and_the_newest_tick_of_an_outage_runs(fleet: Fleet) -> None:
     """No worker is the one that has to be there: neither a leader nor one that knows the task."""
     other = fleet.worker(kinds="thread")

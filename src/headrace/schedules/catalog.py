@@ -34,7 +34,8 @@ class Schedules:
         """Run a task or workflow at the times of a cron expression: ``app.cron("0 9 * * MON-FRI", report, "sales")``.
 
         Each worker of this code stores the schedule when it starts. From then on any worker fires it, each tick once,
-        whichever workers die or start. What was declared before stays as it is; a change counts from now on.
+        whichever workers die or start. What was declared before stays as it is; a change counts from now on. One whose
+        ``until`` has passed has ended, and may stay in the code.
 
         Args:
             expression: see :class:`headrace.Cron`.
@@ -65,7 +66,7 @@ class Schedules:
     def _declare(
         self, name: str | None, timetable: Timetable, target: Target, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Schedule:
-        found = request(name, timetable, unsent(target, args), self._client.settings, options)
+        found = request(name, timetable, unsent(target, args), self._client.settings, options, code=True)
         known = self.declared.setdefault(found.name, found)
         if known.fingerprint != found.fingerprint:
             raise DuplicateSchedule(

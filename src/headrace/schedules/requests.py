@@ -117,9 +117,15 @@ def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
 
 
 def request(
-    name: str | None, timetable: Timetable, job: UnsentJob[Any], settings: Settings, options: Mapping[str, Any]
+    name: str | None,
+    timetable: Timetable,
+    job: UnsentJob[Any],
+    settings: Settings,
+    options: Mapping[str, Any],
+    *,
+    code: bool = False,
 ) -> Request:
-    """Check what is asked for.
+    """Check what is asked for, by ``code`` or at run time.
 
     Raises:
         CronError: names what cannot be.
@@ -129,7 +135,8 @@ def request(
         raise CronError(f"a schedule ticks by Cron(...) or Every(...), not {timetable!r:.80}")
     name = check_name("schedule", job.form.task if name is None else name)
     given = _checked(options)
-    timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], time.time_ns() // 1000)
+    now = time.time_ns() // 1000
+    timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], now, code=code)
     form = _form(name, job.form, given["overlap"], job.request_id)
     keep, about = microseconds(settings.failure_ttl), timing.packed()
     pause_after, most = given["pause_after"] or 0, given["most"]

@@ -151,11 +151,14 @@ def jitter(name: str, tick: int, most: int) -> int:
     return int.from_bytes(digest) % (most + 1)
 
 
-def timing_of(timetable: Timetable, name: str, jitter_us: int, start: int, until: int, now: int) -> Timing:
+def timing_of(
+    timetable: Timetable, name: str, jitter_us: int, start: int, until: int, now: int, *, code: bool = False
+) -> Timing:
     """What is stored of a schedule's times.
 
     Args:
         now: microseconds; a schedule that has no tick after it is refused.
+        code: code declares it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
 
     Raises:
         CronError: the jitter is not below the interval, the end is before the start, or no tick comes.
@@ -167,7 +170,7 @@ def timing_of(timetable: Timetable, name: str, jitter_us: int, start: int, until
     else:
         timing = Timing(step=timetable.step, shift=timetable.shift, jitter=jitter_us, start=start, until=until)
     ticks = list(islice(timing.after(now), _SAMPLE if jitter_us else 1))
-    if not ticks:
+    if not ticks and not (code and 0 < until <= now and any(True for _ in timing.after(0))):
         raise CronError(f"schedule {name!r} has no tick from now on: {timing.text} ends before one comes")
     nearest = min((second - first for first, second in pairwise(ticks)), default=0)
     if nearest and jitter_us >= nearest:
