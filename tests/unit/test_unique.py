@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace import Debounce, Headrace, Latest, Throttle, Unique
@@ -166,3 +169,51 @@ def test_what_the_task_cannot_keep_is_refused(app: Headrace) -> None:
     with pytest.raises(ArgumentError):
         task.options().job(7)  # type: ignore[arg-type]
     assert task.options(unique=False).job("u").name == ""
+
+
+class Size(enum.Enum):
+    S = 1
+    L = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    """All have one hash, so that a set has them in the order in which they came."""
+
+    x: int | str
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class Tags(msgspec.Struct, tag=True):
+    of: dict[int, set[Spot]]
+
+
+UNORDERED = [
+    (dict[int, str], {1: "a", 2: "b"}, {2: "b", 1: "a"}, {1: "b", 2: "a"}),
+    (dict[Size, int], {Size.S: 1, Size.L: 2}, {Size.L: 2, Size.S: 1}, {Size.S: 2, Size.L: 1}),
+    (dict[date, int], {date(2030, 1, 1): 1}, {date(2030, 1, 1): 1}, {date(2030, 1, 2): 1}),
+    (set[int], {0, 8}, {8, 0}, {0, 16}),
+    (set[Size], {Size.S, Size.L}, {Size.L, Size.S}, {Size.S}),
+    (set[int | None], {0, None}, {None, 0}, {1, None}),
+    (set[Spot], {Spot(1), Spot("a")}, {Spot("a"), Spot(1)}, {Spot("1"), Spot("a")}),
+    (Tags, Tags({1: {Spot(1), Spot(2)}}), Tags({1: {Spot(2), Spot(1)}}), Tags({2: {Spot(1), Spot(2)}})),
+    (list[dict[int, Size]], [{1: Size.S}], [{1: Size.S}], [{1: Size.L}]),
+]
+
+
+@pytest.mark.parametrize(("annotation", "one", "same", "other"), UNORDERED, ids=[str(row[0]) for row in UNORDERED])
+def test_equal_values_have_one_name_whatever_their_order(
+    app: Headrace, annotation: Any, one: Any, same: Any, other: Any
+) -> None:
+    def shelve(value: Any) -> None: ...
+
+    shelve.__annotations__["value"] = annotation
+    bound = app.task(name="shelve", unique=Unique())(shelve).options()
+    assert name(bound, one) == name(bound, same) != name(bound, other)
+
+    cached = app.cached()(shelve)
+    assert cached.name_of(one) != cached.name_of(other)
+    if not isinstance(one, dict):
+        assert cached.name_of(one) == cached.name_of(same)

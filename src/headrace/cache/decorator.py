@@ -20,6 +20,7 @@ from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.codec import changed, decode, encode
+from headrace.model.sorted_form import orders, sorted_form
 from headrace.settings import Duration
 
 P = ParamSpec("P")
@@ -210,7 +211,12 @@ class Cached(Generic[P, R]):
         # MessagePack, since repr and hash of equal arguments may differ from process to process.
         given = [list(bound.args), dict(sorted(bound.kwargs.items()))]
         data = encode(given, 1 << 20, f"arguments of {self.name}", self._cache.types.encoder)
-        if changed(given, decode(data)) is not None:
+        plain = decode(data)
+        # Sets have another order in each process. That of a dictionary is part of the call.
+        data = sorted_form(given, self._cache.types)
+        if found := orders(plain):
+            data += repr(found).encode()
+        if changed(given, plain) is not None:
             # A tuple and a list, or a decimal and its text, are other calls, and one MessagePack.
             data += repr(_types(given)).encode()
         return f"{self.name}:{hashlib.blake2b(data, digest_size=16).hexdigest()}"

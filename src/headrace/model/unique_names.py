@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.errors import OptionsError
 from headrace.model.signature import Signature
+from headrace.model.sorted_form import sorted_form
 from headrace.model.type_registry import Types
 from headrace.model.unchecked_signature import Unchecked
 from headrace.model.unique_rules import UniqueRule
@@ -62,7 +63,7 @@ def unique_name(rule: UniqueRule, signature: Signature | Unchecked, data: bytes,
 
 def digest(values: Mapping[str, Any], types: Types) -> str:
     """16 characters for these arguments: of their sorted MessagePack, after the version, 96 bits of SHA-256."""
-    packed = types.sorting_encoder.encode([VERSION, values])
+    packed = sorted_form([VERSION, values], types)
     # Without the base64 module, whose calls cost more than the digest: every unique enqueue passes here.
     return binascii.b2a_base64(hashlib.sha256(packed).digest()[:12]).translate(_URL_SAFE)[:16].decode()
 
