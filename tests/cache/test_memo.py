@@ -192,6 +192,17 @@ def test_a_result_that_would_come_back_as_another_type_is_refused_where_it_is_ma
         wrong()
     assert app.cache.get(wrong.name_of()) is None
 
+    @app.cached
+    def hush(text: str) -> tuple[Literal["a"]]:
+        return (text,)  # type: ignore[return-value]
+
+    # Errors end up in logs.
+    with pytest.raises(ResultMismatch, match=r"annotation: invalid enum value at result\[0\]$"):
+        hush("geheim")
+    app.cache.set(hush.name_of("a"), ["geheim"])
+    with pytest.raises(ResultUndecodable, match=r"\(invalid enum value at result\[0\]\)"):
+        hush("a")
+
 
 async def test_a_coroutines_result_is_checked_as_well(app: Headrace) -> None:
     @app.cached

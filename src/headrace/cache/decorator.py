@@ -20,6 +20,7 @@ from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.codec import changed, decode, encode
+from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
 from headrace.settings import Duration
 
@@ -152,7 +153,9 @@ class Cached(Generic[P, R]):
             try:
                 back = msgspec.convert(plain, self._returns, dec_hook=self._cache.types.decode)
             except (msgspec.ValidationError, TypeError) as error:
-                raise ResultMismatch(f"what {self.name} returned does not fit its return annotation: {error}") from None
+                raise ResultMismatch(
+                    f"what {self.name} returned does not fit its return annotation: {described(error, self._returns)}"
+                ) from None
         else:
             back = plain
         if (found := changed(made, back)) is not None:
@@ -227,8 +230,9 @@ class Cached(Generic[P, R]):
         try:
             return msgspec.convert(found, self._returns, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
+            fault = described(error, self._returns)
             raise ResultUndecodable(
-                f"the cached result of {self.name} does not fit its annotation ({error}): after a change of the "
+                f"the cached result of {self.name} does not fit its annotation ({fault}): after a change of the "
                 f"annotation, delete the old results with .clear()"
             ) from None
 

@@ -49,7 +49,7 @@ class ResultType:
                 raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise ResultMismatch(
-                    f"what {self.task} returned does not fit its return annotation: {self._described(error)}"
+                    f"what {self.task} returned does not fit its return annotation: {described(error, self._returns)}"
                 ) from None
         return data
 
@@ -70,8 +70,9 @@ class ResultType:
             hint = "another version of the code may have returned it (job.refresh().packed_result has the bytes)"
             if data == codec.NONE:
                 hint = f"a middleware may have swallowed what it raised (job.refresh().swallowed), or {hint}"
+            fault = described(error, self._returns)
             raise ResultUndecodable(
-                f"the stored result of {self.task} does not fit its return annotation: {self._described(error)}; {hint}"
+                f"the stored result of {self.task} does not fit its return annotation: {fault}; {hint}"
             ) from None
 
     @cached_property
@@ -86,10 +87,11 @@ class ResultType:
             return False
         return True
 
-    def _described(self, error: Exception) -> str:
-        """What a decoder said of a result: the fault, and where in it."""
-        fault, keys, path = misfit(str(error), secret=is_secret(self._returns))
-        return fault + (f" at {keys}result{path}" if keys or path else "")
+
+def described(error: Exception, returns: Any) -> str:
+    """What a decoder said of a result with this annotation: the fault, and where in it."""
+    fault, keys, path = misfit(str(error), secret=is_secret(returns))
+    return fault + (f" at {keys}result{path}" if keys or path else "")
 
 
 def misfit(text: str, *, secret: bool) -> tuple[str, str, str]:
