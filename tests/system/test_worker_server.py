@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import StoreFull
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
-from tests.servers import Server
+from tests.servers import NAMES, Server
 from tests.system.fleet import Fleet
 
 NewFleet = Callable[..., Fleet]
@@ -170,3 +170,28 @@ def test_a_worker_that_is_told_to_stop_leaves_without_its_server(own: Server, se
     served.worker()
     # What it could not say is not lost: its lease ends, and the job runs again.
     assert job.result(timeout=60) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documented_rights_are_enough_for_workers_and_programs(
+    name: str, new_server: NewServer, new_fleet: NewFleet
+) -> None:
+    server = new_server(name)
+    rights = ["+@all", "-@dangerous", "+info", "+client|unblock"]
+    # All of CLIENT is dangerous there.
+    rights += ["+client|setname", "+client|id", "+client|tracking"] if name == "redis-6.2" else []
+    page = Path(__file__).parents[2] / "docs" / "howto-server.md"
+    assert " ".join(rights[4:]) in page.read_text()
+    assert " ".join(rights[:4]) in page.read_text()
+    scope = ("~{hr:*", "resetchannels", "&{hr:*")
+    server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights, *scope)
+    fleet = new_fleet(server.url.replace("unix://", "unix://app:secret@"))
+    fleet.worker(processes=1)
+    assert fleet.app.by_name("process.add").enqueue(1, 2).result(timeout=10) == 3
+    fleet.app.cache.set("a", 1)
+    assert fleet.app.cache.get("a") == 1
+    seen = fleet.app.cache.statistics()
+    assert (seen.healthy, seen.fault) == (True, "")
+    fleet.app.stats.add("a", {"count": 1})
+    fleet.app.stats.flush()
+    assert "does not permit" not in fleet.workers[0].log()
