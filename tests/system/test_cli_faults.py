@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.exit_codes import ExitCode
+from headrace.model.redaction import Redactor
 from tests.program import Program
 from tests.servers import Server
 
@@ -209,6 +210,8 @@ def test_servers_that_cannot_be_used(headrace: Program, new_server: Callable[...
         fault = headrace("jobs", "count", code=ExitCode.SERVER, HEADRACE_URL=url).fault
         assert text in fault
         assert "guessed-wrong" not in fault
+        # A worker's log line says it as well.
+        assert Redactor().text(fault) == fault
     for url in (wrong, evicting.url):
         assert headrace("worker", "tasks:app", code=ExitCode.SERVER, HEADRACE_URL=url).fault
 

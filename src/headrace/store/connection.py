@@ -166,7 +166,7 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
     if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
         ("NOAUTH", "WRONGPASS")
     ):
-        return UrlError(f"{target.shown} refused the credentials: check user and password in the URL")
+        return UrlError(f"{target.shown} refused the credentials, so check user and password in the URL")
     if "CERTIFICATE_VERIFY_FAILED" in (said := _told(error)):
         return ServerError(_certificate(said, target))
     if isinstance(error, driver.InvalidResponse):
