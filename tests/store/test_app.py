@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -432,3 +433,30 @@ def test_a_closed_application_may_be_used_again(app: Headrace) -> None:
     app.close()
     app.tasks["fetch"].enqueue()
     assert app.queues["default"].size == 2
+
+
+def test_loops_of_several_threads_share_an_application(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each keeps its own connections: one that took another's place left them to be closed by a loop that was gone."""
+    app = Headrace(url)
+    failed: list[BaseException] = []
+
+    async def some() -> None:
+        for _ in range(10):
+            await app.aoverview()
+
+    def loops() -> None:
+        try:
+            for _ in range(5):
+                asyncio.run(some())
+        except BaseException as error:  # noqa: BLE001 - told by the assertion
+            failed.append(error)
+
+    threads = [threading.Thread(target=loops) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    gc.collect()
+    assert failed == []
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
+    app.close()

@@ -168,9 +168,9 @@ class AsyncStore(Reach):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__(url, settings)
         self.slots = Slots()
-        self._idle: deque[Any] = deque()
         self._home: tuple[int, asyncio.AbstractEventLoop | None] = (os.getpid(), None)
-        self._keeper: AsyncIterator[None] | None = None
+        # By loop of this process, since threads may run several at once: its idle connections, and what closes them.
+        self._lines: dict[asyncio.AbstractEventLoop, tuple[deque[Any], AsyncIterator[None]]] = {}
         self._parents: list[Any] = []
 
     async def run(self, call: Call[T]) -> T:
@@ -189,28 +189,27 @@ class AsyncStore(Reach):
                 await asyncio.to_thread(self.try_to_revive, attempt)
 
     async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().disconnect()
+        line = self._lines.get(asyncio.get_running_loop())
+        while line and line[0]:
+            await line[0].pop().disconnect()
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Any]:
-        home = (os.getpid(), asyncio.get_running_loop())
-        if self._home != home:
-            await self._settle_in(home)
+        idle = await self._settle_in(os.getpid(), asyncio.get_running_loop())
         # Not in a handler of IndexError: that would take the place of what a failed connection came from.
-        connection = self._idle.pop() if self._idle else await self._connect()
+        connection = idle.pop() if idle else await self._connect()
         try:
             yield connection
         except driver.ResponseError as error:
             if verdict(error, self.target, "") == "again":
                 await connection.disconnect()
             else:
-                self._idle.append(connection)
+                idle.append(connection)
             raise
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        self._idle.append(connection)
+        idle.append(connection)
 
     async def _connect(self) -> Any:
         timer = asyncio.get_running_loop().call_later(SILENCE, self.tell_waiting)
@@ -226,20 +225,29 @@ class AsyncStore(Reach):
         self._told = False
         return connection
 
-    async def _settle_in(self, home: tuple[int, asyncio.AbstractEventLoop | None]) -> None:
-        """Begin anew in this process and loop: a connection belongs to those that made it."""
-        if self._home[0] != home[0]:
+    async def _settle_in(self, pid: int, loop: asyncio.AbstractEventLoop) -> deque[Any]:
+        """The idle connections of this process and loop: a connection belongs to those that made it."""
+        if self._home[0] != pid:
             # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
-            self._parents.append((self._idle, self._keeper))
-        self._idle, self._home = deque(), home
-        self._keeper = self._keep(self._idle)
-        await anext(self._keeper)
+            self._parents.append(self._lines)
+            self._lines = {}
+        self._home = (pid, loop)
+        if (line := self._lines.get(loop)) is not None:
+            return line[0]
+        for other in [other for other in list(self._lines) if other.is_closed()]:
+            self._lines.pop(other, None)
+        idle: deque[Any] = deque()
+        keeper = self._keep(loop, idle)
+        self._lines[loop] = (idle, keeper)
+        await anext(keeper)
+        return idle
 
-    async def _keep(self, idle: deque[Any]) -> AsyncGenerator[None]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop, idle: deque[Any]) -> AsyncGenerator[None]:
         """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
         try:
             yield
         finally:
+            self._lines.pop(loop, None)
             while idle:
                 await idle.pop().disconnect()
 
