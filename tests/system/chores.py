@@ -251,6 +251,14 @@ def _tidied(how: str) -> None:
         time.sleep(LONG)
 
 
+def lead() -> None:
+    """Leave the runner's process group, as who wants to signal all that it starts; deaf to stops."""
+    os.setsid()
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(LONG)
+
+
 def leave_thread() -> int:
     threading.Thread(target=time.sleep, args=(LONG,), daemon=True).start()
     return threading.active_count()
@@ -437,7 +445,7 @@ async def a_block(seconds: float) -> float:
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, needs, numbers, total, undo, told, pair, retry_it, echo, headers, heir, payloads, graft,
     add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
-    close_all, leave_thread, grow, pid, rubbish, nested, tidy,
+    close_all, lead, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
     a_numbers, a_total, a_headers, a_heir, a_payloads, a_graft,

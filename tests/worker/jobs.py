@@ -365,6 +365,14 @@ def leaves(ended: bool) -> int:
 
 
 @app.task
+def leads() -> None:
+    """Be no longer of the runner's process group, as who wants to signal all that it starts."""
+    os.setsid()
+    current_job().log(str(os.getpid()))
+    time.sleep(60)
+
+
+@app.task
 def who_stays() -> None:
     current_job().log(str(os.getpid()))
     signal.pause()

@@ -15,6 +15,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.channel import Closed
+from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.messages import ChildCrashed, Exit
 from headrace.worker.runner import fork_server
 from tests.deadline import eventually
@@ -169,14 +170,23 @@ def test_a_forker_leaves_when_its_dispatcher_is_gone(server: Runner) -> None:
     assert server.wait() == 0
 
 
-def test_a_group_ends_with_the_supervisor(tmp_path: Path) -> None:
+def test_a_job_that_leads_a_group_of_its_own_ends_with_the_forker(server: Runner) -> None:
+    server.run(claim(1, "leads"))
+    server.until(lambda: any(say.lines for say in server.said), "its pid")
+    pid = int(server.said[-1].lines[0])
+    kill_runner(server.pid, is_fork_server=True)
+    eventually(lambda: not lives(pid), 20, what="its process is gone")
+
+
+@pytest.mark.parametrize("task", ["who_stays", "leads"])
+def test_a_group_ends_with_the_supervisor(tmp_path: Path, task: str) -> None:
     """A process between the test and the fork server is its supervisor, and is killed."""
     read, write = os.pipe()
     supervisor = os.fork()
     if not supervisor:
         try:
             one = Runner("fork", is_fork_server=True)
-            one.run(claim(1, "who_stays"))
+            one.run(claim(1, task))
             one.until(lambda: any(say.lines for say in one.said), "its pid")
             os.write(write, f"{one.pid} {one.said[-1].lines[0]}".encode())
             signal.pause()

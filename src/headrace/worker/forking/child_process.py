@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from headrace.worker.forking import signals
@@ -28,6 +29,34 @@ def kill_group(pid: int) -> None:
     """End a child that was not reaped yet, and all that it started: its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def kill_runner(pid: int, *, is_fork_server: bool) -> None:
+    """End a runner with its group; of a fork server also its child, which a call of ``os.setsid`` puts out of that."""
+    child = _held_child(pid) if is_fork_server else None
+    kill_group(pid)
+    if child is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
+
+
+def _held_child(pid: int) -> int | None:
+    """A descriptor of the child that runs the job: the first one, since none lived when that was forked."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        first = children.read_text().split()[:1]
+        if not first:
+            return None
+        child = os.pidfd_open(int(first[0]))
+        # It cannot have become a stranger's between the two.
+        if children.read_text().split()[:1] == first:
+            return child
+        os.close(child)
+    except OSError:
+        # A kernel that does not list children, or one of the two has ended.
+        pass
+    return None
 
 
 def reap() -> Iterator[tuple[int, int, int]]:

@@ -121,6 +121,8 @@ class ForkServer:
         elif os.getppid() == self._supervisor:
             os.kill(self._child, signal.SIGUSR1)
         else:
+            # A job may have made itself the leader of a group of its own.
+            os.kill(self._child, signal.SIGKILL)
             os.killpg(0, signal.SIGKILL)
 
     def _ask_stacks(self, number: int, _frame: FrameType | None) -> None:

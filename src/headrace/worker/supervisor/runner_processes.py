@@ -18,7 +18,7 @@ import msgspec
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel, decoder
 from headrace.worker.forking import signals
-from headrace.worker.forking.child_process import be_child, kill_group
+from headrace.worker.forking.child_process import be_child, kill_group, kill_runner
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
@@ -45,11 +45,16 @@ def make_once(app: Headrace) -> None:
 
 
 class Child(msgspec.Struct):
-    """A runner: its number with the dispatcher, its kind and process."""
+    """A runner: its number with the dispatcher, its kind and process; and whether it forks a child for each job."""
 
     number: int
     kind: Kind
     pid: int
+    is_fork_server: bool
+
+    def kill(self) -> None:
+        """End it with all that it started."""
+        kill_runner(self.pid, is_fork_server=self.is_fork_server)
 
 
 class RunnerProcesses:
@@ -126,7 +131,7 @@ class RunnerProcesses:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self.last += 1
-        self._children[pid] = Child(self.last, kind, pid)
+        self._children[pid] = Child(self.last, kind, pid, is_fork_server)
         starting = starts_up(self._app, kind, is_fork_server=is_fork_server)
         spawned = Spawned(self.last, kind, pid, is_fork_server, starting)
         self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
@@ -150,7 +155,7 @@ class RunnerProcesses:
             if child.number != message.runner:
                 continue
             if message.what == "kill":
-                kill_group(child.pid)
+                child.kill()
             else:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
@@ -174,8 +179,8 @@ class RunnerProcesses:
         while self._children and time.monotonic() < end:
             self._selector.select(min(0.1, patience))
             self._reap_quietly(os.WNOHANG)
-        for pid in self._children:
-            kill_group(pid)
+        for child in self._children.values():
+            child.kill()
         while self._children:
             self._reap_quietly(0)
 

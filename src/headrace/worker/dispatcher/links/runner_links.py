@@ -30,7 +30,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.links.watched import Selectors
-from headrace.worker.forking.child_process import kill_group
+from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.messages import Died, Exit, FromRunner, Recall, Run, Spawned, Stop, WakeHint
 from headrace.worker.tickets import give_tickets, take_back
 
@@ -58,6 +58,7 @@ class RunnerLink:
     def __init__(self, message: Spawned, descriptors: list[int]) -> None:
         self.number = message.runner
         self.pid = message.pid
+        self.is_fork_server = message.is_fork_server
         self.channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
         self.ticket_read, self.ticket_write, self.stderr = descriptors[1:]
         self.tail = b""
@@ -205,7 +206,7 @@ class RunnerLinks:
     def kill_all(self) -> None:
         """End every runner: there is no supervisor any more that would."""
         for link in self._links.values():
-            kill_group(link.pid)
+            kill_runner(link.pid, is_fork_server=link.is_fork_server)
         for number in list(self._links):
             self.died(Died(number, signal.SIGKILL, 0, 0))
 
