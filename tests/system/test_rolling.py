@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,37 @@ def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
     rolled.hup(worker)
     worker.says("nothing is replaced: it did not claim within 1.5 s")
     assert result(rolled.enqueue("nap", 0)) == 1
+
+
+@pytest.mark.parametrize("way", ["too long", "stopped twice"])
+def test_a_new_image_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled, tmp_path: Path, way: str) -> None:
+    """Its process runners have settled in, and work; its threads never do."""
+    if way == "too long":
+        rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "4"
+    worker = rolled.start("--processes", "1")
+    busy = [rolled.enqueue("gate", str(tmp_path / "go"))]
+    eventually((tmp_path / "go.began").exists, 60)
+    stuck = "\n@app.lifespan(kind='thread')\ndef connect():\n    time.sleep(600)\n    yield\n"
+    thread = "\n@app.task(kind='thread')\ndef other() -> None: ...\n"
+    rolled.program.write("tasks", GOOD.format(version=2) + stuck + thread)
+    rolled.hup(worker)
+    busy.append(rolled.enqueue("gate", str(tmp_path / "go2")))
+    eventually((tmp_path / "go2.began").exists, 60)
+    if way == "too long":
+        worker.says("nothing is replaced: it did not claim within 4 s")
+        (tmp_path / "go2").touch()
+        (tmp_path / "go").touch()
+    else:
+        worker.process.terminate()
+        time.sleep(1.2)
+        worker.process.terminate()
+        worker.ended()
+        (tmp_path / "go2").touch()
+        (tmp_path / "go").touch()
+        rolled.start("--burst", ready=False).ended()
+    for job in busy:
+        assert result(job) in (1, 2)
+        assert job.refresh().crashes == 0
 
 
 def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rolled: Rolled, tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ class Origin(msgspec.Struct):
         for number in signals.RESIZE:
             signal.signal(number, signals.only_wake)
         signals.disregard()
-        signal.signal(signal.SIGINT, signals.leave_at_once)
+        # QUIT too, which would leave a core.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signals.leave_at_once)
         signals.let_in()
         return origin
 

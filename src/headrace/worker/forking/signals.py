@@ -92,5 +92,5 @@ def regard() -> None:
 
 
 def leave_at_once(number: int, _frame: FrameType | None) -> None:
-    """A handler for INT while there is nothing yet that could be stopped in order: no traceback shows where it came."""
+    """A handler for INT and QUIT while there is nothing yet to stop in order: no traceback shows where it came."""
     os._exit(128 + number)

@@ -30,6 +30,9 @@ from headrace.worker.reload.image_words import Word
 log = logging.getLogger("headrace.worker")
 
 
+# An image that was given up hands its jobs back; one that has not ended so many seconds later is killed.
+PATIENCE = 5.0
+
 # How a loop is told of the link of an image: what to call when it can be read; None: watch it no longer.
 Watch: TypeAlias = Callable[[Image, Callable[[], None] | None], None]
 
@@ -52,6 +55,7 @@ class Succession(msgspec.Struct):
         again: one more is to follow the one that warms up.
         stopping: the worker is to end.
         reason: why the one that warms up cannot work.
+        given_up: when those are killed that were told to end at once, by pid (monotonic seconds).
     """
 
     launch: Launch
@@ -68,6 +72,7 @@ class Succession(msgspec.Struct):
     again: bool = False
     stopping: bool = False
     reason: str = ""
+    given_up: dict[int, float] = msgspec.field(default_factory=dict[int, float])
     _until: float = float("inf")
 
     @property
@@ -109,10 +114,15 @@ class Succession(msgspec.Struct):
     def supersede(self) -> None:
         """The code has changed again: what warms up has read the old one."""
         if self.warming is not None:
-            self.warming.signal(signal.SIGKILL)
+            self._give_up(self.warming)
             self.retiring[self.warming.pid] = self.warming
             self.warming = None
         self.asked()
+
+    def _give_up(self, image: Image) -> None:
+        """End an image that claims already, perhaps: its jobs must not be charged for that."""
+        image.signal(signal.SIGQUIT)
+        self.given_up.setdefault(image.pid, time.monotonic() + PATIENCE)
 
     def adopt(self, image: Image) -> None:
         """Listen to an image."""
@@ -121,13 +131,17 @@ class Succession(msgspec.Struct):
     @property
     def next(self) -> float:
         """When :meth:`tick` has something to do (monotonic seconds)."""
-        return self._until if self.warming is not None else float("inf")
+        return min(self._until if self.warming is not None else float("inf"), *self.given_up.values(), float("inf"))
 
     def tick(self, now: float) -> None:
         if self.warming is not None and now >= self._until:
             self._until = float("inf")
-            self.reason = f"it did not claim within {self.limit:g} s"
-            self.warming.signal(signal.SIGKILL)
+            self.reason = self.reason or f"it did not claim within {self.limit:g} s"
+            self._give_up(self.warming)
+        for image in self.images:
+            if now >= self.given_up.get(image.pid, float("inf")):
+                del self.given_up[image.pid]
+                image.signal(signal.SIGKILL)
 
     def _on_words(self, image: Image) -> None:
         while True:
@@ -202,6 +216,7 @@ class Succession(msgspec.Struct):
         image = next((image for image in self.images if image.pid == pid), None)
         if image is None:
             return
+        self.given_up.pop(pid, None)
         # Its last words count: they may say why it ended.
         self._on_words(image)
         self.watch(image, None)
@@ -232,7 +247,10 @@ class Succession(msgspec.Struct):
         """The worker is to end: as at the first TERM, or ``again``."""
         self.stopping = True
         if self.warming is not None:
-            self.warming.signal(signal.SIGKILL if again else signal.SIGTERM)
+            if again:
+                self._give_up(self.warming)
+            else:
+                self.warming.signal(signal.SIGTERM)
         if self.current is not None:
             self.current.signal(signal.SIGQUIT if again else signal.SIGTERM)
         if again:

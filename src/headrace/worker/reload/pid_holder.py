@@ -240,6 +240,7 @@ def carried_on(facts: dict[str, Any], environ: dict[str, str]) -> tuple[Anchor, 
     state.reason = facts["reason"]
     state.again, state.stopping = facts["again"], facts["stopping"]
     state.over, state.code, state.sizes = facts["over"], facts["code"], facts["sizes"]
+    state.given_up = dict(facts["given_up"])
     if state.warming is not None:
         state.grant()
     anchor.take_over(state)
@@ -260,6 +261,7 @@ def _state(state: Succession, form: LogForm) -> dict[str, Any]:
         "over": state.over,
         "code": state.code,
         "sizes": state.sizes,
+        "given_up": list(state.given_up.items()),
     }
 
 
