@@ -309,6 +309,37 @@ def test_one_that_hangs_while_it_is_left_is_cut_and_the_others_have_their_turn(
     assert "was cut" in one.stderr()
 
 
+def test_each_on_an_event_loop_has_its_share_of_the_time_to_leave(start: Callable[..., Runner], app: Headrace) -> None:
+    """One that hangs, and closes slowly when it is cut, takes nothing from the one before it, which needs a while."""
+
+    async def slow() -> AsyncIterator[None]:
+        say("slow in")
+        yield
+        await asyncio.sleep(0.5)
+        say("slow out")
+
+    async def hangs() -> AsyncIterator[None]:
+        yield
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+
+    app.after_fork_child(to_stderr)
+    app.lifespan(slow)
+    app.lifespan(hangs)
+    for _ in range(9):
+        app.on_exit(lambda: None)
+    one = start("async", app=app, exit_deadline=4.0)
+    one.noisy = True
+    one.one(job("async"))
+    assert one.leave() == 0
+    assert one.stdout() == "slow in\nslow out\n"
+    said = one.stderr()
+    assert "hangs took too long to leave, and was cut" in said
+    assert "exit hook" not in said
+
+
 def test_a_slow_start_is_told_of(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Meanwhile the runner takes no job, and nothing else says why."""
     monkeypatch.setattr(module, "SLOW", 0.02)

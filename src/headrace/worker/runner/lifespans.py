@@ -53,6 +53,12 @@ class Lifespans:
         self._entered: list[tuple[Lifespan, Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
+        # Where a runner leaves them, each within its share of the time: how many more may be left, who waits for the
+        # end of one, and whether that was cut.
+        self._one_by_one = True
+        self._allowed = asyncio.Semaphore(0)
+        self._left: asyncio.Future[None] | None = None
+        self._cut = False
 
     def __bool__(self) -> bool:
         return bool(self._lifespans)
@@ -79,6 +85,7 @@ class Lifespans:
     async def aleave(self) -> None:
         """Leave those that were entered by :meth:`aenter`."""
         if self._task is not None:
+            self._one_by_one = False
             self._leaving.set()
             await self._task
 
@@ -87,11 +94,21 @@ class Lifespans:
         """What leaves those that were entered, to be called in this order."""
         if self.loop is None:
             return [self._leave] * len(self._entered)
-        return [self._leave_all] if self._task is not None else []
+        return [self._leave_on_loop] * len(self._entered)
 
-    def _leave_all(self) -> None:
+    def _leave_on_loop(self) -> None:
+        """Have the task that holds them leave the next one; a :class:`HookTimeout` cuts that one only."""
         assert self.loop is not None
-        self.loop.run_until_complete(self.aleave())
+        assert self._task is not None
+        self._left = self.loop.create_future()
+        self._leaving.set()
+        self._allowed.release()
+        try:
+            self.loop.run_until_complete(self._left)
+        except HookTimeout:
+            if not self._left.done():
+                self._cut = True
+                self._task.cancel()
 
     def _leave(self) -> None:
         """Leave the last one that was entered."""
@@ -149,12 +166,39 @@ class Lifespans:
 
     async def _aleave(self) -> None:
         while self._entered:
-            lifespan, manager = self._entered.pop()
-            with _logged(lifespan):
-                if lifespan.is_async:
-                    await manager.__aexit__(None, None, None)
-                else:
-                    manager.__exit__(None, None, None)
+            if self._one_by_one and self._leaving.is_set():
+                await self._turn()
+            left, (lifespan, manager) = self._left, self._entered.pop()
+            try:
+                with _logged(lifespan):
+                    try:
+                        if lifespan.is_async:
+                            await manager.__aexit__(None, None, None)
+                        else:
+                            manager.__exit__(None, None, None)
+                    except asyncio.CancelledError as error:
+                        if not self._cut:
+                            raise
+                        raise HookTimeout from error
+            finally:
+                self._told(left)
+
+    async def _turn(self) -> None:
+        """Wait until the next one may be left; what was cut before it may have been cancelled too late."""
+        allowed = False
+        while not allowed:
+            try:
+                allowed = await self._allowed.acquire()
+            except asyncio.CancelledError:
+                _uncancel()
+
+    def _told(self, left: asyncio.Future[None] | None) -> None:
+        """One was left: whoever waits for that goes on."""
+        if self._cut:
+            self._cut = False
+            _uncancel()
+        if left is not None and not left.done():
+            left.set_result(None)
 
     def _failed(self, error: BaseException) -> LifespanError:
         if isinstance(error, LifespanError):
