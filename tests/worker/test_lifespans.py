@@ -309,6 +309,38 @@ def test_one_that_hangs_while_it_is_left_is_cut_and_the_others_have_their_turn(
     assert "was cut" in one.stderr()
 
 
+@pytest.mark.parametrize("kind", ["process", "async"])
+def test_one_that_hangs_while_it_is_left_for_another_that_cannot_be_entered_is_cut(
+    start: Callable[..., Runner], app: Headrace, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the runner would neither work nor be replaced, and nobody would be told why."""
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+
+    def hangs() -> Iterator[None]:
+        yield
+        threading.Event().wait()
+
+    async def ahangs() -> AsyncIterator[None]:
+        yield
+        await asyncio.Event().wait()
+
+    def refuses() -> Iterator[None]:
+        raise ConnectionError("no database")
+        yield
+
+    app.after_fork_child(to_stderr)
+    app.lifespan(first)
+    app.lifespan(ahangs if kind == "async" else hangs)  # type: ignore[type-var]
+    app.lifespan(refuses)
+    one = start(kind, app=app)
+    one.noisy = True
+    assert one.wait() == FAULTY
+    assert one.stdout() == "first in\nfirst out\n"
+    said = one.stderr()
+    assert "hangs took too long to leave, and was cut" in said
+    assert "refuses cannot be entered: ConnectionError: no database" in said
+
+
 def test_each_on_an_event_loop_has_its_share_of_the_time_to_leave(start: Callable[..., Runner], app: Headrace) -> None:
     """One that hangs, and closes slowly when it is cut, takes nothing from the one before it, which needs a while."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.errors import LifespanError
 from headrace.model.options import Kind
 from headrace.tasks.lifespan import Lifespan, of_kind
-from headrace.worker.forking.lifecycle_hooks import HookTimeout
+from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -28,6 +28,8 @@ log = logging.getLogger("headrace.worker")
 
 # A start-up that takes longer than this (seconds) is told of, and again after as long.
 SLOW = 10.0
+# Those that were entered before one that cannot be have so many seconds together to be left.
+PATIENCE = 4.0
 _TWICE = ("generator didn't stop", "generator didn't stop after athrow()")
 _NEVER = ("generator didn't yield",)
 
@@ -53,8 +55,7 @@ class Lifespans:
         self._entered: list[tuple[Lifespan, Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
-        # Where a runner leaves them, each within its share of the time: how many more may be left, who waits for the
-        # end of one, and whether that was cut.
+        # Where a runner leaves each in its time: how many more may be left, who waits for one, and whether it was cut.
         self._one_by_one = True
         self._allowed = asyncio.Semaphore(0)
         self._left: asyncio.Future[None] | None = None
@@ -63,14 +64,17 @@ class Lifespans:
     def __bool__(self) -> bool:
         return bool(self._lifespans)
 
-    def enter(self) -> None:
+    def enter(self, *, cuts: bool = False) -> None:
         """Enter them all; ``state`` is known afterwards.
+
+        Args:
+            cuts: if one cannot be entered, cut those before it that hang while they are left. Owns SIGALRM then.
 
         Raises:
             LifespanError: one raised, and those before it were left; the cause is what it raised.
         """
         if self.loop is None:
-            self._enter()
+            self._enter(cuts=cuts)
         else:
             self.loop.run_until_complete(self.aenter())
 
@@ -99,7 +103,6 @@ class Lifespans:
     def _leave_on_loop(self) -> None:
         """Have the task that holds them leave the next one; a :class:`HookTimeout` cuts that one only."""
         assert self.loop is not None
-        assert self._task is not None
         self._left = self.loop.create_future()
         self._leaving.set()
         self._allowed.release()
@@ -107,8 +110,13 @@ class Lifespans:
             self.loop.run_until_complete(self._left)
         except HookTimeout:
             if not self._left.done():
-                self._cut = True
-                self._task.cancel()
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        """Cut the one that is being left."""
+        self._cut = True
+        if self._task is not None:
+            self._task.cancel()
 
     def _leave(self) -> None:
         """Leave the last one that was entered."""
@@ -121,7 +129,7 @@ class Lifespans:
         """The name of the one that is being entered."""
         return self._lifespans[min(len(self._entered), len(self._lifespans) - 1)].name
 
-    def _enter(self) -> None:
+    def _enter(self, *, cuts: bool) -> None:
         values: list[tuple[str, Any]] = []
         try:
             for lifespan in self._lifespans:
@@ -131,8 +139,12 @@ class Lifespans:
             self.state = merged(values)
         except BaseException as error:
             failed = self._failed(error)
-            for end in self.ends:
-                end()
+            if cuts:
+                # What goes wrong with one is logged where it is left.
+                run_each(self.ends, PATIENCE, lambda _end, _error, _seconds: None)
+            else:
+                for end in self.ends:
+                    end()
             raise failed from error
 
     async def _hold(self, entered: asyncio.Future[None]) -> None:
@@ -148,7 +160,7 @@ class Lifespans:
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop without a word
             failed = self._failed(error)
             failed.__cause__ = error
-            await self._aleave()
+            await self._aleave(PATIENCE / max(1, len(self._entered)))
             entered.set_exception(failed)
             return
         entered.set_result(None)
@@ -164,11 +176,13 @@ class Lifespans:
                 _uncancel()
         await self._aleave()
 
-    async def _aleave(self) -> None:
+    async def _aleave(self, share: float = 0.0) -> None:
+        # share: seconds that each has, where it is not the runner's timer that cuts it.
         while self._entered:
             if self._one_by_one and self._leaving.is_set():
                 await self._turn()
             left, (lifespan, manager) = self._left, self._entered.pop()
+            timer = asyncio.get_running_loop().call_later(share, self._cut_off) if share else None
             try:
                 with _logged(lifespan):
                     try:
@@ -181,6 +195,8 @@ class Lifespans:
                             raise
                         raise HookTimeout from error
             finally:
+                if timer is not None:
+                    timer.cancel()
                 self._told(left)
 
     async def _turn(self) -> None:

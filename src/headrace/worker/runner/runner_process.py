@@ -181,7 +181,7 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
     for hook in app.after_fork_child_hooks:
         hook()
     with told_when_slow(lifespans):
-        lifespans.enter()
+        lifespans.enter(cuts=True)
     if profiler is not None:
         profiler.ready()
     return profiler
