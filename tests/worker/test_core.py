@@ -16,7 +16,7 @@ import pytest
 
 from headrace.settings import Settings
 from headrace.worker.dispatcher.departure import FAREWELL
-from headrace.worker.dispatcher.dispatcher_events import CALLED
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.messages import Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
@@ -295,3 +295,32 @@ def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(conn
     world.turn()
     world.advance(world.now + FAREWELL)
     assert world.core.left
+
+
+def test_what_was_said_while_the_connection_was_lost_is_asked_for() -> None:
+    """A queue that was resumed then was not claimed from until the next renewal was due."""
+    world = made(threads=1)
+    world.pause("a")
+    world.mail(HURRY)
+    world.turn()
+    world.calm()
+    world.store.add("thread-available", "a")
+    assert world.cut()
+    world.pause("a")
+    world.turn()
+    world.calm()
+    assert [len(runner.held) for runner in world.runners.values()] == [1]
+
+
+def test_a_job_that_the_last_renewal_saw_and_a_claim_took_is_no_sign_that_claims_stopped() -> None:
+    """With a long lease a worker that had nothing to do was told to be unhealthy after half a minute."""
+    world = made(threads=1)
+    world.store.add("thread-available", "a")
+    world.mail(HURRY)
+    world.turn()
+    world.calm()
+    assert world.end("succeeded")
+    world.turn()
+    for _ in range(40):
+        world.advance(world.now + 1)
+        assert world.core.vitals.look(world.now)[2] == 0

@@ -275,6 +275,8 @@ class Core:
         if self.worker.owner:
             self._endings.growth.restart()
             self._requests.send_first([self._reconciler.look()])
+            # What was written to us meanwhile is lost: that a job was cancelled, or a queue resumed.
+            self.maintenance.renewal.renew_soon()
 
     def _woke(self, event: Woken) -> None:
         self._requests.armed, self._claiming.woken = False, event.by_queue

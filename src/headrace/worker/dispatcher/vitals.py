@@ -32,8 +32,7 @@ class Vitals:
         flags |= 0 if worker.requests.away else ANSWERED
         flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
         flags |= 0 if worker.phase == "working" else DRAINING
-        if self._renewal.ready and claiming.has_room(now):
-            self._starving = max(self._starving or now, claiming.answered)
-        else:
-            self._starving = 0.0
+        # A claim that was answered since may have taken what the last renewal saw.
+        ready = self._renewal.ready and claiming.answered < self._renewal.looked
+        self._starving = (self._starving or now) if ready and claiming.has_room(now) else 0.0
         return flags, self._renewal.lease_until, self._starving

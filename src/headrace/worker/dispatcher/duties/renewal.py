@@ -23,6 +23,7 @@ class Renewal:
         doubts: how many renewals in a row have counted other jobs than we do.
         paused: queues that it serves and that were paused at the last renewal.
         ready: how many of its queues had ready jobs at the last renewal and were not paused.
+        looked: when that renewal was sent (monotonic seconds).
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
 
@@ -47,6 +48,7 @@ class Renewal:
         self.gone = False
         self.doubts = 0
         self.ready = 0
+        self.looked = 0.0
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
         self._worker, self._lease = worker, worker.settings.lease
@@ -74,7 +76,7 @@ class Renewal:
 
     def on_reply(self, reply: consume.Renewed, sent: float) -> None:
         if reply.alive:
-            self.paused, self.ready = frozenset(reply.paused), reply.ready
+            self.paused, self.ready, self.looked = frozenset(reply.paused), reply.ready, sent
             self._tell(reply, sent)
         else:
             self.gone = True
