@@ -168,7 +168,7 @@ class AsyncStore(Reach):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__(url, settings)
         self.slots = Slots()
-        self._home: tuple[int, asyncio.AbstractEventLoop | None] = (os.getpid(), None)
+        self._pid = os.getpid()
         # By loop of this process, since threads may run several at once: its idle connections, and what closes them.
         self._lines: dict[asyncio.AbstractEventLoop, tuple[deque[Any], AsyncIterator[None]]] = {}
         self._parents: list[Any] = []
@@ -195,7 +195,7 @@ class AsyncStore(Reach):
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Any]:
-        idle = await self._settle_in(os.getpid(), asyncio.get_running_loop())
+        idle = await self._settle_in(asyncio.get_running_loop())
         # Not in a handler of IndexError: that would take the place of what a failed connection came from.
         connection = idle.pop() if idle else await self._connect()
         try:
@@ -225,13 +225,12 @@ class AsyncStore(Reach):
         self._told = False
         return connection
 
-    async def _settle_in(self, pid: int, loop: asyncio.AbstractEventLoop) -> deque[Any]:
+    async def _settle_in(self, loop: asyncio.AbstractEventLoop) -> deque[Any]:
         """The idle connections of this process and loop: a connection belongs to those that made it."""
-        if self._home[0] != pid:
+        if self._pid != os.getpid():
             # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
             self._parents.append(self._lines)
-            self._lines = {}
-        self._home = (pid, loop)
+            self._lines, self._pid = {}, os.getpid()
         if (line := self._lines.get(loop)) is not None:
             return line[0]
         for other in [other for other in list(self._lines) if other.is_closed()]:

@@ -129,9 +129,8 @@ class AsyncKitStore(AsyncStore):
 
     @property
     def has_loop(self) -> bool:
-        """Whether the event loop that used it last may still be used."""
-        loop = self._home[1]
-        return loop is not None and not loop.is_closed()
+        """Whether an event loop that has used it may still be used."""
+        return any(not loop.is_closed() for loop in self._lines)
 
     async def run_all(self, calls: Wave) -> list[Any]:
         values = await super().run_all(self.wire.before(calls))
