@@ -198,7 +198,7 @@ class Cached(Generic[P, R]):
             name = self._make_name(args, kwargs)
             if len(self._names) >= NAMES:
                 self._names.clear()
-            # 0.0 and -0.0 have one type, too.
+            # What is remembered cannot tell 0.0 and -0.0 apart: they are equal, and of one type.
             if not any(type(arg) is float and not arg for arg in args):
                 self._names[recent] = name
         return name
