@@ -33,8 +33,8 @@ ERROR = JobError(type="ZeroDivisionError", message="division by zero", attempt=1
         ),
         ("failed", JobError(type="E", message="one\ntwo", attempt=1), 0, 0, "failed: E: one; waited 250 ms"),
         ("failed", JobError(type="E"), 0, 0, "failed: E; waited 250 ms"),
-        ("succeeded", None, 60, 4_000_000_000, "succeeded; waited 250 ms, ran 4000 s"),
-        ("snoozed", None, 1_500_000, 7, "snoozed; again in 1.5 s, waited 250 ms, ran 0.007 ms"),
+        ("succeeded", None, 60, 4_000_000_000, "succeeded; waited 250 ms, ran 1 h 6 min"),
+        ("snoozed", None, 1_500_000, 7, "snoozed; again in 1.5 s, waited 250 ms, ran 7 µs"),
         ("interrupted", None, 0, 0, "was interrupted and goes back; waited 250 ms"),
     ],
 )
@@ -51,7 +51,7 @@ def test_what_is_unknown_is_left_out() -> None:
 
 def test_the_memory_is_that_of_the_report_else_that_of_the_evidence() -> None:
     killed = JobError(type="Crashed", message="killed", attempt=1, peak_memory=3 << 20)
-    assert job_log.line(CLAIM, "succeeded", None, 0, 7, 5 << 20).endswith("waited 250 ms, ran 0.007 ms, peak 5.0 MiB")
+    assert job_log.line(CLAIM, "succeeded", None, 0, 7, 5 << 20).endswith("waited 250 ms, ran 7 µs, peak 5.0 MiB")
     assert job_log.line(CLAIM, "crashed", killed, 0, 0).endswith("crashed: killed; waited 250 ms, peak 3.0 MiB")
     assert job_log.facts(CLAIM, "succeeded", None, 7, 5 << 20)["memory"] == 5 << 20
     assert job_log.facts(CLAIM, "crashed", killed, 0)["memory"] == 3 << 20

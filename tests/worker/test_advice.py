@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from headrace.worker.messages import Found
 from headrace.worker.preload import advice
-from headrace.worker.preload.advice import NOTHING, Advice, Learned, format_duration
+from headrace.worker.preload.advice import NOTHING, Advice, Learned
 from headrace.worker.preload.trial import WORK
 
 SETUP = ("orm:configure", 100_000)
@@ -123,11 +122,3 @@ def test_the_summary_is_bounded_whatever_jobs_do() -> None:
     assert all(len(row.imports) == len(row.functions) == advice.KINDS for row in one.rows.values())
     assert len(one.learned()) <= 2 * advice.LISTED * advice.TASKS
     assert len(one.summary()) <= advice.SUMMARY
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "text"),
-    [(1_470, "1.47 ms"), (999_499, "999 ms"), (999_500, "1 s"), (1_470_000, "1.47 s"), (999_600_000, "1000 s")],
-)
-def test_a_duration_has_three_digits_and_no_exponent(microseconds: int, text: str) -> None:
-    assert format_duration(microseconds) == text

@@ -10,8 +10,7 @@ from headrace.cli.output import to_json
 from headrace.cli.units import moment
 from headrace.model.codec import readable
 from headrace.model.hidden_values import hides
-from headrace.model.job_record import utc
-from headrace.model.notation import iso, size
+from headrace.model.notation import duration, iso, size, utc
 from headrace.settings import HIDDEN
 
 if TYPE_CHECKING:
@@ -51,10 +50,8 @@ def _clock(microseconds: int) -> str:
 
 def lasted(begin: int, end: int) -> str:
     """How long it was between two times of the store."""
-    from headrace.picture.view import format_duration
-
     seconds = seconds_between(begin, end)
-    return "-" if seconds is None else format_duration(round(seconds * 1e6))
+    return "-" if seconds is None else duration(seconds * 1e6)
 
 
 def _what_happened(one: AttemptRecord) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import to_json
 from headrace.cli.units import several
-from headrace.worker.preload.advice import format_duration
+from headrace.model.notation import duration
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -39,7 +39,7 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
     _table(output, profiles)
     for owner, profile in profiles.items():
         if profile.get("done"):
-            done = ", ".join(f"{what} ({format_duration(cost)})" for what, cost in profile["done"].items())
+            done = ", ".join(f"{what} ({duration(cost)})" for what, cost in profile["done"].items())
             output.line(f"done before the fork by {owner} itself: {done}")
     for what, why in sorted({pair for profile in profiles.values() for pair in profile.get("refused", {}).items()}):
         output.line(f"not to be preloaded: {what}: {why}")
@@ -64,9 +64,9 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
             f"{row['jobs']:,}",
             row["kind"],
             row["task"] or "(each new runner)",
-            format_duration(row["lost"]),
-            format_duration(row["total"]),
-            ", ".join(f"{what} {format_duration(cost)}" for what, cost in row["what"][:5]),
+            duration(row["lost"]),
+            duration(row["total"]),
+            ", ".join(f"{what} {duration(cost)}" for what, cost in row["what"][:5]),
         )
         for row in sorted(
             (row for profile in profiles.values() for row in profile.get("rows", ())), key=lambda r: -r["total"]

@@ -7,7 +7,8 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from headrace.model.job_record import utc
+from headrace.model import notation
+from headrace.model.notation import utc
 from headrace.picture.theme import look
 
 _STATE = Markup(
@@ -41,23 +42,8 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``30 µs``, ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``, ``12 d 3 h``."""
-    if seconds is None:
-        return DASH
-    seconds = max(0.0, seconds)
-    if seconds < 0.00005:
-        return f"{seconds * 1e6:.0f} µs" if seconds >= 0.0000005 else "0"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for high, low, size, part in (("s", "", 60, 1), ("min", "s", 3600, 60), ("h", "min", 86400, 3600)):
-        if whole < size:
-            rest = whole % part // (part // 60) if low else 0
-            return f"{whole // part} {high}" + (f" {rest} {low}" if rest else "")
-    days, hours = divmod(whole // 3600, 24)
-    return f"{days:,} d" + (f" {hours} h" if hours and days < 60 else "")
+    """Both units of a long one; a dash where it is not known."""
+    return DASH if seconds is None else notation.duration(seconds * 1e6)
 
 
 def distance(microseconds: int, now: int) -> str:

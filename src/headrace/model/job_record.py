@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -17,20 +17,12 @@ from headrace.errors import ArgumentError
 from headrace.model import codec, slots
 from headrace.model.headers import NO_HEADERS
 from headrace.model.job import JobError, State
+from headrace.model.notation import EPOCH, utc
 
 # The journal of a job keeps so many of its first starts, and so many in all.
 JOURNAL_FIRST, JOURNAL_KEPT = 3, 10
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _journal = msgspec.msgpack.Decoder(list[tuple[int, int, int, str, str, str, int, int]])
-
-
-def utc(microseconds: int) -> datetime | None:
-    """A stored time as a datetime; None for 0, and for what alien bytes claim to be a time."""
-    try:
-        return EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
-    except OverflowError:
-        return None
 
 
 class ValueReader(Protocol):

@@ -15,7 +15,8 @@ from headrace.errors import CorruptArguments
 from headrace.model import codec
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import number
-from headrace.model.job_record import EPOCH, Finder, PlainReader, ValueReader, utc
+from headrace.model.job_record import Finder, PlainReader, ValueReader
+from headrace.model.notation import EPOCH, utc
 from headrace.model.workflow import FOR_EVER, WorkflowState, parse_facts
 
 EMPTY = b"\x80"

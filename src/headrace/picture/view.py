@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from headrace.model.notation import duration
+
 # A fan-out is drawn as one box when it is wider than the first of these; wider pictures need the next ones.
 WIDTHS = (40, 10, 1)
 # A picture of more boxes than this is collapsed unless the caller says otherwise.
@@ -57,7 +59,7 @@ class ViewNode:
     @property
     def note(self) -> str:
         """``2.1 s, 1 crash``: how long it took, and what it survived, or not; empty where there is nothing to tell."""
-        took = format_duration(self.ended - self.began) if 0 < self.began <= self.ended else ""
+        took = duration(self.ended - self.began) if 0 < self.began <= self.ended else ""
         crashes = f"{self.crashes:,} crash{'es' * (self.crashes != 1)}" if self.crashes else ""
         retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}" if self.retries else ""
         return ", ".join(filter(None, (took, crashes, retries)))
@@ -206,19 +208,6 @@ def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
             counts[state] += 0 if node.role else count
     del counts[""]
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def format_duration(microseconds: int) -> str:
-    """A duration in a few characters: ``340 ms``, ``2.1 s``, ``3 min 20 s``, ``5 h 10 min``."""
-    seconds = microseconds / 1e6
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.{1 if seconds < 0.00995 else 0}f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def ends(view: View) -> tuple[list[int], list[int]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.notation import duration
 from headrace.model.options import Kind
 from headrace.worker.messages import Found
 from headrace.worker.preload.trial import UNRELATED, WORK
@@ -172,15 +173,15 @@ class Advice:
             if not row.certain or total < max(TELL, self._tell_at[task]):
                 continue
             self._tell_at[task] = 2 * total
-            parts = ", ".join(f"{name} {format_duration(cost)}" for name, cost in row.losses[:4])
+            parts = ", ".join(f"{name} {duration(cost)}" for name, cost in row.losses[:4])
             who = f"each first start of {task} in a runner" if task else f"each new {row.kind} runner"
             names, maybe = self._worth(functions=False), self._worth(functions=True)
             advice = [f"preload={msgspec.json.encode(names).decode()} does it once"] if names else []
             advice += [f"--preload auto finds out at the next start whether {maybe[0]} is set-up"] if maybe else []
             verb = "may lose" if row.functions else "loses"
             yield (
-                f"{who} {verb} {format_duration(lost)} to what every runner does again, "
-                f"{format_duration(total)} so far: {parts}; " + "; ".join(advice)
+                f"{who} {verb} {duration(lost)} to what every runner does again, "
+                f"{duration(total)} so far: {parts}; " + "; ".join(advice)
             )
 
     def summary(self) -> str:
@@ -212,10 +213,3 @@ def _shown(task: str, row: AdviceRow) -> dict[str, Any]:
         "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": lost, "total": total,
         "what": [[name, cost] for name, cost in row.losses[:LISTED]],
     }  # fmt: skip
-
-
-def format_duration(microseconds: int) -> str:
-    """A duration in three digits: ``105 ms``, ``1.47 s``; from 1,000 s on in whole seconds."""
-    if microseconds < 999_500:
-        return f"{microseconds / 1e3:.3g} ms"
-    return f"{microseconds / 1e6:.3g} s" if microseconds < 999.5e6 else f"{microseconds / 1e6:.0f} s"

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
+from headrace.model.notation import duration
 from headrace.protocol import operations
 from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import leak_check
 from headrace.worker.preload import trial, warmup
-from headrace.worker.preload.advice import NOTHING, Learned, format_duration
+from headrace.worker.preload.advice import NOTHING, Learned
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -49,7 +50,7 @@ def apply_learned(app: Headrace) -> Learned:
         return NOTHING
     done = {name: cost for name, word in verdicts.items() if word == trial.WARM and (cost := _do(name)) is not None}
     if done:
-        shown = ", ".join(f"{name} ({format_duration(cost)})" for name, cost in done.items())
+        shown = ", ".join(f"{name} ({duration(cost)})" for name, cost in done.items())
         log.info("done before the fork, since earlier runs did it in each runner: %s", shown)
     return Learned(done, refused | news)
 

@@ -8,10 +8,9 @@ from typing import Any
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import fields_of
-from headrace.model.notation import size
+from headrace.model.notation import duration, size
 from headrace.settings import Settings
 from headrace.worker.dispatcher.ends.job_stats import ENDS
-from headrace.worker.preload.advice import format_duration
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {
@@ -57,11 +56,11 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
     """
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
     if kind in ("retry", "snoozed"):
-        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {format_duration(amount)}")
+        parts.append(f"{'retry' if kind == 'retry' else 'again'} in {duration(amount)}")
     if claim.waited is not None:
-        parts.append(f"waited {format_duration(claim.waited)}")
+        parts.append(f"waited {duration(claim.waited)}")
     if cost:
-        parts.append(f"ran {format_duration(cost)}")
+        parts.append(f"ran {duration(cost)}")
     if memory or (memory := _peak(error)):
         parts.append(f"peak {size(memory)}")
     return "; ".join((parts[0], ", ".join(parts[1:]))) if len(parts) > 1 else parts[0]
