@@ -41,7 +41,7 @@ def fill(url: str, jobs: int, flows: int, say: Say) -> tuple[Any, dict[str, str]
     say("jobs fail")
     _fail(app, min(FAILED, jobs // 10))
     return app, {
-        "ID": app.jobs.page("failed", limit=1).jobs[0].id,
+        "ID": app.jobs.page("failed", limit=1)[0].id,
         "SMALL": small[-1],
         "LARGE": large,
         "CAUSE": _cause(app),
@@ -92,7 +92,7 @@ def _cause(app: Any) -> str:
     """The cause of the newest failure."""
     from headrace.model.fingerprint import cause_id
 
-    failed = app.jobs.page("failed", limit=1).jobs[0]
+    failed = app.jobs.page("failed", limit=1)[0]
     return cause_id(failed.task, failed.error)
 
 

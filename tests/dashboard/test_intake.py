@@ -37,7 +37,7 @@ async def test_a_job_is_stored_with_its_options(shop: Shop, dashboard: Dashboard
     assert (record.queue, record.priority, record.state, record.note) == ("slow", 3, "scheduled", "from afar")
     assert (record.arguments, record.headers) == ({"a": 1, "b": 2}, {"tenant": "acme"})
     # No act of a person.
-    assert shop.app.acts.page().acts == []
+    assert shop.app.acts.page().rows == []
 
 
 async def test_a_request_that_is_repeated_makes_one_job(shop: Shop, dashboard: Dashboard) -> None:

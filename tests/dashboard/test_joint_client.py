@@ -54,7 +54,7 @@ async def test_what_the_server_refuses_one_fails_no_other(url: str, client: redi
     )
     assert isinstance(refused, ServerError)
     assert isinstance(seen, overviews.Overview)
-    assert isinstance(page, index_pages.Page)
+    assert isinstance(page, index_pages.IndexPage)
     client.delete(keys("events"))
     await app.aclose()
 

@@ -173,7 +173,7 @@ async def test_each_act_is_in_the_record_with_its_reply(shop: Shop, dashboard: D
     await ask(dashboard, f"/jobs/{shop.failed}/act/retry", form={})
     headers = {"authorization": "Bearer x", "origin": ""}
     await ask(dashboard, "/queues/mail/act/pause", form={"minutes": "5"}, headers=headers)
-    acts = shop.app.acts.page().acts
+    acts = shop.app.acts.page().rows
     assert [(act.who, act.by, act.verb, act.kind, act.name) for act in acts] == [
         ("ada", "api", "pause", "queues", "mail"),
         ("ada", "dashboard", "retry", "jobs", shop.failed),

@@ -77,7 +77,7 @@ class Store:
             rows = [(Outcome(one.id, one.token, "failed", error, HOUR), one.ready) for one in claimed]
             app.client.run(settle_calls.settle(keys, "w0", next(self.requests), rows, HOUR))
         app.client.run(claim_calls.claim(keys, "w0", next(self.requests), 5, ["queue-1"]))
-        self.ids["ID"] = app.jobs.page("failed", limit=1).jobs[0].id
+        self.ids["ID"] = app.jobs.page("failed", limit=1)[0].id
 
     def path(self, page: str) -> str:
         for word, id in self.ids.items():

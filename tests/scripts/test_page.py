@@ -95,4 +95,4 @@ def test_every_structure_has_pages(stage: Stage) -> None:
         ("succeeded", done), ("parked:t", parked.id), ("claims:w1", running.id), ("scheduled", later)
     ]:  # fmt: skip
         assert [row[0] for row in stage.run(index_pages.page(stage.keys, index)).rows] == [id]
-    assert stage.run(index_pages.page(stage.keys, "failed")) == index_pages.Page(0, [])
+    assert stage.run(index_pages.page(stage.keys, "failed")) == index_pages.IndexPage(0, [])

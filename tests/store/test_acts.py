@@ -25,15 +25,15 @@ def test_acts_come_newest_first_in_pages(app: Headrace) -> None:
     assert ([act.name for act in page], page.count) == (["job 4", "job 3"], 5)
     rest = app.acts.page(limit=10, after=page.next)
     assert ([act.name for act in rest], rest.next) == (["job 2", "job 1", "job 0"], None)
-    one = rest.acts[0]
+    one = rest[0]
     assert (one.who, one.by, one.verb, one.kind, one.count, one.reply) == ("ada", "program", "retry", "jobs", 1, "done")
     assert one.at_us > 1_700_000_000_000_000
 
 
 async def test_both_pairs_write_and_read_the_same(app: Headrace) -> None:
     await app.acts.arecord("purge", "queues", who="\ud800" + "x" * 600, by="api", scope="state:failed", count=412)
-    (one,) = (await app.acts.apage()).acts
-    assert one == app.acts.page().acts[0]
+    (one,) = (await app.acts.apage()).rows
+    assert one == app.acts.page()[0]
     assert (one.who, one.scope, one.count) == ("\\ud800" + "x" * 499, "state:failed", 412)
     assert (one.name, one.reply) == ("", "")
     await app.aclose()

@@ -95,7 +95,7 @@ def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
     assert walk(app, "parked", task="noop") == [parked]
     assert walk(app, "running", task="other") == [elsewhere[0]]
     assert walk(app, "succeeded", queue="r") == [elsewhere[3]]
-    assert app.jobs.handle(app.jobs.page("failed").jobs[0]).task == "noop"
+    assert app.jobs.handle(app.jobs.page("failed")[0]).task == "noop"
 
 
 @pytest.mark.usefixtures("loaded")

@@ -34,7 +34,7 @@ def test_a_failure_and_its_cause_are_told_and_success_is_not(url: str) -> None:
         good.enqueue()
         jobs = [bad.enqueue(n) for n in range(3)]
         kit.drain(raises=False)
-        told = app.events.page(["failed", "cause_new"], order="asc").events
+        told = app.events.page(["failed", "cause_new"], order="asc").rows
         assert [event.kind for event in told] == ["failed", "cause_new", "failed", "failed"]
         assert {event.facts["job"] for event in told} == {job.id for job in jobs}
         assert {event.facts["cause"] for event in told} == {cause_id("bad", jobs[0].refresh().error)}
@@ -74,12 +74,12 @@ async def test_a_coroutine_follows_too(app: Headrace) -> None:
             break
         await app.queues["b" * len(seen)].apause()
     assert seen == ["a", "b", "bb"]
-    assert (await app.events.apage()).events == app.events.page().events
+    assert (await app.events.apage()).rows == app.events.page().rows
     await app.aclose()
 
 
 def test_pages(app: Headrace) -> None:
-    assert (app.events.page().events, app.events.newest()) == ([], "0-0")
+    assert (app.events.page().rows, app.events.newest()) == ([], "0-0")
     for name in "abc":
         app.queues[name].pause()
     page = app.events.page(limit=2)

@@ -103,8 +103,17 @@ def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: H
     with pytest.raises(UnknownLimit):
         do(app.limits["api"], "state")
     do(app.limits["api"], "pause")
-    assert [one.name for one in app.limits.page().rows] == ["api"]
-    assert app.limits.page("api").rows == ()
+    assert [one.name for one in app.limits.page()] == ["api"]
+    assert not app.limits.page("api")
+
+
+def test_limits_come_in_pages(app: Headrace, do: Verb) -> None:
+    for name in ("a", "b", "c"):
+        do(app.limit(name, Rate(1)), "pause")
+    page = app.limits.page(limit=2)
+    assert ([one.name for one in page], page[1].name, len(page), page.count, page.next) == (["a", "b"], "b", 2, 3, "b")
+    last = app.limits.page(page.next, limit=2)
+    assert ([one.name for one in last], last.count, last.next) == (["c"], 3, None)
 
 
 def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) -> None:

@@ -44,8 +44,8 @@ def test_each_job_is_on_one_page(app: Headrace, queue: str | None, order: str, l
     while True:
         page = app.jobs.page("ready", queue=queue, limit=limit, after=after, order=order)  # type: ignore[arg-type]
         assert page.count == len(made)
-        assert all(job.due_us for job in page.jobs)
-        seen += [job.id for job in page.jobs]
+        assert all(job.due_us for job in page)
+        seen += [job.id for job in page]
         if page.next is None:
             break
         after = page.next

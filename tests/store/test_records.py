@@ -57,7 +57,7 @@ ID = uuid.UUID(int=5)
 def test_a_record_gives_arguments_and_result_with_the_types_of_its_task(app: Headrace, kit: Kit) -> None:
     job = app.tasks["resize"].enqueue(ID, Size(1), Size(2), Size(3), name="n", zoo=4)
     kit.drain()
-    page = app.jobs.page("succeeded").jobs
+    page = app.jobs.page("succeeded").rows
     for record in (job.refresh(), app.jobs.get(job.id).refresh(), app.job(job.id).refresh(), *page):
         assert record.args == (ID, Size(1), Size(2), Size(3))
         assert record.kwargs == {"name": "n", "zoo": 4}

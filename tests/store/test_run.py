@@ -243,14 +243,14 @@ def test_nodes_come_in_pages_and_by_state(app: Headrace, dispatcher: Dispatcher)
         pass
     assert [seen.facts.name for seen in run.nodes(limit=3)] == ["first", "part-1", "part-2"]
     page = run.nodes(limit=1000)
-    rest = run.nodes(limit=1000, cursor=page.next)
+    rest = run.nodes(limit=1000, after=page.next)
     assert (len(page), len(rest), page.count, rest.next) == (1000, 302, 1302, None)
     assert [seen.number for seen in (*page, *rest)] == list(range(1, 1303))
     blocked = run.nodes("blocked")
     assert (len(blocked), blocked.next) == (0, "1000"), "a page looks at 1,000 nodes at most"
-    assert [seen.facts.name for seen in run.nodes("blocked", cursor=blocked.next)] == ["last"]
+    assert [seen.facts.name for seen in run.nodes("blocked", after=blocked.next)] == ["last"]
     assert len(run.nodes("ready", limit=7)) == 7
-    for wrong in ({"state": "lost"}, {"limit": 0}, {"cursor": "x"}, {"cursor": 5}):
+    for wrong in ({"state": "lost"}, {"limit": 0}, {"after": "x"}, {"after": 5}):
         with pytest.raises(OptionsError):
             run.nodes(**wrong)
 

@@ -54,7 +54,7 @@ def enqueue(stage: Stage, count: int = 1) -> Call[produce.Accepted]:
     return produce.enqueue(stage.keys, [stage.job() for _ in range(count)], "s", stage.next()).at(stage.now)
 
 
-def size(stage: Stage, queue: str = "default") -> Call[index_pages.Page]:
+def size(stage: Stage, queue: str = "default") -> Call[index_pages.IndexPage]:
     return index_pages.page(stage.keys, f"ready:{queue}")
 
 
@@ -127,7 +127,7 @@ def test_a_script_that_is_missing_in_the_middle_is_applied_once(make: Make, url:
         calls = [enqueue(stage), operations.pause(stage.keys, missing), size(stage), enqueue(stage)]
         one, paused, page, other = twin.run_all(calls)
         assert (one.word, paused, other.word) == ("ok", True, "ok")
-        assert isinstance(page, index_pages.Page)
+        assert isinstance(page, index_pages.IndexPage)
     assert len(stage.ready()) == 6
 
 
@@ -156,7 +156,7 @@ def test_an_error_in_the_middle_leaves_the_connection_in_step(make: Make, url: s
     for _ in range(3):
         with pytest.raises(errors.ServerError, match=r"pause.*WRONGTYPE"):
             twin.run_all([size(stage), operations.pause(stage.keys, "q"), size(stage), enqueue(stage)])
-        assert isinstance(twin.run(size(stage)), index_pages.Page)
+        assert isinstance(twin.run(size(stage)), index_pages.IndexPage)
     with pytest.raises(errors.ServerError, match="WRONGTYPE"):
         twin.run(operations.pause(stage.keys, "q"))
     assert twin.run(size(stage)).count == 4
@@ -634,7 +634,7 @@ async def test_a_cancelled_coroutine_leaves_no_reply_behind(url: str, stage: Sta
                 await task
         finally:
             stage.client.client_unpause()
-        assert isinstance(await store.run(size(stage)), index_pages.Page)
+        assert isinstance(await store.run(size(stage)), index_pages.IndexPage)
     await store.close()
 
 

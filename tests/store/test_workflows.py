@@ -13,9 +13,10 @@ import redis
 
 from headrace import Flow, Headrace
 from headrace.errors import OptionsError, WorkflowNotFound
+from headrace.model.page import Page
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol.keys import keys_of
-from headrace.workflows.collection import WorkflowPage, Workflows
+from headrace.workflows.collection import Workflows
 from headrace.workflows.run import WorkflowRun
 from tests.store.flows import Dispatcher, chain, create, wide
 
@@ -38,7 +39,7 @@ def walk(app: Headrace, **query: Any) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
-        page = app.workflows.page(cursor=cursor, **query)
+        page = app.workflows.page(after=cursor, **query)
         found += [record.id for record in page]
         cursor = page.next
         if cursor is None:
@@ -70,7 +71,7 @@ def test_a_position_is_that_in_a_list(app: Headrace, twelve: list[WorkflowRun], 
         assert [record.id for record in page] == wanted, offset
         assert app.workflows.ids(limit=limit, offset=offset, order=order) == wanted, offset
         if page.next is not None:
-            following = app.workflows.page(limit=1, cursor=page.next, order=order)
+            following = app.workflows.page(limit=1, after=page.next, order=order)
             assert [record.id for record in following] == ids[ids.index(wanted[-1]) + 1 :][:1], offset
 
 
@@ -115,7 +116,7 @@ def test_a_workflow_that_comes_or_goes_between_pages_moves_no_other(app: Headrac
     first = app.workflows.page(limit=5)
     twelve[7].delete()
     create(app, chain("a"))
-    rest = app.workflows.page(limit=100, cursor=first.next)
+    rest = app.workflows.page(limit=100, after=first.next)
     assert [record.id for record in rest] == [run.id for run in twelve[6::-1]]
 
 
@@ -165,7 +166,7 @@ def test_arguments_that_a_list_does_not_have_are_refused(app: Headrace, verb: st
     def own(flow: Flow) -> None:
         """Nothing of it is stored."""
 
-    wrong = [{"colour": 3}] + ([{"cursor": None}] if "ids" in verb else [])
+    wrong = [{"colour": 3}] + ([{"after": None}] if "ids" in verb else [])
     for lists, given in [
         *((lists, one) for lists in (app.workflows, own) for one in wrong),
         (own, {"definition": "x"}),
@@ -186,7 +187,7 @@ def test_a_page_of_a_hundred_is_one_round_trip(app: Headrace) -> None:
     before = app.store.round_trips
     page = app.workflows.page()
     assert (len(page), app.store.round_trips - before) == (100, 1)
-    newest = page.workflows[0]
+    newest = page[0]
     assert (newest.id, newest.state, newest.definition) == (runs[-1].id, "failed", "wide")
     assert (newest.total, newest.done, newest.progress, newest.failed_node) == (4, 3, 0.75, "part-1")
     assert newest.created <= newest.started <= newest.finished
@@ -247,9 +248,9 @@ def test_what_is_due_is_removed_wholly_and_no_more_than_asked_for(app: Headrace,
         ({"limit": 1001}, "limit must be a whole number from 1 to 1000"),
         ({"order": "up"}, "order must be asc or desc"),
         ({"offset": 1.5}, "offset must be a whole number, not 1.5"),
-        ({"cursor": "x"}, "cursor='x' is not the `next` of a page"),
-        ({"cursor": "5~id~ready:q"}, "is the `next` of another list"),
-        ({"cursor": "5~id~workflows", "offset": 2}, "cursor and offset both say where the page begins"),
+        ({"after": "x"}, "after='x' is not the `next` of a page"),
+        ({"after": "5~id~ready:q"}, "is the `next` of another list"),
+        ({"after": "5~id~workflows", "offset": 2}, "after and offset both say where the page begins"),
         ({"since": datetime(2030, 1, 1)}, "since=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
         ({"definition": 5}, "definition is the name of a workflow, not 5"),
         ({"since": 1_700_000_000}, "since must be a datetime with a time zone, not 1700000000"),
@@ -276,7 +277,7 @@ async def test_the_same_from_async_code(app: Headrace) -> None:
     run = create(app, chain("a"))
     assert await app.workflows.aget(run.id) == run
     page = await app.workflows.apage()
-    assert isinstance(page, WorkflowPage)
+    assert isinstance(page, Page)
     assert [record.id for record in page] == await app.workflows.aids() == [run.id]
     assert (await app.workflows.acount(), await app.workflows.aexpire_due()) == (1, 0)
     await app.aclose()

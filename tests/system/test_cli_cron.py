@@ -37,7 +37,10 @@ def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
     assert "tasks.add" in shown
     page = headrace("cron", "list", "--limit", "1")
     assert "often" not in page.out
-    assert "go on with --after nightly" in page.err
+    assert "2 in all; more: --after nightly" in page.err
+    first, following = headrace("cron", "list", "--limit", "1", "--json").lines
+    assert (first["name"], following) == ("nightly", {"next": "nightly"})
+    assert [row["name"] for row in headrace("cron", "list", "--after", "nightly", "--json").lines] == ["often"]
     assert "Europe/Berlin" in headrace("cron", "show", "nightly").out
     assert headrace("cron", "show", "nightly", "--json").lines[0]["name"] == "nightly"
     due = [datetime.fromisoformat(line["due"]) for line in headrace("cron", "next", "often", "-n", "3", "--json").lines]

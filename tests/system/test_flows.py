@@ -41,7 +41,7 @@ def nodes(run: WorkflowRun) -> dict[str, NodeRecord]:
     found: dict[str, NodeRecord] = {}
     cursor: str | None = None
     while True:
-        page = run.nodes(limit=500, cursor=cursor)
+        page = run.nodes(limit=500, after=cursor)
         found |= {node.facts.name: node for node in page}
         if page.next is None:
             return found

@@ -59,8 +59,8 @@ def _settled(fleet: Fleet, worker: Worker, job: Job[int], point: str, role: str)
     if role in ("supervisor", "worker"):
         worker.wait()
         # Nobody is told that it left in order.
-        fleet.until(lambda: fleet.app.events.page(["worker_lost"]).events)
-        assert not fleet.app.events.page(["worker_stopped"]).events
+        fleet.until(lambda: fleet.app.events.page(["worker_lost"]).rows)
+        assert not fleet.app.events.page(["worker_stopped"]).rows
     else:
         # Who was killed was replaced: the worker works on.
         assert fleet.enqueue("process.add", 1, 1).result(timeout=PATIENCE) == 2

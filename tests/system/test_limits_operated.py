@@ -85,7 +85,7 @@ def test_a_pause_holds_a_value_and_ends_by_itself(headrace: Program, app: Headra
     assert held.state == State.READY
     headrace("limits", "pause", "account", "--value", "acme", "--for", "1s")
     held.result(timeout=60)
-    assert app.limits["account"].values().rows[1:] == ()
+    assert app.limits["account"].values().rows[1:] == []
 
 
 def test_a_pause_of_the_limit_holds_all_values_until_it_is_resumed(headrace: Program, app: Headrace) -> None:

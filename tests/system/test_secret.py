@@ -127,7 +127,7 @@ def test_a_secret_argument_is_shown_nowhere(tmp_path: Path, url: str, app: Headr
     run.start()
     headrace.environment["HEADRACE_LOG_JOBS"] = "all"
     said = headrace.burst("--log", "json").err
-    nodes = [node.job.id for node in run.nodes().nodes]
+    nodes = [node.job.id for node in run.nodes().rows]
     ids = [*(job.id for job in jobs), receipt.id, *nodes]
 
     for job in jobs[:6]:

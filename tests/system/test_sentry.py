@@ -132,7 +132,7 @@ def test_an_error_is_reported_when_it_was_asked_for_and_grouped_by_its_cause(
     events = sent.of("event")
     assert [event["contexts"]["headrace"]["attempt"] for event in events] == attempts
     with Headrace(url) as app:
-        (record,) = app.jobs.page("failed", limit=10).jobs
+        (record,) = app.jobs.page("failed", limit=10).rows
         cause = cause_id(record.task, record.error)
     assert {tuple(event["fingerprint"]) for event in events} == {("headrace", cause)}
     assert events[-1]["tags"]["headrace.final"] is True
@@ -156,7 +156,7 @@ def test_a_secret_argument_stays_where_an_error_has_it_in_its_words(program: Pro
     assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == ["crumb ***"]
     assert "hunter2" not in sent.text
     with Headrace(url) as app:
-        (record,) = app.jobs.page("failed", limit=10).jobs
+        (record,) = app.jobs.page("failed", limit=10).rows
         assert event["fingerprint"] == ["headrace", cause_id(record.task, record.error)]
 
 

@@ -109,7 +109,7 @@ def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_pa
             owner = (await app.job(job.id).arefresh()).owner
             whole = await ask(dashboard, f"/workers/{owner}/act/stacks", form={})
             assert whole.text.count("<pre") == 2
-            assert [act.verb for act in (await app.acts.apage()).acts] == ["stacks", "stacks", "stacks"]
+            assert [act.verb for act in (await app.acts.apage()).rows] == ["stacks", "stacks", "stacks"]
             gate.touch()
             await app.job(job.id).aresult(timeout=60)
             late = await ask(dashboard, path, form={})

@@ -95,7 +95,7 @@ thumbnails.create("u", ["a"])  # refused
 thumbnails.options(name="x")  # refused
 thumbnails.options(key="x").create("u")  # refused
 thumbnails.page(definition="x")  # refused
-thumbnails.ids(cursor="x")  # refused
+thumbnails.ids(after="x")  # refused
 app.workflows.page(colour=3)  # refused
 app.workflows.page(order="up")  # refused
 app.workflows.ids("failed")  # refused

@@ -31,7 +31,7 @@ def look(rounds: AlarmRounds) -> None:
 
 
 def told(app: Headrace) -> list[tuple[str, str]]:
-    events = app.events.page(["alarm_raised", "alarm_cleared"], order="asc").events
+    events = app.events.page(["alarm_raised", "alarm_cleared"], order="asc").rows
     return [(event.kind, event.facts["alarm"]) for event in events]
 
 

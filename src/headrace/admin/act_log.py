@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-
-import msgspec
 
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError
 from headrace.model.activity import MEANS, Act, act_of, storable
+from headrace.model.page import Page
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
 from headrace.store.client import Client
-
-
-class ActPage(msgspec.Struct, frozen=True):
-    """A piece of the record.
-
-    Attributes:
-        acts: what people did.
-        count: acts that are recorded.
-        next: what to give as ``after`` for the next page; None when there is no more.
-    """
-
-    acts: list[Act]
-    count: int
-    next: str | None
-
-    def __iter__(self) -> Iterator[Act]:
-        return iter(self.acts)
-
-    def __len__(self) -> int:
-        return len(self.acts)
 
 
 class ActLog:
@@ -46,7 +24,7 @@ class ActLog:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> ActPage:
+    def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
         """Acts by time.
 
         Args:
@@ -61,7 +39,7 @@ class ActLog:
         """
         return _page(self._client.run(self._told(limit, after, order)))
 
-    async def apage(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> ActPage:
+    async def apage(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
         """See :meth:`page`."""
         return _page(await self._client.arun(self._told(limit, after, order)))
 
@@ -126,5 +104,5 @@ class ActLog:
         return streams.tell(self._client.keys, "acts", os.urandom(8).hex(), {**kept, "count": count})
 
 
-def _page(told: StreamPiece) -> ActPage:
-    return ActPage([act_of(id, fields) for id, fields in told.rows], told.count, told.last or None)
+def _page(told: StreamPiece) -> Page[Act]:
+    return Page([act_of(id, fields) for id, fields in told.rows], told.count, told.last or None)

@@ -186,7 +186,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     which.check(verb)
     if which.whole:
         index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
-        page: index_pages.Page = yield index_pages.page(client.keys, index, 1)
+        page: index_pages.IndexPage = yield index_pages.page(client.keys, index, 1)
         return JobCount(page.count, page.count, True)
     matched, looked, after, each = 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
     for _ in range(LOOKS):

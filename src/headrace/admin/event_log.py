@@ -7,11 +7,10 @@ import difflib
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-import msgspec
-
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.activity import KINDS, EventRecord, event_of
+from headrace.model.page import Page
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
@@ -19,26 +18,6 @@ from headrace.store.client import Client
 
 # Seconds between two looks of one who follows, and events that one look takes.
 EVERY, PIECE = 1.0, 500
-
-
-class EventPage(msgspec.Struct, frozen=True):
-    """A piece of the events.
-
-    Attributes:
-        events: what happened. Fewer than asked for when most of those looked at were of other kinds.
-        count: events that are kept.
-        next: what to give as ``after`` for the next page; None when there is no more.
-    """
-
-    events: list[EventRecord]
-    count: int
-    next: str | None
-
-    def __iter__(self) -> Iterator[EventRecord]:
-        return iter(self.events)
-
-    def __len__(self) -> int:
-        return len(self.events)
 
 
 class EventLog:
@@ -52,7 +31,7 @@ class EventLog:
 
     def page(
         self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
-    ) -> EventPage:
+    ) -> Page[EventRecord]:
         """Events by time.
 
         Args:
@@ -70,7 +49,7 @@ class EventLog:
 
     async def apage(
         self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
-    ) -> EventPage:
+    ) -> Page[EventRecord]:
         """See :meth:`page`."""
         return _page(await self._client.arun(self._told(kinds, limit, after, order)))
 
@@ -168,5 +147,5 @@ def _place(piece: StreamPiece, place: str) -> str:
     return piece.last or (piece.rows[-1][0] if piece.rows else place)
 
 
-def _page(piece: StreamPiece) -> EventPage:
-    return EventPage([event_of(id, fields) for id, fields in piece.rows], piece.count, piece.last or None)
+def _page(piece: StreamPiece) -> Page[EventRecord]:
+    return Page([event_of(id, fields) for id, fields in piece.rows], piece.count, piece.last or None)

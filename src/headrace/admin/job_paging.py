@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import msgspec
 
 from headrace.admin.job_query import JobQuery
 from headrace.admin.pagination import cursor_of
 from headrace.model.job import State
 from headrace.model.job_record import Finder, Record
+from headrace.model.page import Page
 from headrace.protocol import index_pages, overviews
 from headrace.protocol.index_pages import WALK
 from headrace.protocol.script import Call
@@ -20,26 +18,6 @@ from headrace.store.client import Client, Steps
 LOOK = 1000
 # Records that one script reads: the server does nothing else meanwhile, and 500 hold it up for 25 ms.
 READ = 100
-
-
-class JobPage(msgspec.Struct, frozen=True):
-    """A piece of the jobs of one state.
-
-    Attributes:
-        jobs: their records; fewer than asked for when a filter passed over most of those looked at.
-        count: how many jobs there are in this state, or in the one structure that the filter names.
-        next: what to give as ``after`` for the next page; None when there is no more.
-    """
-
-    jobs: list[Record]
-    count: int
-    next: str | None
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.jobs)
-
-    def __len__(self) -> int:
-        return len(self.jobs)
 
 
 def _indexes(client: Client, query: JobQuery, seen: overviews.Overview | None) -> Steps[tuple[list[str], int | None]]:
@@ -66,7 +44,9 @@ def _indexes(client: Client, query: JobQuery, seen: overviews.Overview | None) -
     return names[query.state], seen.states.get(query.state, 0)
 
 
-def page_of(client: Client, finder: Finder, query: JobQuery, seen: overviews.Overview | None = None) -> Steps[JobPage]:
+def page_of(
+    client: Client, finder: Finder, query: JobQuery, seen: overviews.Overview | None = None
+) -> Steps[Page[Record]]:
     """What :meth:`Jobs.page` does, as steps.
 
     Args:
@@ -96,13 +76,13 @@ def page_of(client: Client, finder: Finder, query: JobQuery, seen: overviews.Ove
             if record is not None and query.wants(record):
                 found.append(record)
             if len(found) == query.limit or looked == LOOK:
-                return JobPage(found, count or 0, cursor_of(score, id, name))
+                return Page(found, count or 0, cursor_of(score, id, name))
         if len(rows) < want:
             names, last = names[WALK:], None
         else:
             name, id, score = rows[-1]
             names, last = _behind(names, name), (score, id)
-    return JobPage(found, count or 0, None)
+    return Page(found, count or 0, None)
 
 
 def _behind(names: list[str], place: str) -> list[str]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from headrace.admin import chosen_jobs
 from headrace.admin.chosen_jobs import JobReply
-from headrace.admin.job_paging import JobPage, page_of
+from headrace.admin.job_paging import page_of
 from headrace.admin.job_query import query_of, state_of
 from headrace.admin.pagination import Order
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model.job import State
 from headrace.model.job_record import PlainReader, Record, ValueReader
+from headrace.model.page import Page
 from headrace.protocol import overviews, produce
 from headrace.store.client import Client
 from headrace.tasks.edited_job import ByName, edited
@@ -139,7 +140,7 @@ class Jobs:
         since: datetime | None = None,
         until: datetime | None = None,
         values: bool = True,
-    ) -> JobPage:
+    ) -> Page[Record]:
         """Jobs of one state, a page at a time.
 
         Finished ones are in the order of their ends, running ones of their starts, others of their due times.
@@ -176,7 +177,7 @@ class Jobs:
         since: datetime | None = None,
         until: datetime | None = None,
         values: bool = True,
-    ) -> JobPage:
+    ) -> Page[Record]:
         """See :meth:`page`."""
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
         return await self._client.adrive(page_of(self._client, self.reader, query))

@@ -34,18 +34,18 @@ def list_(
 
     with session.view(hide=True) as headrace:
         page = headrace.schedules.page(after, limit)
-    if session.output.documents(map(schedule_document, page.rows)):
+    if session.output.documents(map(schedule_document, page), page.next):
         return
     now = page.now / 1e6
     rows: list[tuple[object, ...]] = []
-    for record in page.rows:
+    for record in page:
         coming = distance(record.ticks[0][1], now) if record.ticks and record.state == "active" else "-"
         rows.append((record.name, record.state, times_of(record), record.task, coming, record.runs))
     session.output.table(
         ("schedule", "state", "times", "task", "next", ">runs"), rows, keep=("schedule",), spare="task"
     )
-    if len(page.rows) == limit and page.count > limit:
-        session.output.remark(f"{page.count:,} in all: go on with --after {page.rows[-1].name}")
+    if page.next:
+        session.output.remark(f"{page.count:,} in all; more: --after {page.next}")
 
 
 @command(app, "show")

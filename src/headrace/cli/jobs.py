@@ -17,9 +17,9 @@ from headrace.model.job import State
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
-    from headrace.admin.job_paging import JobPage
     from headrace.app import Headrace
     from headrace.model.job_record import Record
+    from headrace.model.page import Page
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (
@@ -70,7 +70,7 @@ def list_(
         records: list[Record] = []
         following: str | None = None
         for page in pages:
-            records += page.jobs
+            records += page.rows
             following = page.next
         ready = {record.queue for record in records if record.state == "ready"}
         seen = app.overview() if ready and not session.output.json else None
@@ -90,7 +90,7 @@ def list_(
 
 def _pages(
     app: Headrace, states: tuple[str, ...], *, limit: int, after: str | None, **filters: Any
-) -> Iterator[JobPage]:
+) -> Iterator[Page[Record]]:
     """Pages of one state after the other, until ``limit`` jobs are found or a page says that it is not the last."""
     for state in states:
         page = app.jobs.page(state, limit=limit, after=after, values=False, **filters)

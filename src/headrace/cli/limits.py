@@ -40,14 +40,14 @@ def list_(
 
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
-    if session.output.documents(map(limit_document, page.rows)):
+    if session.output.documents(map(limit_document, page), page.next):
         return
-    rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page.rows]
+    rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page]
     session.output.table(("limit", "by", "numbers", ">running", ">waiting", "next start"), rows, keep=("limit",))
-    if not page.rows:
+    if not page:
         session.output.remark("there is no limit: workers declare the limits of their code when they start")
-    elif len(page.rows) == limit and page.count > limit:
-        session.output.remark(f"{page.count:,} in all: go on with --after {page.rows[-1].name}")
+    elif page.next:
+        session.output.remark(f"{page.count:,} in all; more: --after {page.next}")
 
 
 def _columns(one: LimitState, now: float) -> tuple[str, str, str, str]:

@@ -124,7 +124,7 @@ class _Screen:
     def _why(self, verb: str, name: str) -> list[str]:
         """Why a running job runs on, or why the next job of a queue does not start."""
         if verb == "why queue":
-            found = self._app.jobs.page("ready", queue=name, limit=1, order="asc").jobs
+            found = self._app.jobs.page("ready", queue=name, limit=1, order="asc")
             if not found:
                 return [f"{one_line(name)} is empty"]
             name = found[0].id

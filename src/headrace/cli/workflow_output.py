@@ -34,7 +34,7 @@ def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord
             tell(len(found))
             if page.next is None:
                 return found
-            page = run.nodes(state, limit=PAGE, cursor=page.next)
+            page = run.nodes(state, limit=PAGE, after=page.next)
 
 
 def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:

@@ -104,10 +104,10 @@ def list_(
         "state": state, "definition": definition, "limit": limit, "order": order, "since": since, "until": until,
     }  # fmt: skip
     with session.view(hide=True) as app:
-        page = app.workflows.page(cursor=after, offset=offset, **query)
+        page = app.workflows.page(after=after, offset=offset, **query)
         records = list(page)
         while whole and page.next is not None:
-            page = app.workflows.page(cursor=page.next, **query)
+            page = app.workflows.page(after=page.next, **query)
             records += page
     if session.output.documents(map(workflow_summary, records), page.next):
         return

@@ -94,7 +94,7 @@ class Failures(msgspec.Struct, frozen=True):
 
 def _newest(site: DashboardSite, look: int) -> Steps[Failures]:
     states = ("failed", "quarantined")
-    pages: list[index_pages.Page] = yield [
+    pages: list[index_pages.IndexPage] = yield [
         index_pages.page(site.client.keys, state, PIECE, offset=first, values=False, finder=site.app.jobs.reader)
         for state in states
         for first in range(0, look, PIECE)

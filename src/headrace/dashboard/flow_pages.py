@@ -55,7 +55,7 @@ async def flows(site: DashboardSite, request: Request) -> Response:
     try:
         page = await site.read(
             Workflows(site.client, tasks=site.app.tasks).apage(
-                cursor=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
+                after=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
             )
         )
     except OptionsError as error:
@@ -64,7 +64,7 @@ async def flows(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "workflows.html",
         lambda: {
-            "workflows": [workflow_summary(one) for one in page.workflows], "count": page.count, "next": page.next,
+            "workflows": [workflow_summary(one) for one in page.rows], "count": page.count, "next": page.next,
         },
         page=page, state_asked=state, definition=definition, more=more,
         flow_states=[str(one) for one in WorkflowState],
@@ -84,11 +84,11 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         record = found(id, records).read_with(reader)
     except HeadraceError as error:
         raise HTTPException(404, str(error)) from None
-    nodes = [node for node in page.nodes if node.role not in ("join", "pass")]
+    nodes = [node for node in page.rows if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
     sight = sight_of(site, request)
     now = (await site.frames.get(age=PATIENCE)).now
-    graph = None if form_wanted(request) else await _draw(site, request, record, page.nodes, jobs)
+    graph = None if form_wanted(request) else await _draw(site, request, record, page.rows, jobs)
     return await site.page(
         request, "workflow.html",
         lambda: {
@@ -99,7 +99,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
         drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
-        chain=longest_chain(page.nodes, now),
+        chain=longest_chain(page.rows, now),
     )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from functools import partial
 
 import msgspec
 
-from headrace.admin.job_paging import JobPage
 from headrace.admin.pagination import cursor_of, position, window
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.job_search import JobSearch
 from headrace.model.job_record import Record
+from headrace.model.page import Page
 from headrace.protocol import produce
 from headrace.protocol.looking import MOST, LookedPiece, look
 from headrace.store.client import Steps
@@ -38,7 +38,7 @@ _WORD = re.compile(r"[a-z]{3,}")
 class LookedJobs(msgspec.Struct, frozen=True):
     """What a press found: a page, and how many jobs it looked at."""
 
-    page: JobPage
+    page: Page[Record]
     looked: int
 
 
@@ -88,11 +88,11 @@ def look_on(site: DashboardSite, search: JobSearch, now: int, matches: Callable[
             if record is not None and matches(record):
                 found.append(record)
             if len(found) == PAGE:
-                return LookedJobs(JobPage(found, count, cursor_of(score, id, index)), looked)
+                return LookedJobs(Page(found, count, cursor_of(score, id, index)), looked)
         read, trips = read + len(records), trips + (2 if records else 1)
         if last is None or read >= READS or trips >= TRIPS:
             break
-    return LookedJobs(JobPage(found, count, cursor_of(*last, index) if last else None), looked)
+    return LookedJobs(Page(found, count, cursor_of(*last, index) if last else None), looked)
 
 
 def _read(site: DashboardSite, ids: list[str]) -> Steps[list[Record | None]]:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
-from headrace.admin.job_paging import JobPage, page_of
+from headrace.admin.job_paging import page_of
 from headrace.admin.job_query import query_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, sight_of, to
 from headrace.dashboard.errand_pages import bulk_links
@@ -33,6 +33,7 @@ from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Record
+from headrace.model.page import Page
 from headrace.model.slots import has_slots
 from headrace.protocol import operations, produce
 from headrace.protocol.why import why
@@ -62,7 +63,7 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
     try:
-        nothing = LookedJobs(JobPage([], 0, None), 0)
+        nothing = LookedJobs(Page([], 0, None), 0)
         key = ("jobs", repr(search), sight)
         looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight), 2)
         found = looked.page
@@ -70,11 +71,11 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
         newer = search.link(before=found.next) if search.before and found.next else search.newer
     except (HeadraceError, ValueError) as error:
         raise HTTPException(400, str(error)) from None
-    rows = [(one, preview(one, site.redactor, sight), error_line(one, site.redactor)) for one in found.jobs]
+    rows = [(one, preview(one, site.redactor, sight), error_line(one, site.redactor)) for one in found.rows]
     return await site.page(
         request, "jobs.html",
         lambda: {
-            "jobs": [job_summary(one) for one in found.jobs], "count": found.count, "next": found.next,
+            "jobs": [job_summary(one) for one in found.rows], "count": found.count, "next": found.next,
             "looked": looked.looked,
         },
         frame=frame, search=search, rows=rows, page=found, listed=LISTED, looked=looked.looked, older=older,
@@ -106,10 +107,10 @@ async def _found(site: DashboardSite, search: JobSearch, sight: Sight) -> Looked
     )  # fmt: skip
     page = await site.client.adrive(page_of(site.client, site.app.jobs.reader, query, frame.overview))
     if search.before:
-        return LookedJobs(JobPage(page.jobs[::-1], page.count, page.next), 0)
+        return LookedJobs(Page(page.rows[::-1], page.count, page.next), 0)
     if not search.looks:
         return LookedJobs(page, 0)
-    return LookedJobs(JobPage([one for one in page.jobs if matches(one)], page.count, page.next), len(page.jobs))
+    return LookedJobs(Page([one for one in page.rows if matches(one)], page.count, page.next), len(page.rows))
 
 
 def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:

@@ -22,12 +22,11 @@ async def limits(site: DashboardSite, request: Request) -> Response:
     """All limits by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
     page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, PAGE)))
-    last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
     return await site.page(
         request, "limits.html",
-        lambda: {"limits": [limit_document(one) for one in page.rows], "next": last or None},
+        lambda: {"limits": [limit_document(one) for one in page.rows], "next": page.next},
         rows=page.rows, count=page.count, after=after, numbers=limit_numbers,
-        more=link("/limits", {"after": last}) if last else "",
+        more=link("/limits", {"after": page.next}) if page.next else "",
     )  # fmt: skip
 
 

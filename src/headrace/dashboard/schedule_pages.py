@@ -59,12 +59,11 @@ async def schedules(site: DashboardSite, request: Request) -> Response:
     """All schedules by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
     page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, PAGE, ticks=1)))
-    last = page.rows[-1].name if len(page.rows) == PAGE and page.count > PAGE else ""
     return await site.page(
         request, "schedules.html",
-        lambda: {"schedules": [schedule_document(record) for record in page.rows], "next": last or None},
+        lambda: {"schedules": [schedule_document(record) for record in page.rows], "next": page.next},
         rows=[row_of(record) for record in page.rows], count=page.count, after=after,
-        more=link("/schedules", {"after": last}) if last else "",
+        more=link("/schedules", {"after": page.next}) if page.next else "",
     )  # fmt: skip
 
 

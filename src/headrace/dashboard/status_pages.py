@@ -140,11 +140,11 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         request, "queue.html",
         lambda: {
             **_queue_document(found, frame), "running": load.running, "drain": load.drain,
-            "next": [job_summary(job) for job in page.jobs], "course": course.document,
+            "next": [job_summary(job) for job in page.rows], "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
         pause=await _pause_of(site, name) if found.paused else None, span=span,
-        plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.jobs,
+        plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
 

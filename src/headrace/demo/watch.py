@@ -52,13 +52,13 @@ class StageProgress:
         """Of the nodes that were added; the first ones of them that have not ended are where the next look begins."""
         if self._cursor is None:
             first = self._run.nodes(limit=self.defined)
-            scanned = first.nodes[0].job
+            scanned = first[0].job
             if scanned.state is not State.SUCCEEDED or first.next is None:
                 return
             self.files = len(scanned.result)
             self._cursor = first.next
         while True:
-            page = self._run.nodes(limit=PAGE, cursor=self._cursor)
+            page = self._run.nodes(limit=PAGE, after=self._cursor)
             for node in page:
                 if node.job.state is State.SUCCEEDED and node.number not in self._told:
                     self._told.add(node.number)
@@ -74,7 +74,7 @@ def collect(run: WorkflowRun) -> list[NodeRecord]:
     found: list[NodeRecord] = []
     cursor: str | None = None
     while True:
-        page = run.nodes(limit=1000, cursor=cursor)
+        page = run.nodes(limit=1000, after=cursor)
         found += page
         if page.next is None:
             return found

@@ -12,6 +12,7 @@ from headrace.errors import OptionsError
 from headrace.model.job import number
 from headrace.model.limit_rules import Concurrency, concurrency_fields, numbers_of
 from headrace.model.limit_values import value_name
+from headrace.model.page import Page
 from headrace.model.rates import Rate, rate_fields
 
 Part = Literal["rate", "concurrency", "weight", "paused"]
@@ -82,20 +83,16 @@ class LimitState(msgspec.Struct, frozen=True):
         return None if self.concurrency is None or self.held is None else max(0, self.concurrency.n - self.held)
 
 
-class LimitPage(msgspec.Struct, frozen=True):
-    """Limits, or values of one.
+class LimitPage(Page[LimitState], frozen=True):
+    """Limits by name, or one of them and its values.
 
     Attributes:
         now: server time, microseconds.
-        count: how many limits are stored.
-        rows: of this page.
         limited: tasks and queues, as ``task:NAME`` and ``queue:NAME``, and the names of their limits; only where one
             limit is looked at.
     """
 
     now: int
-    count: int
-    rows: tuple[LimitState, ...]
     limited: Mapping[str, tuple[str, ...]]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.page import Page
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
@@ -54,13 +55,10 @@ class CachedValue(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
 
 
-class CachedPage(msgspec.Struct, frozen=True):
-    """Cached values, those that end soonest first; ``next`` is None where there are no more."""
+class CachedPage(Page[CachedValue], frozen=True):
+    """Cached values, those that end soonest first. ``now``: server time, microseconds."""
 
     now: int
-    count: int
-    rows: list[CachedValue]
-    next: str | None
 
 
 def payload(stored: bytes) -> bytes:
@@ -166,7 +164,7 @@ def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[C
             for n in range(0, len(flat), 4)
         ]
         more = f"{rows[-1].end}~{rows[-1].name}" if len(rows) == limit else None
-        return CachedPage(at, count, rows, more)
+        return CachedPage(rows, count, more, at)
 
     return load("cache_list").bind(keys, parsed, tag=tag, after=end, member=name, limit=limit)
 

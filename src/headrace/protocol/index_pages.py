@@ -15,7 +15,7 @@ from headrace.protocol.replies import text_of
 from headrace.protocol.script import Call, load
 
 
-class Page(msgspec.Struct, frozen=True):
+class IndexPage(msgspec.Struct, frozen=True):
     """Part of an index: the size of all of it, ids with their scores, and what is stored of each, if that was asked."""
 
     count: int
@@ -60,7 +60,7 @@ def page(
     *,
     values: bool | None = None,
     finder: Finder | None = None,
-) -> Call[Page]:
+) -> Call[IndexPage]:
     """A piece of one structure, by score.
 
     Args:
@@ -75,8 +75,8 @@ def page(
     """
     piece = slice_of(limit, after, offset, desc, since, until)
 
-    def parsed(reply: Any) -> Page:
-        return Page(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
+    def parsed(reply: Any) -> IndexPage:
+        return IndexPage(reply[0], rows_of(reply[1]), records_of(reply[2], finder))
 
     return load("page").bind(keys, parsed, index=index, most=_most(values), **piece)
 

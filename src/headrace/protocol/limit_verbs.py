@@ -41,10 +41,11 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
     )
 
 
-def _page(reply: Any) -> LimitPage:
-    now, count, rows, limited = reply
+def _page(reply: Any, limit: int) -> LimitPage:
+    now, count, flat, limited = reply
     named = {text_of(limited[n]): tuple(row[0] for row in _decode(limited[n + 1])) for n in range(0, len(limited), 2)}
-    return LimitPage(now, count, tuple(state_of(row, now) for row in rows), named)
+    rows = [state_of(row, now) for row in flat]
+    return LimitPage(rows, count, rows[-1].name if len(rows) == limit < count else None, now, named)
 
 
 def read_limits(
@@ -67,7 +68,13 @@ def read_limits(
     Cost: one round trip; some commands for each row.
     """
     return load("limit_read").bind(
-        keys, _page, names=list(names), after=after, limit=limit, value=value, values=int(values)
+        keys,
+        lambda reply: _page(reply, limit),
+        names=list(names),
+        after=after,
+        limit=limit,
+        value=value,
+        values=int(values),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from headrace.model.form import Form
 from headrace.model.ids import digits_of
 from headrace.model.job import moment, number
+from headrace.model.page import Page
 from headrace.model.schedule_record import (
     TICK_WORDS,
     Policies,
@@ -158,18 +159,10 @@ def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
     return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), rows=rows)
 
 
-class SchedulePage(msgspec.Struct, frozen=True):
-    """Schedules by name.
-
-    Attributes:
-        now: server time, microseconds.
-        count: schedules in all.
-        rows: of these names; those that are not stored are left out.
-    """
+class SchedulePage(Page[ScheduleRecord], frozen=True):
+    """Schedules by name; those that are not stored are left out. ``now``: server time, microseconds."""
 
     now: int
-    count: int
-    rows: list[ScheduleRecord]
 
 
 def read_schedules(
@@ -186,7 +179,8 @@ def read_schedules(
     def parsed(reply: Any) -> SchedulePage:
         now, count, flat = reply
         rows = [(flat[n].decode(), pairs(flat[n + 1]), flat[n + 2]) for n in range(0, len(flat), 3)]
-        return SchedulePage(now, count, [schedule_record(*row) for row in rows if row[1]])
+        following = rows[-1][0] if len(rows) == limit < count else None
+        return SchedulePage([schedule_record(*row) for row in rows if row[1]], count, following, now)
 
     return load("schedule_read").bind(keys, parsed, names=list(names), after=after, limit=limit, ticks=ticks)
 

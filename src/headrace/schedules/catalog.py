@@ -100,13 +100,13 @@ class Schedules:
         found = request(name, timetable, unsent(target, args), self._client.settings, options)
         return self._stored(found, await self._client.arun(ticks.declare(self._client.keys, "", [found.row])))
 
-    def page(self, after: str = "", limit: int = 100) -> SchedulePage:
+    def page(self, after: str | None = None, limit: int = 100) -> SchedulePage:
         """Stored schedules by name, those behind ``after``; at most 500. Cost: one round trip."""
-        return self._client.run(ticks.read_schedules(self._client.keys, (), after, min(limit, MOST_TICKS)))
+        return self._client.run(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
 
-    async def apage(self, after: str = "", limit: int = 100) -> SchedulePage:
+    async def apage(self, after: str | None = None, limit: int = 100) -> SchedulePage:
         """See :meth:`page`."""
-        return await self._client.arun(ticks.read_schedules(self._client.keys, (), after, min(limit, MOST_TICKS)))
+        return await self._client.arun(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
 
     def __getitem__(self, name: str) -> Schedule:
         """The schedule of this name, whether one is stored or not. Cost: none.

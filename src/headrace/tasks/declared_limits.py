@@ -80,14 +80,14 @@ class LimitSet:
         self._context.limits[name] = limit
         return limit
 
-    def page(self, after: str = "", limit: int = 100) -> LimitPage:
+    def page(self, after: str | None = None, limit: int = 100) -> LimitPage:
         """Limits that the store knows, by name, those behind ``after``; at most 500. Cost: one round trip."""
-        return self._context.client.run(read_limits(self._context.client.keys, (), after, min(limit, MOST_ROWS)))
+        return self._context.client.run(read_limits(self._context.client.keys, (), after or "", min(limit, MOST_ROWS)))
 
-    async def apage(self, after: str = "", limit: int = 100) -> LimitPage:
+    async def apage(self, after: str | None = None, limit: int = 100) -> LimitPage:
         """See :meth:`page`."""
         client = self._context.client
-        return await client.arun(read_limits(client.keys, (), after, min(limit, MOST_ROWS)))
+        return await client.arun(read_limits(client.keys, (), after or "", min(limit, MOST_ROWS)))
 
     def __getitem__(self, name: str) -> Limit:
         """The limit of this name, whether it is declared here or not. Cost: none.

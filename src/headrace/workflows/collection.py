@@ -6,7 +6,6 @@ are stored, nor on their nodes. Each verb has an asynchronous pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TypedDict, Unpack
 
@@ -17,6 +16,7 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.pagination import Order, check_limit, cursor_of, descending, position, window
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
+from headrace.model.page import Page
 from headrace.model.workflow import WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph, graph_reads, index_pages
@@ -31,26 +31,6 @@ SWEEP = 100
 
 # What a cursor of these lists was read from, so that one of app.jobs is not taken for it.
 _INDEX = "workflows"
-
-
-class WorkflowPage(msgspec.Struct, frozen=True):
-    """A piece of the workflows that a filter lets through, by their creation.
-
-    Attributes:
-        workflows: their records, without arguments and globals.
-        count: how many there are of this definition and state, whatever the time window.
-        next: what to give as ``cursor`` for the next page; None when there is no more.
-    """
-
-    workflows: list[WorkflowRecord]
-    count: int
-    next: str | None
-
-    def __iter__(self) -> Iterator[WorkflowRecord]:
-        return iter(self.workflows)
-
-    def __len__(self) -> int:
-        return len(self.workflows)
 
 
 class OwnFilter(TypedDict, total=False):
@@ -116,7 +96,7 @@ class Workflows:
         """A handle on the workflow of a record that was read. Cost: none."""
         return WorkflowRun(self._client, record.id, record.definition, tasks=self._tasks)
 
-    def page(self, *, cursor: str | None = None, **which: Unpack[Filter]) -> WorkflowPage:
+    def page(self, *, after: str | None = None, **which: Unpack[Filter]) -> Page[WorkflowRecord]:
         """Workflows by their creation, a page at a time.
 
         A row whose record is gone is passed over and removed from its index; the page goes on.
@@ -124,7 +104,7 @@ class Workflows:
         Args:
             state, definition: only theirs.
             limit: 1 to 1000; 100 when left out.
-            cursor: ``next`` of the page before. Nothing is shown twice or passed over by it, whatever comes and goes.
+            after: ``next`` of the page before. Nothing is shown twice or passed over by it, whatever comes and goes.
             offset: or a position in the order asked for, as in a list: ``page(offset=n)`` is ``all[n : n + limit]``,
                 and a negative one counts from the end, so that ``offset=-100, order="asc"`` are the newest hundred,
                 oldest first.
@@ -137,20 +117,20 @@ class Workflows:
 
         Cost: one round trip, two when ``limit`` is above 500.
         """
-        return self._client.drive(self._page(self._query(cursor=cursor, **which)))
+        return self._client.drive(self._page(self._query(after=after, **which)))
 
-    async def apage(self, *, cursor: str | None = None, **which: Unpack[Filter]) -> WorkflowPage:
+    async def apage(self, *, after: str | None = None, **which: Unpack[Filter]) -> Page[WorkflowRecord]:
         """See :meth:`page`."""
-        return await self._client.adrive(self._page(self._query(cursor=cursor, **which)))
+        return await self._client.adrive(self._page(self._query(after=after, **which)))
 
     def ids(self, **which: Unpack[Filter]) -> list[str]:
         """Ids of workflows by their creation; arguments and errors as of :meth:`page`. Cost: one round trip."""
-        query = self._query(cursor=None, **which)
+        query = self._query(after=None, **which)
         return self._listed(query, self._client.run(self._ids(query)))
 
     async def aids(self, **which: Unpack[Filter]) -> list[str]:
         """See :meth:`ids`."""
-        query = self._query(cursor=None, **which)
+        query = self._query(after=None, **which)
         return self._listed(query, await self._client.arun(self._ids(query)))
 
     def count(self, *, state: WorkflowState | str | None = None, definition: str | None = None) -> int:
@@ -184,7 +164,7 @@ class Workflows:
     def _query(
         self,
         *,
-        cursor: str | None,
+        after: str | None,
         state: WorkflowState | str | None = None,
         definition: str | None = None,
         limit: int = 100,
@@ -195,17 +175,17 @@ class Workflows:
     ) -> _Query:
         if isinstance(offset, bool) or not isinstance(offset, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"offset must be a whole number, not {offset!r}")
-        after: tuple[int, str] | None = None
-        if cursor is not None:
+        place: tuple[int, str] | None = None
+        if after is not None:
             if offset:
-                raise OptionsError("cursor and offset both say where the page begins: give one of them")
-            score, id, index = position(cursor, "cursor")
+                raise OptionsError("after and offset both say where the page begins: give one of them")
+            score, id, index = position(after, "after")
             if index != _INDEX:
-                raise OptionsError(f"cursor={cursor!r} is the `next` of another list, not of workflows")
-            after = score, id
+                raise OptionsError(f"after={after!r} is the `next` of another list, not of workflows")
+            place = score, id
         low, high = window(since, until)
         view = self._view(state, definition)
-        return _Query(*view, check_limit(limit), after, offset, descending(order), low, high)
+        return _Query(*view, check_limit(limit), place, offset, descending(order), low, high)
 
     def _view(self, state: WorkflowState | str | None, definition: str | None) -> tuple[str, str]:
         if self._definition and definition not in (None, self._definition):
@@ -220,7 +200,7 @@ class Workflows:
         except ValueError:
             raise OptionsError(f"there is no state {state!r}: the states are {', '.join(WorkflowState)}") from None
 
-    def _page(self, query: _Query) -> Steps[WorkflowPage]:
+    def _page(self, query: _Query) -> Steps[Page[WorkflowRecord]]:
         forward, finder = _forward(query), self._jobs.reader
         kept: list[WorkflowRecord] = []
         last, offset, left = query.after, forward.offset, forward.limit
@@ -244,15 +224,15 @@ class Workflows:
             last = piece.seen[-1][1], piece.seen[-1][0]
         return self._paged(query, kept, piece.count, full=not left)
 
-    def _paged(self, query: _Query, kept: list[WorkflowRecord], count: int, *, full: bool) -> WorkflowPage:
+    def _paged(self, query: _Query, kept: list[WorkflowRecord], count: int, *, full: bool) -> Page[WorkflowRecord]:
         if query.offset < 0:
             kept.reverse()
             full = query.offset + query.limit < 0
         if not kept or not full:
-            return WorkflowPage(kept, count, None)
-        return WorkflowPage(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
+            return Page(kept, count, None)
+        return Page(kept, count, cursor_of(kept[-1].created_us, kept[-1].id, _INDEX))
 
-    def _ids(self, query: _Query) -> Call[index_pages.Page]:
+    def _ids(self, query: _Query) -> Call[index_pages.IndexPage]:
         forward = _forward(query)
         return index_pages.page(
             self._client.keys,
@@ -264,7 +244,7 @@ class Workflows:
             until=query.until,
         )
 
-    def _listed(self, query: _Query, piece: index_pages.Page) -> list[str]:
+    def _listed(self, query: _Query, piece: index_pages.IndexPage) -> list[str]:
         ids = [id for id, _ in piece.rows]
         return ids[::-1] if query.offset < 0 else ids
 

@@ -20,9 +20,11 @@ from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.option_checks import is_name
+from headrace.model.page import Page
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature
 from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
+from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph as verbs
 from headrace.running_job import RunningJob, running_job
 from headrace.settings import microseconds
@@ -31,7 +33,7 @@ from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
 from headrace.workflows.builder import OUTER, Flow, define
-from headrace.workflows.collection import OwnFilter, WorkflowPage, Workflows
+from headrace.workflows.collection import OwnFilter, Workflows
 from headrace.workflows.definition_facts import Definition, Lookup
 from headrace.workflows.definition_options import (
     CreateOptions,
@@ -152,13 +154,13 @@ class Workflow(Generic[P]):
         made.definition = replace(self.definition, queue=own.queue, globals=own.globals, headers=own.headers)
         return made
 
-    def page(self, *, cursor: str | None = None, **which: Unpack[OwnFilter]) -> WorkflowPage:
+    def page(self, *, after: str | None = None, **which: Unpack[OwnFilter]) -> Page[WorkflowRecord]:
         """Stored workflows of this definition; see :meth:`headrace.workflows.collection.Workflows.page`."""
-        return self._lists.page(cursor=cursor, definition=None, **which)
+        return self._lists.page(after=after, definition=None, **which)
 
-    async def apage(self, *, cursor: str | None = None, **which: Unpack[OwnFilter]) -> WorkflowPage:
+    async def apage(self, *, after: str | None = None, **which: Unpack[OwnFilter]) -> Page[WorkflowRecord]:
         """See :meth:`page`."""
-        return await self._lists.apage(cursor=cursor, definition=None, **which)
+        return await self._lists.apage(after=after, definition=None, **which)
 
     def ids(self, **which: Unpack[OwnFilter]) -> list[str]:
         """Ids of stored workflows of this definition; see :meth:`headrace.workflows.collection.Workflows.ids`."""

@@ -6,7 +6,7 @@ Each verb is written once, as steps; :class:`headrace.workflows.run.WorkflowRun`
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
 from headrace.model.ids import MOST_NODES, number_of_code
 from headrace.model.job import State, number
 from headrace.model.job_record import Finder
+from headrace.model.page import Page
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph_reads
@@ -28,27 +29,6 @@ FIRST = 100
 LOOK = 1000
 
 
-class NodePage(msgspec.Struct, frozen=True):
-    """A piece of a workflow's nodes.
-
-    Attributes:
-        nodes: their records. Fewer than asked for when the state passed over most of those looked at.
-        count: how many nodes are stored, those that a run does not count (undo, callbacks, joins) and large values that
-            several nodes take included; the last are on no page.
-        next: what to give as ``cursor`` for the next page; None when there is no more.
-    """
-
-    nodes: list[NodeRecord]
-    count: int
-    next: str | None
-
-    def __iter__(self) -> Iterator[NodeRecord]:
-        return iter(self.nodes)
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-
 class NodeQuery(msgspec.Struct, frozen=True):
     """What a page was asked for: nodes after the number ``after`` in this state."""
 
@@ -57,7 +37,7 @@ class NodeQuery(msgspec.Struct, frozen=True):
     after: int
 
 
-def query(state: State | str | None, limit: int, cursor: str | None) -> NodeQuery:
+def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery:
     """Check what a page is asked for.
 
     Raises:
@@ -67,12 +47,12 @@ def query(state: State | str | None, limit: int, cursor: str | None) -> NodeQuer
         wanted = None if state is None else State(state)
     except ValueError:
         raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
-    if cursor is not None and not (isinstance(cursor, str) and cursor.isascii() and cursor.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionsError(f"cursor={cursor!r} is not the `next` of a page of nodes")
-    return NodeQuery(wanted, check_limit(limit), int(cursor or 0))
+    if after is not None and not (isinstance(after, str) and after.isascii() and after.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"after={after!r} is not the `next` of a page of nodes")
+    return NodeQuery(wanted, check_limit(limit), int(after or 0))
 
 
-def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[NodePage]:
+def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Page[NodeRecord]]:
     """Nodes from one number on. Cost: see :meth:`headrace.workflows.run.WorkflowRun.nodes`."""
     numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
     rows: list[NodeRecord | None]
@@ -86,10 +66,10 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Nod
             if row is not None and row.role != "given" and query.state in (None, row.job.state):
                 kept.append(row)
                 if len(kept) == query.limit:
-                    return NodePage(kept, last, str(at) if at < last else None)
+                    return Page(kept, last, str(at) if at < last else None)
         at = numbers.stop - 1
         if at >= end:
-            return NodePage(kept, last, str(end) if end < last else None)
+            return Page(kept, last, str(end) if end < last else None)
         want = READ if query.state is not None else min(READ, query.limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
         rows = yield graph_reads.read_nodes(client.keys, id, numbers, finder)

@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.admin.jobs import Jobs
 from headrace.model.job import State
-from headrace.model.workflow import WorkflowState
+from headrace.model.page import Page
+from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph_reads
 from headrace.running_job import check_wait
@@ -22,7 +23,7 @@ from headrace.tasks.job_handle import Job
 from headrace.tasks.submission import Submission, around
 from headrace.tasks.task import Task
 from headrace.workflows import node_queries
-from headrace.workflows.node_queries import NodePage, NodeQuery
+from headrace.workflows.node_queries import NodeQuery
 from headrace.workflows.verbs import OnPiece, Verbs, found
 
 Tasks = Mapping[str, Task[..., Any, Any]]
@@ -230,13 +231,15 @@ class WorkflowRun:
         """See :meth:`outputs`."""
         return await self._client.adrive(self._outputs(names))
 
-    def nodes(self, state: State | str | None = None, *, limit: int = 100, cursor: str | None = None) -> NodePage:
+    def nodes(
+        self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
+    ) -> Page[NodeRecord]:
         """The nodes, a page at a time, in the order of their definition; added ones after that.
 
         Args:
             state: only nodes in this state; a page looks at 1,000 nodes at most, so it may hold fewer than ``limit``.
             limit: 1 to 1000.
-            cursor: ``next`` of the page before.
+            after: ``next`` of the page before.
 
         Raises:
             WorkflowNotFound: it is not stored any more.
@@ -244,13 +247,13 @@ class WorkflowRun:
 
         Cost: one round trip for the first 100 nodes, and one more per 500 others that are looked at.
         """
-        return self._client.drive(self._page(node_queries.query(state, limit, cursor)))
+        return self._client.drive(self._page(node_queries.query(state, limit, after)))
 
     async def anodes(
-        self, state: State | str | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> NodePage:
+        self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
+    ) -> Page[NodeRecord]:
         """See :meth:`nodes`."""
-        return await self._client.adrive(self._page(node_queries.query(state, limit, cursor)))
+        return await self._client.adrive(self._page(node_queries.query(state, limit, after)))
 
     def node(self, name: str) -> Job[Any]:
         """A handle on the job of one node.
@@ -307,7 +310,7 @@ class WorkflowRun:
         """See :meth:`delete`."""
         await self._client.adrive(self._verbs.delete(self.on_piece))
 
-    def _page(self, query: NodeQuery) -> Steps[NodePage]:
+    def _page(self, query: NodeQuery) -> Steps[Page[NodeRecord]]:
         return node_queries.page(self._client, self._jobs.reader, self.id, query)
 
     def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:
