@@ -134,7 +134,7 @@ class Queue:
         length = 0 if duration is None else max(1, microseconds(seconds(duration, "duration", zero=False)))
         return operations.pause(self._client.keys, self.name, length, note=pause_note(note))
 
-    def _count(self) -> Call[index_pages.Page]:
+    def _count(self) -> Call[index_pages.IndexPage]:
         return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)
 
     def _purge(self) -> Steps[int]:
