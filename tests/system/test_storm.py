@@ -131,10 +131,10 @@ class Faults:
     def _kill_all(self) -> None:
         worker, children = self._workers.one()
         # Stopped first, so that nobody has the time to react to the death of another: as a power cut.
-        for process in (worker, *children):
-            process.suspend()
-        for process in (worker, *children):
-            process.kill()
+        for verb in (psutil.Process.suspend, psutil.Process.kill):
+            for process in (worker, *children):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    verb(process)
 
     def _stand_still(self) -> None:
         worker, children = self._workers.one()

@@ -66,7 +66,7 @@ def page_of(
             rows, records, size = yield from _walked(client, query, names, last, want, reads, counted=several)
             count = size if count is None else count
         else:
-            piece: index_pages.Page = yield index_pages.page(
+            piece: index_pages.IndexPage = yield index_pages.page(
                 client.keys, names[0], want, last, 0, query.desc, *query.scores, **reads
             )
             count, rows = piece.count if count is None else count, [(names[0], *row) for row in piece.rows]
