@@ -47,6 +47,29 @@ def test_what_no_live_worker_declares_is_orphaned_then_deleted(stage: Stage) -> 
     assert [one.name for one in stage.run(ticks.read_schedules(stage.keys)).rows] == ["b", "c"]
 
 
+def orphan(stage: Stage, owner: str) -> None:
+    """The last worker that declares it leaves, and nobody comes for ten minutes."""
+    stage.run(consume.retire(stage.keys, owner))
+    for away in (0, 10 * MINUTE):
+        stage.now += away
+        walk(stage)
+
+
+def test_an_orphaned_schedule_that_comes_back_makes_no_more_jobs_than_it_may(stage: Stage) -> None:
+    stage.register("other", 30 * DAY)
+    for n in range(4):
+        stage.register(f"w{n}", 30 * DAY)
+        put(stage, row(left=2), owner=f"w{n}")
+        fire(stage)
+        if schedule(stage).ticks:
+            stage.now = schedule(stage).ticks[0][1]
+            fire(stage)
+        assert (schedule(stage).runs, schedule(stage).state) == ((1, "active") if n == 0 else (2, "ended"))
+        assert not schedule(stage).orphaned
+        orphan(stage, f"w{n}")
+        assert schedule(stage).orphaned
+
+
 def test_a_paused_schedule_that_is_declared_stays_paused(stage: Stage) -> None:
     stage.register("w1", 30 * DAY)
     put(stage, owner="w1")

@@ -38,7 +38,7 @@ local gone = owner ~= '' and not redis.call('ZSCORE', owners, owner)
 
 local function declare(name, fingerprint, fields)
   if gone then return 'gone' end
-  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned')
+  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned', 'left')
   if owner ~= '' then redis.call('HSET', known .. owner, '~' .. name, fingerprint) end
   if not old[1] then
     store(name, fingerprint, fields, old)
@@ -46,9 +46,10 @@ local function declare(name, fingerprint, fields)
   elseif (old[2] == 'code') ~= (owner ~= '') then
     return 'taken'
   end
-  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'undeclared') end
-  -- One that is no more begins anew, if a caller or code wants it.
-  if old[1] == fingerprint and not (owner == '' and old[5] or old[6]) then return 'same' end
+  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'undeclared', 'orphaned') end
+  -- One that ended begins anew if a caller wants it. An orphaned one ticks from now on, if jobs of its `most` are left, and makes these.
+  local returns = old[6] and not old[5]
+  if old[1] == fingerprint and not (owner == '' and old[5] or returns) then return 'same' end
   local before = old[4] and cmsgpack.unpack(old[4]) or {}
   for _, one in ipairs(before) do
     -- Old code that is still there, or starts again, beside the new one.
@@ -58,6 +59,7 @@ local function declare(name, fingerprint, fields)
   while #before > 10 do table.remove(before, 1) end
   redis.call('HSET', plan .. name, 'superseded', cmsgpack.pack(before))
   store(name, fingerprint, fields, old)
+  if old[1] == fingerprint and returns and old[7] then redis.call('HSET', plan .. name, 'left', old[7]) end
   return 'changed'
 end
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
