@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
+from typing import Literal
 from unittest.mock import ANY
 
 import pytest
 
-from headrace import State
+from headrace import Every, State
 from headrace.testing import Kit
 from tests.kit import shop
 
@@ -41,6 +43,22 @@ def test_it_sees_every_way_to_enqueue(headrace_app: Kit) -> None:
     assert headrace_app.all_enqueued()[-1].key == "k"
     with headrace_app.assert_enqueued("elsewhere.task", count=1):
         shop.app.by_name("elsewhere.task").enqueue(1)
+
+
+@pytest.mark.parametrize("mode", ["manual", "inline"])
+def test_it_sees_what_a_schedule_is_told_to_make(headrace_app: Kit, mode: Literal["manual", "inline"]) -> None:
+    headrace_app.mode = mode
+    hourly = shop.app.schedules.put("hourly", Every(3600), shop.send.job(8), overlap="buffer_all")
+    with headrace_app.assert_enqueued(shop.send, 8, count=1) as seen:
+        job = hourly.run()
+    assert job is not None
+    assert [one.job.id for one in seen.jobs] == [job.id]
+    end = datetime.now(UTC)
+    with headrace_app.assert_enqueued(shop.send, 8, count=24):
+        assert len(hourly.backfill(end - timedelta(days=1), end)) == 24
+    # The ticks ran before.
+    with headrace_app.refute_enqueued(shop.send):
+        hourly.backfill(end - timedelta(days=1), end)
 
 
 def test_it_sees_unique_jobs_that_were_stored_and_none_that_had_the_name_of_another(headrace_app: Kit) -> None:

@@ -77,6 +77,8 @@ def _made(call: Call[Any], answer: Any) -> dict[str, int]:
     """Ids of the jobs that an answered call has stored, each with its delay (microseconds); none of any other call."""
     if call.script.name == "broadcast":
         return dict.fromkeys(answer, 0)
+    if call.script.name == "schedule_run":
+        return {id: 0 for word, id in answer or () if word == "ran"}
     if call.script.name not in ("enqueue", "enqueue_ordered", "enqueue_unique"):
         return {}
     names = [arg.name for arg in call.script.header.args]
