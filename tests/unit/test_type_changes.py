@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from headrace import Flow, Headrace, Task
 from headrace.errors import ArgumentError, ResultMismatch
@@ -20,6 +21,34 @@ app = Headrace("redis://localhost:1/0")
 @dataclass
 class Box:
     width: int
+
+
+@dataclass
+class Crate(Box):
+    lid: bool = True
+
+
+class Note(msgspec.Struct):
+    text: str
+
+
+class Letter(Note):
+    to: str = ""
+
+
+class Model(BaseModel):
+    box: Box
+    next: Model | None = None
+
+
+class Further(Model):
+    more: int = 0
+
+
+@dataclass
+class Chain:
+    box: Box
+    next: Chain | None = None
 
 
 @app.task(name="tasks.bare")
@@ -107,6 +136,73 @@ def test_an_argument_without_an_annotation_keeps_its_type_or_is_refused(
     with pytest.raises(ArgumentError, match=rf"argument 'z' of tasks.unannotated: {fault} at z\[0\]"):
         unannotated.job(1, z=[value])
     assert loose.job(value).args
+
+
+@app.task(name="tasks.inner")
+def inner(pair: tuple = (), some: set = frozenset(), mixed: tuple[UUID, Any] | None = None) -> None: ...  # type: ignore[type-arg, assignment]
+
+
+def test_what_a_bare_tuple_or_set_holds_keeps_its_type_or_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"'pair' of tasks.inner: UUID would arrive as str at pair\[1\]; "):
+        inner.job((1, UUID(int=1)))
+    with pytest.raises(
+        ArgumentError, match=r"tuple would arrive as list at pair\[0\]; .* tuple\[tuple\[...\], ...\], or"
+    ):
+        inner.job(((),))
+    with pytest.raises(ArgumentError, match=r"UUID would arrive as str at some in it; .* some: set\[UUID\], or"):
+        inner.job((), {1, UUID(int=1)})
+    with pytest.raises(ArgumentError, match=r"Level would arrive as int at some in it"):
+        inner.job((), {Level.LOW})
+    with pytest.raises(ArgumentError, match=r"Box would arrive as dict at mixed\[1\]"):
+        inner.job((), mixed=(UUID(int=1), Box(1)))
+    values = ((1, "a", b"b", [2], {"c": 3}, None), {1, "a", (1, 2)}, (UUID(int=1), [1]))
+    assert sent(inner, *values) == (values, {})
+
+
+@app.task(name="tasks.records")
+def records(
+    box: Box | None = None,
+    boxes: tuple[dict[str, Box], ...] = (),
+    note: Note | None = None,
+    model: Model | None = None,
+    *chains: Chain,
+    **more: list[Box],
+) -> None: ...
+
+
+@app.task(name="tasks.lets", loose=True)
+def lets(box: Box) -> None: ...
+
+
+def test_a_record_of_a_class_that_extends_the_annotated_one_is_refused() -> None:
+    """It would arrive without what it adds, and nothing would tell."""
+    crate, fault = Crate(1), "Crate would arrive as Box{}, without what it adds; annotate it as Crate, or let it with"
+    deep = Model(box=Box(1), next=Model(box=crate))
+    for call, path in (
+        ({"box": crate}, ""),
+        ({"boxes": ({"a": Box(1)}, {"b": Box(1), "c": crate})}, r" at boxes\[1\]\['c'\]"),
+        ({"model": deep}, " at model.next.box"),
+        ({"other": [Box(1), crate]}, r" at more\[1\]"),
+    ):
+        with pytest.raises(ArgumentError, match=fault.format(path)):
+            records.job(**call)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=fault.format(" at chains.next.box")):
+        records.job(None, (), None, None, Chain(Box(1), Chain(crate)))
+    with pytest.raises(ArgumentError, match="Letter would arrive as Note, without what it adds"):
+        records.job(note=Letter("a", "b"))
+    with pytest.raises(ArgumentError, match="Further would arrive as Model, without what it adds"):
+        records.job(model=Further(box=Box(1)))
+    assert sent(lets, crate) == ((Box(1),), {})
+
+
+def test_records_of_the_annotated_classes_arrive_however_deep_they_are() -> None:
+    model, chain = Model(box=Box(1), next=Model(box=Box(2))), Chain(Box(0))
+    for n in range(200):
+        chain = Chain(Box(n), chain)
+    values = (Box(1), ({"a": Box(1)},), Note("n"), model, chain, Chain(Box(3)))
+    assert sent(records, *values, other=[Box(4)]) == (values, {"other": [Box(4)]})
+    plain: Any = {"width": 3, "lid": False}
+    assert sent(records, plain) == ((Box(3),), {})
 
 
 def test_what_keeps_its_type_needs_no_annotation() -> None:

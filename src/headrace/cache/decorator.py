@@ -19,9 +19,10 @@ import msgspec
 from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
-from headrace.model.codec import changed, decode, encode
+from headrace.model.codec import decode, encode
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
+from headrace.model.type_changes import changed
 from headrace.settings import Duration
 
 P = ParamSpec("P")

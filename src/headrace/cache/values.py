@@ -19,7 +19,8 @@ from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
 from headrace.cache.tracking_link import Flight
 from headrace.cache.value_checks import Absent, Filling, check_computing, check_tags, checked
 from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
-from headrace.model.codec import changed, decode, encode
+from headrace.model.codec import decode, encode
+from headrace.model.type_changes import changed
 from headrace.model.type_registry import Types
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys

@@ -64,6 +64,15 @@ def is_open(annotation: Any) -> bool:
     )
 
 
+def has_records(annotation: Any) -> bool:
+    """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost."""
+    kinds_of_records = (kinds.StructType, kinds.DataclassType, kinds.NamedTupleType, kinds.TypedDictType)
+    return any(
+        isinstance(kind, kinds_of_records) or (isinstance(kind, kinds.CustomType) and hasattr(kind.cls, "model_fields"))
+        for kind in _within(kinds.type_info(annotation))
+    )
+
+
 def _custom(kind: Any) -> Iterator[type]:
     """Types that msgspec knows nothing of."""
     return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))

@@ -6,8 +6,7 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -216,66 +215,6 @@ def decode(data: bytes) -> Any:
         return _decoder.decode(data)
     except RecursionError:
         raise msgspec.DecodeError(TOO_DEEP) from None
-
-
-# What MessagePack gives back as it was, whatever reads it.
-_KEPT = frozenset({type(None), bool, int, float, str, bytes})
-
-
-class Change(NamedTuple):
-    """A value that comes back with another type where no annotation says which.
-
-    Attributes:
-        path: to the value, such as ``[0]['when']``; empty where it is the whole.
-        sent: the value.
-        back: what comes back for it.
-        annotation: of the whole, with which it would come back as it was sent.
-    """
-
-    path: str
-    sent: object
-    back: object
-    annotation: str
-
-
-def changed(sent: object, back: object) -> Change | None:
-    """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did.
-
-    A subclass that comes back as what it extends, such as a defaultdict as a dict, counts as unchanged, unless it is
-    an enum's.
-    """
-    kind = type(sent)
-    if kind in _KEPT:
-        return None
-    if not isinstance(sent, type(back)) or (isinstance(sent, Enum) and type(back) is not kind):
-        return Change("", sent, back, kind.__name__ + _OF_WHAT.get(kind, ""))
-    if isinstance(sent, list) and isinstance(back, list):
-        return _changed_item(cast("list[object]", sent), cast("list[object]", back))
-    if isinstance(sent, dict) and isinstance(back, dict):
-        return _changed_entry(cast("dict[object, object]", sent), cast("dict[object, object]", back))
-    return None
-
-
-_OF_WHAT: dict[type, str] = {tuple: "[...]", set: "[...]", frozenset: "[...]"}
-
-
-def _changed_item(sent: list[object], back: list[object]) -> Change | None:
-    if set(map(type, sent)) <= _KEPT:
-        return None
-    for n, pair in enumerate(zip(sent, back, strict=True)):
-        if (found := changed(*pair)) is not None:
-            return Change(f"[{n}]{found.path}", *found[1:3], f"list[{found.annotation}]")
-    return None
-
-
-def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Change | None:
-    # Keys that differ in type alone become one: then the pairs below meet a changed key first.
-    for (key, value), (key_back, value_back) in zip(sent.items(), back.items(), strict=False):
-        if (found := changed(key, key_back)) is not None:
-            return Change(" as a key", *found[1:3], f"dict[{found.annotation}, ...]")
-        if (found := changed(value, value_back)) is not None:
-            return Change(f"[{key!r:.40}]{found.path}", *found[1:3], f"dict[{type(key).__name__}, {found.annotation}]")
-    return None
 
 
 def readable(data: bytes) -> str:

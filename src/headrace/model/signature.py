@@ -15,11 +15,12 @@ import msgspec
 
 from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
-from headrace.model.annotations import hints, is_open, reason_unchecked
+from headrace.model.annotations import has_records, hints, is_open, reason_unchecked
 from headrace.model.codec import NOTHING
 from headrace.model.hidden_values import hides, places_of
 from headrace.model.parameters import Keywords, Parameters, Positions
 from headrace.model.result_type import ResultType, misfit
+from headrace.model.type_changes import changed, narrowed, refused
 from headrace.model.type_registry import Types
 from headrace.model.unchecked_signature import Unknown, named_fault, packed_open
 
@@ -71,7 +72,7 @@ class Signature:
         except (ArgumentError, PayloadTooLarge) as error:
             raise named_fault(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
         back = self._decode(data, len(args), kwargs)
-        if self._open:
+        if self._compared:
             self._refuse_changed((args, kwargs), back)
         return data
 
@@ -80,7 +81,7 @@ class Signature:
         args, kwargs = self.parameters.bound(args, kwargs)
         data, unknown = packed_open(self.task, self.parameters.named(args, kwargs), limit, slotted)
         back = self._decode(data, len(args), kwargs, unknown)
-        if self._open:
+        if self._compared:
             self._refuse_changed((args, kwargs), back, unknown)
         return data
 
@@ -181,6 +182,16 @@ class Signature:
             return frozenset()
         return frozenset(name for name in self.parameters.names if name not in self.types or is_open(self.types[name]))
 
+    @cached_property
+    def _holding(self) -> frozenset[str]:
+        """Parameters whose values are or hold records: of a class that extends the annotation's, fields get lost."""
+        names = self.parameters.names if not self._loose else ()
+        return frozenset(name for name in names if name in self.types and has_records(self.types[name]))
+
+    @cached_property
+    def _compared(self) -> frozenset[str]:
+        return self._open | self._holding
+
     def _refuse_changed(
         self, sent: tuple[Positions, Keywords], back: tuple[Positions, Keywords], unknown: Unknown = frozenset()
     ) -> None:
@@ -190,21 +201,15 @@ class Signature:
         ]
         for place, one, other in places:
             name = self.parameters.name_at(place)
-            if name not in self._open or place in unknown:
+            if name not in self._compared or place in unknown:
                 continue
             try:
-                found = codec.changed(one, other)
+                found = changed(one, other) if name in self._open else None
+                found = found or (narrowed(one, other) if name in self._holding else None)
             except RecursionError:
                 raise self._too_deep() from None
-            if found is None:
-                continue
-            what, path = type(found.sent).__name__, f" at {name}{found.path}" if found.path else ""
-            fault = f"argument {name!r} of {self.task}: {what} would arrive as {type(found.back).__name__}{path}"
-            if name in self.unchecked:
-                raise ArgumentError(f"{fault}; its annotation does not help: {self.unchecked[name]}")
-            raise ArgumentError(
-                f"{fault}; annotate it in the task, {name}: {found.annotation}, or let it with @app.task(loose=True)"
-            )
+            if found is not None:
+                raise refused(self.task, name, found, self.unchecked.get(name, ""))
 
     def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
         """Arguments in one decode, where all are given by position; None where more must be looked at."""

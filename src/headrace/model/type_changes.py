@@ -1,0 +1,163 @@
+"""Values that come back from MessagePack as another type than they were sent with. Pure."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+from headrace.errors import ArgumentError
+from headrace.model.annotations import has_records, is_open
+
+# What MessagePack gives back as it was, whatever reads it.
+_KEPT = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Change(NamedTuple):
+    """A value that comes back with another type where no annotation says which.
+
+    Attributes:
+        path: to the value, such as ``[0]['when']``; empty where it is the whole.
+        sent: the value.
+        back: what comes back for it.
+        annotation: of the whole, with which it would come back as it was sent; empty for a record that is narrowed.
+    """
+
+    path: str
+    sent: object
+    back: object
+    annotation: str
+
+
+def changed(sent: object, back: object) -> Change | None:
+    """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did.
+
+    A subclass that comes back as what it extends, such as a defaultdict as a dict, counts as unchanged, unless it is
+    an enum's.
+    """
+    kind = type(sent)
+    if kind in _KEPT:
+        return None
+    if not isinstance(sent, type(back)) or (isinstance(sent, Enum) and type(back) is not kind):
+        return Change("", sent, back, kind.__name__ + _OF_WHAT.get(kind, ""))
+    if isinstance(sent, (list, tuple)) and isinstance(back, (list, tuple)):
+        return _changed_item(cast("Sequence[object]", sent), cast("Sequence[object]", back))
+    if isinstance(sent, (set, frozenset)) and isinstance(back, (set, frozenset)):
+        return _changed_member(cast("AbstractSet[object]", sent), cast("AbstractSet[object]", back))
+    if isinstance(sent, dict) and isinstance(back, dict):
+        return _changed_entry(cast("dict[object, object]", sent), cast("dict[object, object]", back))
+    return None
+
+
+_OF_WHAT: dict[type, str] = {tuple: "[...]", set: "[...]", frozenset: "[...]"}
+
+
+def _changed_item(sent: Sequence[object], back: Sequence[object]) -> Change | None:
+    if set(map(type, sent)) <= _KEPT:
+        return None
+    form = "list[{}]" if isinstance(sent, list) else "tuple[{}, ...]"
+    for n, pair in enumerate(zip(sent, back, strict=True)):
+        if (found := changed(*pair)) is not None:
+            return Change(f"[{n}]{found.path}", *found[1:3], form.format(found.annotation))
+    return None
+
+
+def _changed_member(sent: AbstractSet[object], back: AbstractSet[object]) -> Change | None:
+    if set(map(type, sent)) <= _KEPT:
+        return None
+    # A set has no order: a member that did not come back has become one that was not sent.
+    same, other = {one: one for one in back}, next((one for one in back if one not in sent), None)
+    for one in sent:
+        if (found := changed(one, same.get(one, other))) is not None:
+            return Change(" in it", *found[1:3], f"{type(sent).__name__}[{found.annotation}]")
+    return None
+
+
+def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Change | None:
+    # Keys that differ in type alone become one: then the pairs below meet a changed key first.
+    for (key, value), (key_back, value_back) in zip(sent.items(), back.items(), strict=False):
+        if (found := changed(key, key_back)) is not None:
+            return Change(" as a key", *found[1:3], f"dict[{found.annotation}, ...]")
+        if (found := changed(value, value_back)) is not None:
+            return Change(f"[{key!r:.40}]{found.path}", *found[1:3], f"dict[{type(key).__name__}, {found.annotation}]")
+    return None
+
+
+def narrowed(sent: object, back: object) -> Change | None:
+    """The first record that came ``back`` as a class that its own extends, without what that adds; None: none did.
+
+    Records are dataclasses, attrs classes, Structs and models, at any depth.
+    """
+    # Every job with a record passes here, and most records hold no others.
+    if type(sent) is type(back) and not _holding(cast(Any, type(back))) and not isinstance(back, (list, tuple, dict)):
+        return None
+    stack: list[tuple[str, Any, Any]] = [("", sent, back)]
+    while stack:
+        path, one, other = stack.pop()
+        kind = cast(Any, type(other))
+        if (names := _holding(kind)) is None:
+            stack += _parts(path, one, other)
+        elif type(one) is kind:
+            stack += [(f"{path}.{name}", getattr(one, name, None), getattr(other, name, None)) for name in names]
+        elif isinstance(one, kind):
+            return Change(path, one, other, "")
+    return None
+
+
+def refused(task: str, name: str, found: Change, reason: str) -> ArgumentError:
+    """What is said of an argument that would not arrive as it is.
+
+    Args:
+        reason: why its annotation is not gone by; empty: it is.
+    """
+    path = f" at {name}{found.path}" if found.path else ""
+    fault = (
+        f"argument {name!r} of {task}: {type(found.sent).__name__} would arrive as {type(found.back).__name__}{path}"
+    )
+    if reason:
+        return ArgumentError(f"{fault}; its annotation does not help: {reason}")
+    if found.annotation:
+        advice = f"annotate it in the task, {name}: {found.annotation}"
+    else:
+        fault, advice = f"{fault}, without what it adds", f"annotate it as {type(found.sent).__name__}"
+    return ArgumentError(f"{fault}; {advice}, or let it with @app.task(loose=True)")
+
+
+def _parts(path: str, one: Any, other: Any) -> Iterable[tuple[str, Any, Any]]:
+    """What is in a list, a tuple or a dictionary and in what came back for it, with the path to each."""
+    if isinstance(other, (list, tuple)) and isinstance(one, (list, tuple)):
+        items, others = cast("Sequence[object]", one), cast("Sequence[object]", other)
+        met = set(map(type, others))
+        if met <= _KEPT or (met == set(map(type, items)) and all(_holding(kind) == () for kind in met)):
+            return ()
+        return [(f"{path}[{n}]", *pair) for n, pair in enumerate(zip(items, others, strict=False))]
+    if isinstance(other, dict) and isinstance(one, dict):
+        entries = cast("Mapping[object, object]", one)
+        values = cast("Mapping[object, object]", other).items()
+        return [(f"{path}[{key!r:.40}]", entries[key], value) for key, value in values if key in entries]
+    return ()
+
+
+@cache
+def _holding(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a record in which there may be records; None for what is none."""
+    if not any(hasattr(kind, name) for name in _RECORDS):
+        return None
+    try:
+        found = typing.get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation is any expression of the user's
+        found = dict.fromkeys(getattr(kind, "__annotations__", {}), Any)
+    return tuple(name for name, annotation in found.items() if _may_hold(annotation))
+
+
+_RECORDS = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__", "model_fields")
+
+
+def _may_hold(annotation: Any) -> bool:
+    try:
+        return has_records(annotation) or is_open(annotation)
+    except Exception:  # noqa: BLE001 - msgspec raises what it meets
+        return True
