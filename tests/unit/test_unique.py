@@ -7,6 +7,7 @@ import enum
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -186,6 +187,16 @@ class Spot:
         return 0
 
 
+# Two of which a set has that first which came first.
+FIRST, SECOND = next(
+    (one, other)
+    for one, other in combinations([frozenset({n}) for n in range(100)], 2)
+    if [*{one, other}] != [*{other, one}]
+)
+# Each is a member of its own.
+NANS = [float("nan"), float("nan")]
+
+
 class Tags(msgspec.Struct, tag=True):
     of: dict[int, set[Spot]]
 
@@ -199,6 +210,9 @@ UNORDERED = [
     (set[int | None], {0, None}, {None, 0}, {1, None}),
     (set[Spot], {Spot(1), Spot("a")}, {Spot("a"), Spot(1)}, {Spot("1"), Spot("a")}),
     (Tags, Tags({1: {Spot(1), Spot(2)}}), Tags({1: {Spot(2), Spot(1)}}), Tags({2: {Spot(1), Spot(2)}})),
+    (set[frozenset[int]], {FIRST, SECOND}, {SECOND, FIRST}, {FIRST}),
+    (set[tuple[frozenset[int], int]], {(FIRST, 1), (SECOND, 1)}, {(SECOND, 1), (FIRST, 1)}, {(FIRST, 1), (SECOND, 2)}),
+    (set[float], {1.0, 2.0, *NANS}, {*NANS, 2.0, 1.0}, {1.0, *NANS}),
     (list[dict[int, Size]], [{1: Size.S}], [{1: Size.S}], [{1: Size.L}]),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -10,14 +11,39 @@ import msgspec
 
 from headrace.model.type_registry import Types
 
+_SIMPLE = frozenset({int, bool, str, bytes, type(None)})
+
 
 def sorted_form(value: object, types: Types) -> bytes:
     """The bytes of a value that can be sent: of equal values the same, in each process."""
-    try:
-        return types.sorting_encoder.encode(value)
-    except TypeError:
-        # msgspec sorts no keys but texts, and no members of a set that cannot be compared: enumerations, 1 and "a".
-        return _form(value, types)
+    if _is_sortable(value, types):
+        with contextlib.suppress(TypeError):
+            # msgspec sorts no keys but texts, and no members of a set that cannot be compared: enumerations, 1 and "a".
+            return types.sorting_encoder.encode(value)
+    return _form(value, types)
+
+
+def _is_sortable(value: object, types: Types) -> bool:
+    """Whether members of sets have one order: frozensets and NaN can be compared, and none of two is the smaller."""
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    while stack:
+        one, is_member = stack.pop()
+        if type(one) in _SIMPLE:
+            continue
+        if is_member and (isinstance(one, frozenset) or one != one):  # noqa: PLR0124 - so NaN is told
+            return False
+        if isinstance(one, (set, frozenset)):
+            stack += [(member, True) for member in cast("set[Any]", one)]
+        elif isinstance(one, (list, tuple)):
+            stack += [(item, is_member) for item in cast("list[Any]", one) if type(item) not in _SIMPLE]
+        elif isinstance(one, Mapping):
+            stack += [(item, is_member) for item in cast("Mapping[Any, Any]", one).values()]
+        elif fields := list(_fields(one)):
+            stack += [(getattr(one, name), is_member) for name in fields]
+        else:
+            with contextlib.suppress(TypeError):
+                stack.append((types.encode(one), is_member))
+    return True
 
 
 def orders(plain: object) -> list[list[Any]]:
