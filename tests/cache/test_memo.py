@@ -21,6 +21,11 @@ class Point:
     labels: list[str]
 
 
+@dataclass
+class Mark(Point):
+    colour: str = "red"
+
+
 def test_a_function_is_computed_once(app: Headrace) -> None:
     calls: list[Any] = []
 
@@ -191,6 +196,24 @@ def test_a_result_that_would_come_back_as_another_type_is_refused_where_it_is_ma
     with pytest.raises(ResultMismatch, match=r"wrong returned does not fit its return annotation"):
         wrong()
     assert app.cache.get(wrong.name_of()) is None
+
+    @app.cached
+    def count(found: Any) -> int | None:
+        return found  # type: ignore[no-any-return]
+
+    assert (count(None), count(7)) == (None, 7)
+    with pytest.raises(
+        ResultMismatch, match=r"count returned does not fit its return annotation: expected int \| null"
+    ):
+        count("seven")
+    assert app.cache.get(count.name_of("seven")) is None
+
+    @app.cached
+    def base() -> list[Point]:
+        return [Mark(1, [])]
+
+    with pytest.raises(ArgumentError, match=r"base at \[0\]: Mark would come back as Point; annotate .* -> Mark"):
+        base()
 
     @app.cached
     def hush(text: str) -> tuple[Literal["a"]]:

@@ -22,7 +22,7 @@ from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultU
 from headrace.model.codec import decode, encode
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
-from headrace.model.type_changes import changed
+from headrace.model.type_changes import changed, narrowed
 from headrace.settings import Duration
 
 P = ParamSpec("P")
@@ -105,6 +105,7 @@ class Cached(Generic[P, R]):
         self._tags = (name, *tags)
         self._signature = inspect.signature(function)
         self._returns = None if is_plain(returns) else returns
+        self._checked = Any if returns is inspect.Parameter.empty else returns
         self._is_async = inspect.iscoroutinefunction(function)
         self._names: dict[Any, str] = {}
 
@@ -150,19 +151,17 @@ class Cached(Generic[P, R]):
             ResultMismatch: it does not fit the annotation.
         """
         plain = decode(encode(made, MOST, f"the result of {self.name}", self._cache.types.encoder))
-        if self._returns is not None:
-            try:
-                back = msgspec.convert(plain, self._returns, dec_hook=self._cache.types.decode)
-            except (msgspec.ValidationError, TypeError) as error:
-                raise ResultMismatch(
-                    f"what {self.name} returned does not fit its return annotation: {described(error, self._returns)}"
-                ) from None
-        else:
-            back = plain
-        if (found := changed(made, back)) is not None:
+        try:
+            back = msgspec.convert(plain, self._checked, dec_hook=self._cache.types.decode)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ResultMismatch(
+                f"what {self.name} returned does not fit its return annotation: {described(error, self._checked)}"
+            ) from None
+        if (found := changed(made, back) or narrowed(made, back)) is not None:
             raise ArgumentError(
                 f"the result of {self.name}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would "
-                f"come back as {type(found.back).__name__}; annotate what it returns, -> {found.annotation}"
+                f"come back as {type(found.back).__name__}; annotate what it returns, "
+                f"-> {found.annotation or type(found.sent).__name__}"
             )
         return plain
 
