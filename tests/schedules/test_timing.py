@@ -111,3 +111,23 @@ def test_times_that_cannot_be_are_refused() -> None:
     kept = timing_of(Cron("0 9 * * *", timezone="Europe/Berlin"), "a", MINUTE, NOW, NOW + 9 * DAY, NOW)
     assert kept == Timing("0 9 * * *", "Europe/Berlin", jitter=MINUTE, start=NOW, until=NOW + 9 * DAY)
     assert timing_of(Every(timedelta(hours=6), 5), "a", 0, 0, 0, NOW).timetable == Every(21600.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "most"),
+    [
+        ("0 9 * * *", "Europe/Berlin", 23 * 60),
+        ("0 9 * * 6,7", "Europe/Berlin", 23 * 60),
+        ("0 */6 * * *", "America/New_York", 5 * 60),
+        ("0,30 1-5 * * *", "Australia/Lord_Howe", 30),
+        ("0 9 * * *", "Asia/Tokyo", 24 * 60),
+        ("0 0 */3 * *", "Europe/Berlin", 24 * 60),
+    ],
+)
+def test_it_does_not_go_by_the_date_which_jitter_is_refused(expression: str, zone: str, most: int) -> None:
+    """A deploy far from a change of the clocks would accept what a restart near it refuses, at the import."""
+    for month in range(12):
+        now = NOW + month * 30 * DAY
+        assert timing_of(Cron(expression, zone), "a", most * MINUTE - 1, 0, 0, now).jitter
+        with pytest.raises(CronError, match="jitter must be less"):
+            timing_of(Cron(expression, zone), "a", most * MINUTE, 0, 0, now)

@@ -106,6 +106,15 @@ class Every:
 Timetable: TypeAlias = Cron | Every
 
 
+def changes(zone: str, moment: int) -> Iterator[int]:
+    """When the clock of a zone changes within the year after ``moment``."""
+    begin = _local(moment, zone_of(zone))
+    end = begin + timedelta(days=366)
+    while (found := _change(begin, end)) is not None:
+        yield _instant(found)
+        begin = found.astimezone(begin.tzinfo)
+
+
 def span(name: str, value: Duration) -> int:
     """A duration in microseconds.
 

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import CronError
-from headrace.schedules.timetables import SECOND, Cron, Every, Timetable
+from headrace.schedules.timetables import SECOND, Cron, Every, Timetable, changes
 
 Missed = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]
@@ -169,16 +169,32 @@ def timing_of(
         timing = Timing(timetable.expression, timetable.timezone, jitter=jitter_us, start=start, until=until)
     else:
         timing = Timing(step=timetable.step, shift=timetable.shift, jitter=jitter_us, start=start, until=until)
-    ticks = list(islice(timing.after(now), _SAMPLE if jitter_us else 1))
+    ticks = list(islice(timing.after(now), 1))
     if not ticks and not (code and 0 < until <= now and any(True for _ in timing.after(0))):
         raise CronError(f"schedule {name!r} has no tick from now on: {timing.text} ends before one comes")
-    nearest = min((second - first for first, second in pairwise(ticks)), default=0)
+    nearest = _nearest(timing, max(now, start - 1)) if jitter_us else 0
     if nearest and jitter_us >= nearest:
         raise CronError(
-            f"jitter must be less than the time between two ticks, and {timing.text} has ticks {nearest / SECOND:g} s "
-            f"apart"
+            f"jitter must be less than the time between two ticks, and {timing.text} has ticks "
+            f"{nearest / SECOND:,.9g} s apart"
         )
     return timing
+
+
+def _nearest(timing: Timing, moment: int) -> int:
+    """The least time between two ticks after ``moment``; 0: there are no two.
+
+    Also where clocks change within a year: else it would go by the date of a deploy whether a jitter is refused.
+    """
+    found = _least(timing, moment)
+    zone = timing.zone if timing.cron and found else ""
+    beside = (_least(timing, max(moment, change - found - _HOUR)) for change in (changes(zone, moment) if zone else ()))
+    return min((found, *filter(None, beside)))
+
+
+def _least(timing: Timing, moment: int) -> int:
+    ticks = islice(timing.after(moment), _SAMPLE)
+    return min((second - first for first, second in pairwise(ticks)), default=0)
 
 
 def refilled(timing: Timing, last: int, now: int, most: int) -> tuple[list[int], Search]:
