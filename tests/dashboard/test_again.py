@@ -39,6 +39,27 @@ async def send(dashboard: Dashboard, id: str, **arguments: str) -> Answer:
     return await ask(dashboard, f"/jobs/{id}/act/again", form=form)
 
 
+async def test_values_that_json_has_no_form_for_are_changed_by_the_annotations(
+    shop: Shop, dashboard: Dashboard
+) -> None:
+    @shop.app.task(name="shop.stock")
+    def stock(counts: dict[int, str], data: bytes, kinds: set, pair: tuple, rest: Any) -> None: ...  # type: ignore[type-arg]
+
+    job = stock.enqueue({1: "a", 2: "b"}, b"\xff", {1, 2}, (1, "a"), {1: "a", 2: {3: b"c", 4: 5}})
+    same = shop.app.jobs.again(job.id).refresh()
+    assert same.args == job.refresh().args
+    rest = '{"1": "z", "2": {"3": "Yw==", "4": 6}, "new": 7}'
+    answer = await send(
+        dashboard, job.id, counts='{"1": "a", "2": "c", "3": "d"}', data='"AAE="', kinds="[3]", rest=rest
+    )
+    new = shop.app.job(made(answer)).refresh()
+    assert new.args == ({1: "a", 2: "c", 3: "d"}, b"\0\1", {3}, (1, "a"), {1: "z", 2: {3: b"c", 4: 6}, "new": 7})
+    # What does not fit is said as ever.
+    refused = await send(dashboard, job.id, counts='{"one": "a"}')
+    assert refused.status == 400
+    assert "expected int, got str at key in counts" in refused.text
+
+
 async def test_an_argument_is_changed_and_the_old_job_stays(shop: Shop, dashboard: Dashboard) -> None:
     page = await ask(dashboard, f"/jobs/{shop.done}")
     assert f"/jobs/{shop.done}/again" in set(page.links())

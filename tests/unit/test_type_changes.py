@@ -157,6 +157,9 @@ def test_what_a_bare_tuple_or_set_holds_keeps_its_type_or_is_refused() -> None:
         inner.job((), mixed=(UUID(int=1), Box(1)))
     values = ((1, "a", b"b", [2], {"c": 3}, None), {1, "a", (1, 2)}, (UUID(int=1), [1]))
     assert sent(inner, *values) == (values, {})
+    # A list is what a stored tuple or set is, where it is sent again.
+    listed: Any = ([1, "a"], [1, "a"], [str(UUID(int=1)), {"a": 1}])
+    assert sent(inner, *listed) == (((1, "a"), {1, "a"}, (UUID(int=1), {"a": 1})), {})
 
 
 @app.task(name="tasks.records")

@@ -79,10 +79,12 @@ def restored(typed: Any, shown: Any, stored: Any) -> Any:
     return _new(typed)
 
 
-def _of_dict(typed: dict[str, Any], shown: dict[str, Any], stored: dict[Any, Any]) -> dict[str, Any]:
-    named = {str(key): value for key, value in stored.items()}
+def _of_dict(typed: dict[str, Any], shown: dict[str, Any], stored: dict[Any, Any]) -> dict[Any, Any]:
+    # JSON has texts for keys that are none; two of these may be one text.
+    pairs = zip(shown, stored, strict=True) if len(shown) == len(stored) else ((key, key) for key in stored)
+    keys: dict[Any, Any] = {text: key for text, key in pairs if text in shown}
     return {
-        key: restored(value, shown.get(key), named[key]) if key in named else _new(value)
+        keys.get(key, key): restored(value, shown[key], stored[keys[key]]) if key in keys else _new(value)
         for key, value in typed.items()
     }
 

@@ -36,6 +36,7 @@ class Signature:
     Attributes:
         task: the task's name, for messages.
         parameters: what it takes.
+        further: types that MessagePack has no form for.
     """
 
     def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
@@ -47,7 +48,7 @@ class Signature:
         """
         self.task = task
         self.parameters = Parameters(task, function)
-        self._further = types
+        self.further = types
         self._loose = loose
         self._function = function
         # Looked at for every job.
@@ -70,7 +71,7 @@ class Signature:
         try:
             data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise named_fault(error, self.task, self.parameters.named(args, kwargs), limit, self._further) from None
+            raise named_fault(error, self.task, self.parameters.named(args, kwargs), limit, self.further) from None
         back = self._decode(data, len(args), kwargs)
         if self._compared:
             self._refuse_changed((args, kwargs), back)
@@ -145,7 +146,7 @@ class Signature:
     def unchecked(self) -> dict[str, str]:
         """Parameter (or ``return``) -> why its values are not converted to its annotation."""
         found = hints(self._function).items()
-        reasons = {name: reason_unchecked(annotation, self._further) for name, annotation in found}
+        reasons = {name: reason_unchecked(annotation, self.further) for name, annotation in found}
         return {name: reason for name, reason in reasons.items() if reason}
 
     @property
@@ -166,14 +167,14 @@ class Signature:
             if one.default is not inspect.Parameter.empty:
                 found[one.name] = one.default
                 with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError):
-                    form = msgspec.msgpack.Decoder(self.types.get(one.name, Any), dec_hook=self._further.decode)
+                    form = msgspec.msgpack.Decoder(self.types.get(one.name, Any), dec_hook=self.further.decode)
                     found[one.name] = form.decode(self._encoder.encode(one.default))
         return found
 
     @cached_property
     def result(self) -> ResultType:
         """How results are packed and unpacked."""
-        return ResultType(self.task, self.types.get("return", Any), self._further)
+        return ResultType(self.task, self.types.get("return", Any), self.further)
 
     @cached_property
     def _open(self) -> frozenset[str]:
@@ -264,7 +265,7 @@ class Signature:
         form: Any = msgspec.json if json else msgspec.msgpack
         if len(self._decoders) >= SHAPES:
             self._decoders.clear()
-        decoder = self._decoders[shape] = form.Decoder(pair, dec_hook=self._further.decode)
+        decoder = self._decoders[shape] = form.Decoder(pair, dec_hook=self.further.decode)
         return cast(Decoder, decoder)
 
     def _explain(self, text: str, kwargs: Keywords) -> str:

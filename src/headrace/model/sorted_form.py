@@ -37,7 +37,8 @@ def _is_sortable(value: object, types: Types) -> bool:
         elif isinstance(one, (list, tuple)):
             stack += [(item, is_member) for item in cast("list[Any]", one) if type(item) not in _SIMPLE]
         elif isinstance(one, Mapping):
-            stack += [(item, is_member) for item in cast("Mapping[Any, Any]", one).values()]
+            mapping: Mapping[Any, Any] = one  # pyright: ignore[reportUnknownVariableType]
+            stack += [(item, is_member) for item in mapping.values()]
         elif fields := list(_fields(one)):
             stack += [(getattr(one, name), is_member) for name in fields]
         else:

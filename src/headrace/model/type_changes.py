@@ -14,6 +14,7 @@ from headrace.model.annotations import has_records, is_open
 
 # What MessagePack gives back as it was, whatever reads it.
 _KEPT = frozenset({type(None), bool, int, float, str, bytes})
+_MADE = frozenset({list, dict})
 
 
 class Change(NamedTuple):
@@ -39,7 +40,8 @@ def changed(sent: object, back: object) -> Change | None:
     an enum's.
     """
     kind = type(sent)
-    if kind in _KEPT:
+    # MessagePack has lists and dictionaries: if something else came of one, an annotation made it.
+    if kind in _KEPT or (kind in _MADE and type(back) not in _MADE):
         return None
     if not isinstance(sent, type(back)) or (isinstance(sent, Enum) and type(back) is not kind):
         return Change("", sent, back, kind.__name__ + _OF_WHAT.get(kind, ""))

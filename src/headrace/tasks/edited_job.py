@@ -17,6 +17,7 @@ from headrace.model.headers import SCHEDULE, TRACE
 from headrace.model.ids import flow_of, is_node, is_ordered
 from headrace.model.job_record import Finder, Record, ValueReader
 from headrace.model.retry import Retry
+from headrace.model.signature import Signature
 from headrace.tasks.verb_replies import not_found
 
 # The header that names the job which a job is again.
@@ -154,5 +155,23 @@ def edited(
     if record is None:
         raise not_found(id)
     assert by_name is not None
-    args, kwargs = arguments_of(record, finder(record.task)).changed(changes)
-    return EditedJob(by_name(record.task, **options_again(record)), args, kwargs, record.form == "json")
+    reader, as_json = finder(record.task), record.form == "json"
+    stored = arguments_of(record, reader)
+    args, kwargs = stored.changed(changes)
+    if isinstance(reader, Signature) and not as_json:
+        for place in (stored.places.get(name, name) for name in changes):
+            values: Any = args if isinstance(place, int) else kwargs
+            values[place] = _typed(reader, place, values[place])
+    return EditedJob(by_name(record.task, **options_again(record)), args, kwargs, as_json)
+
+
+def _typed(signature: Signature, place: int | str, value: Any) -> Any:
+    """What a form or a shell gives as JSON, read by the annotation as JSON is: bytes of base64, numbers as keys.
+
+    What does not fit stays: the enqueue says why.
+    """
+    annotation = signature.types.get(signature.parameters.name_at(place), Any)
+    try:
+        return msgspec.convert(value, annotation, str_keys=True, dec_hook=signature.further.decode)
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        return value
