@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,10 @@ from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMism
 class Point:
     x: int
     labels: list[str]
+
+
+class Half(enum.Enum):
+    ONE = 0.5
 
 
 @dataclass
@@ -214,6 +219,15 @@ def test_a_result_that_would_come_back_as_another_type_is_refused_where_it_is_ma
 
     with pytest.raises(ArgumentError, match=r"base at \[0\]: Mark would come back as Point; annotate .* -> Mark"):
         base()
+
+    @app.cached
+    def half() -> dict[Half, int]:
+        return {Half.ONE: 1}
+
+    with pytest.raises(
+        ArgumentError, match=r"half as a key: Half would come back as float; its annotation does not help: Enums"
+    ):
+        half()
 
     @app.cached
     def hush(text: str) -> tuple[Literal["a"]]:

@@ -19,6 +19,7 @@ import msgspec
 from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
+from headrace.model.annotations import hints, reason_unchecked
 from headrace.model.codec import decode, encode
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
@@ -158,10 +159,11 @@ class Cached(Generic[P, R]):
                 f"what {self.name} returned does not fit its return annotation: {described(error, self._checked)}"
             ) from None
         if (found := changed(made, back) or narrowed(made, back)) is not None:
+            reason = reason_unchecked(hints(self.function).get("return", Any), self._cache.types)
+            advice = f"annotate what it returns, -> {found.annotation or type(found.sent).__name__}"
             raise ArgumentError(
-                f"the result of {self.name}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would "
-                f"come back as {type(found.back).__name__}; annotate what it returns, "
-                f"-> {found.annotation or type(found.sent).__name__}"
+                f"the result of {self.name}{found.place}: {type(found.sent).__name__} would come back as "
+                f"{type(found.back).__name__}; {f'its annotation does not help: {reason}' if reason else advice}"
             )
         return plain
 

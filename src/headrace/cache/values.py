@@ -220,7 +220,7 @@ class Values:
         data = encode(value, self._settings.max_result, what, self._types.encoder)
         if (found := changed(value, decode(data))) is not None:
             raise ArgumentError(
-                f"{what}{found.path and f' at {found.path}'}: {type(found.sent).__name__} would come back as "
+                f"{what}{found.place}: {type(found.sent).__name__} would come back as "
                 f"{type(found.back).__name__}; store plain values (None, numbers, texts, bytes, lists, dicts), or "
                 f"return it from an @app.cached function with a return annotation, {found.annotation}"
             )

@@ -32,6 +32,11 @@ class Change(NamedTuple):
     back: object
     annotation: str
 
+    @property
+    def place(self) -> str:
+        """The path, for a message that does not name the whole."""
+        return self.path if self.path[:1] in ("", " ") else f" at {self.path}"
+
 
 def changed(sent: object, back: object) -> Change | None:
     """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did.
