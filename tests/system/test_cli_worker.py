@@ -20,6 +20,7 @@ from headrace import __version__ as headrace_version
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
+from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
 
@@ -181,6 +182,20 @@ def test_a_worker_that_is_resized_is_told_of_which_kind(headrace: Program, worke
         "has no async runners: it has process, thread"
         in headrace("workers", "scale", place, "3", "--kind", "async", code=1).fault
     )
+    assert one.stop() == 0
+
+
+def test_a_terminal_gets_whole_names_of_workers_and_ids_of_what_they_run(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    headrace.environment["HEADRACE_LEASE"] = "1"
+    one = worker("--shutdown-timeout", "0")
+    one.says("serves default")
+    name = headrace("workers", "list", "--json").lines[0]["worker"]
+    id = headrace.enqueue("tasks.nap", "600")
+    eventually(lambda: id in headrace("workers", "show", name, "--json").out, 60)
+    assert id in on_terminal(headrace, "workers", "show", name, columns=80)
+    assert name in on_terminal(headrace, "workers", "list", columns=40)
     assert one.stop() == 0
 
 

@@ -36,7 +36,7 @@ def list_(session: Session) -> None:
         for w in sorted(seen.workers, key=lambda worker: worker.owner)
     ]
     session.output.table(
-        ("worker", "queues", "runners", ">running", ">lease left"), rows, keep=("running", "lease left")
+        ("worker", "queues", "runners", ">running", ">lease left"), rows, keep=("worker", "running", "lease left")
     )
     if not seen.workers:
         session.output.remark("no worker serves this server: start one with headrace worker module:app")
@@ -81,7 +81,7 @@ def show(session: Session, name: Name) -> None:
         for one in worker.runners
     ]  # fmt: skip
     columns = ("kind", "place", "pid", "job", "task", ">for", ">backlog", ">done", ">memory", "replaced")
-    session.output.table(columns, rows, keep=("pid", "for", "backlog", "done", "memory"), spare="task")
+    session.output.table(columns, rows, keep=("pid", "job", "for", "backlog", "done", "memory"), spare="task")
     if not worker.runners:
         session.output.remark(f"{worker.owner} has not reported its runners yet: its next heartbeat does")
 
