@@ -168,6 +168,17 @@ def test_jobs_that_do_not_exist(headrace: Program) -> None:
     assert "is not the id of a job" in headrace("jobs", "show", "zzz", code=ExitCode.FAILED).fault
 
 
+def test_a_refusal_does_not_repeat_a_whole_file(headrace: Program) -> None:
+    file = "x" * 50_000
+    for arguments in (("enqueue", "tasks.add", "1", "--kwargs", file), ("jobs", "again", ABSENT, file), (file,)):
+        fault = headrace(*arguments, code=ExitCode.USAGE).fault
+        assert "characters left out) xxx" in fault
+        assert len(fault) < 1_600
+    told = headrace("jobs", "again", ABSENT, file, "--json", code=ExitCode.USAGE)
+    assert len(told.out + told.err) < 1_800
+    assert headrace("jobs", "again", ABSENT, file, code=ExitCode.USAGE).fault.endswith("each name once")
+
+
 def test_faults_as_json(headrace: Program) -> None:
     for arguments, kind, code in (
         (("jobs", "show", ABSENT), "JobNotFound", 1),

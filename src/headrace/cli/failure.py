@@ -10,6 +10,10 @@ from headrace.cli.exit_codes import ExitCode, UsageFault, exit_of
 from headrace.cli.output import Output, plain
 
 
+# Characters of a refusal that are shown.
+_FIRST, _LAST = 1_000, 500
+
+
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:
     """Say why a command ended, once; its exit code."""
     if isinstance(error, FileNotFoundError) and _is_homeless():
@@ -24,6 +28,9 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
 
 def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, debug: bool) -> int:
     output = Output(json=json)
+    if code is ExitCode.USAGE and (left := len(text) - _FIRST - _LAST) > 0:
+        # What was given may be a whole file; the end says what would be right.
+        text = f"{text[:_FIRST]} ({left:,} characters left out) {text[-_LAST:]}"
     if debug:
         print(plain("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     output.fault(text, type(error).__name__, code)
