@@ -182,8 +182,14 @@ def _work(client: Client, id: str) -> Steps[Errand]:
     return _found(id, errand)
 
 
-def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
+def _check(verb: str, which: JobFilter) -> None:
+    if not isinstance(which, JobFilter):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"which jobs is said by a filter, such as JobFilter('failed'), not {which!r:.80}")
     which.check(verb)
+
+
+def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
+    _check(verb, which)
     if which.whole:
         index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
         page: index_pages.IndexPage = yield index_pages.page(client.keys, index, 1)
@@ -201,7 +207,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
 def _start(
     client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None
 ) -> Steps[Errand]:
-    which.check(verb)
+    _check(verb, which)
     if not is_whole(rate) or rate < 0:
         raise OptionsError(f"rate must be a whole number of jobs a second, 0 for no limit, not {rate!r}")
     if by not in MEANS:

@@ -9,7 +9,6 @@ import traceback
 from headrace.cli.exit_codes import ExitCode, UsageFault, exit_of
 from headrace.cli.output import Output, plain
 
-
 # Characters of a refusal that are shown.
 _FIRST, _LAST = 1_000, 500
 

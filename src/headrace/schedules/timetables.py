@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from headrace.errors import CronError, MissingExtra
+from headrace.errors import CronError, MissingExtra, UnknownTimezone
 from headrace.model.zones import zone_of
 from headrace.settings import Duration, microseconds, seconds
 
@@ -56,6 +56,12 @@ class Cron(msgspec.Struct, frozen=True):
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _no_expression(self.expression, "")
+        if not isinstance(self.timezone, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UnknownTimezone(
+                f"a time zone is a name of the IANA database, such as Europe/Berlin, not {self.timezone!r:.80}"
+            )
         _checked(self.expression, self.timezone)
 
     def after(self, moment: int) -> Iterator[int]:
@@ -149,14 +155,14 @@ def time_of(moment: int) -> datetime:
 
 @lru_cache(1024)
 def _checked(expression: str, zone: str) -> None:
-    fields = expression.split() if isinstance(expression, str) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    fields = expression.split()
     if fields and fields[0].startswith("@"):
         instead = _SHORTCUTS.get(fields[0].lower())
         hint = f"write {instead!r}" if instead else "a schedule has times, not events: use a lifespan or `enqueue`"
         raise CronError(f"{expression!r} is no cron expression of five fields: {hint}")
     if len(fields) != 5:
         more = ": seconds are not among them, so use app.every(...) for less than a minute" if len(fields) == 6 else ""
-        raise CronError(f"a cron expression has five fields, {', '.join(_FIELDS)}; {expression!r:.80} is not one{more}")
+        raise _no_expression(expression, more)
     zone_of(zone)
     if _simulated(expression, datetime(2000, 1, 1)) is None:  # noqa: DTZ001 - only whether there is one
         raise _never(expression)
@@ -182,6 +188,10 @@ def _simulated(expression: str, start: datetime) -> datetime | None:
     except (ValueError, AssertionError, IndexError, TypeError):
         raise CronError(f"cannot read the cron expression {expression!r}: {_RANGES}") from None
     return next(rounds, None)
+
+
+def _no_expression(given: object, more: str) -> CronError:
+    return CronError(f"a cron expression has five fields, {', '.join(_FIELDS)}; {given!r:.80} is not one{more}")
 
 
 def _never(expression: str) -> CronError:

@@ -142,7 +142,7 @@ def enqueue_many(client: Client, jobs: Unsent) -> int:
 async def aenqueue_many(client: Client, jobs: Unsent | AsyncIterable[UnsentJob[Any]]) -> int:
     """See :meth:`headrace.app.Headrace.enqueue_many`."""
     stream = ChunkStream("enqueue_many")
-    await _astore(client, stream, _each(jobs))
+    await _astore(client, stream, _each(stream.verb, jobs))
     return stream.stored
 
 
@@ -150,7 +150,7 @@ def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
     """See :meth:`headrace.app.Headrace.enqueue_packed`."""
     stream = ChunkStream("enqueue_packed", receipts=True)
     opened = _opener(context)
-    _store(context.client, stream, (opened(data, row) for row, data in enumerate(envelopes)))
+    _store(context.client, stream, (opened(data, row) for row, data in enumerate(_many(stream.verb, envelopes))))
     return stream.receipts or []
 
 
@@ -161,7 +161,7 @@ async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable
 
     async def jobs() -> AsyncIterator[UnsentJob[Any]]:
         row = 0
-        async for data in _each(envelopes):
+        async for data in _each(stream.verb, envelopes):
             yield opened(data, row)
             row += 1
 
@@ -171,7 +171,7 @@ async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable
 
 def _store(client: Client, stream: ChunkStream, jobs: Unsent) -> None:
     with stream.told():
-        for job in jobs:
+        for job in _many(stream.verb, jobs):
             if stream.holds(job):
                 _send(client, stream)
             if stream.add(job):
@@ -219,10 +219,18 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
     return opened
 
 
-async def _each(given: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+async def _each(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
     if isinstance(given, AsyncIterable):
         async for one in given:
             yield one
     else:
-        for one in given:
+        for one in _many(verb, given):
             yield one
+
+
+def _many(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> Iterable[T]:
+    """Raises ArgumentError for what is not many."""
+    if isinstance(given, Iterable):
+        return given
+    hint = f"; await app.a{verb}(...) takes what is asynchronous" if isinstance(given, AsyncIterable) else ""
+    raise ArgumentError(f"{verb} takes a list or another iterable, not {type(given).__name__}{hint}")
