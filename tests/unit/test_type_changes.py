@@ -232,3 +232,19 @@ def test_a_workflows_arguments_keep_their_types_too() -> None:
     with pytest.raises(ArgumentError, match="argument 'x' of keeps: tuple would arrive as list"):
         keeps.graph((1,))
     assert lets.graph((1,)).nodes
+
+
+class Adder:
+    n: str = "of the object, not of its call"
+
+    def __call__(self, n: int, some: set[int]) -> int:
+        return n + len(some)
+
+
+def test_an_object_that_is_called_has_the_annotations_of_its_call() -> None:
+    adder: Task[..., Any, Any] = app.task(name="tasks.adder")(Adder())
+    assert sent(adder, 1, {2}) == ((1, {2}), {})
+    with pytest.raises(ArgumentError, match="argument 'n' of tasks.adder: expected int, got str"):
+        adder.job("1", {2})
+    with pytest.raises(ResultMismatch):
+        adder.pack_result("three")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterator
 from functools import partial
-from inspect import Parameter, get_annotations, unwrap
+from inspect import Parameter, get_annotations, isroutine, unwrap
 from typing import Any
 
 import msgspec
@@ -24,6 +24,9 @@ class Unresolved:
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Parameter (or ``return``) -> annotation; one that cannot be resolved does not spoil the others."""
     inner: Any = unwrap(function.func if isinstance(function, partial) else function)
+    if not isroutine(inner) and not isinstance(inner, type):
+        # The annotations of an object are those of its fields.
+        inner = type(inner).__call__
     try:
         return typing.get_type_hints(inner, include_extras=True)
     except Exception:  # noqa: BLE001 - an annotation is any expression of the user's
