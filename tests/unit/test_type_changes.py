@@ -244,7 +244,7 @@ class Adder:
 def test_an_object_that_is_called_has_the_annotations_of_its_call() -> None:
     adder: Task[..., Any, Any] = app.task(name="tasks.adder")(Adder())
     assert sent(adder, 1, {2}) == ((1, {2}), {})
-    with pytest.raises(ArgumentError, match="argument 'n' of tasks.adder: expected int, got str"):
+    with pytest.raises(ArgumentError, match=r"argument 'n' of tasks.adder: expected int, got str"):
         adder.job("1", {2})
     with pytest.raises(ResultMismatch):
         adder.pack_result("three")
