@@ -231,3 +231,25 @@ def test_equal_values_have_one_name_whatever_their_order(
     assert cached.name_of(one) != cached.name_of(other)
     if not isinstance(one, dict):
         assert cached.name_of(one) == cached.name_of(same)
+
+
+ABSENT = object()
+
+
+def test_a_default_that_cannot_be_sent_is_part_of_no_name(app: Headrace) -> None:
+    """Such as one that stands for an argument that is not given."""
+
+    @app.task(name="find", unique=Unique())
+    def find(x: int, y: Any = ABSENT, z: int = 3) -> None: ...
+
+    bound = find.options()
+    assert name(bound, 1) == name(bound, 1, z=3) != name(bound, 1, 2)
+
+    @app.cached
+    def found(x: int, y: Any = ABSENT, z: int = 3) -> int:
+        return x
+
+    assert found.name_of(1) == found.name_of(1, z=3) == found.name_of(1, ABSENT)
+    assert (
+        len({found.name_of(1), found.name_of(2), found.name_of(1, z=4), found.name_of(1, 2), found.name_of(1, 3)}) == 5
+    )

@@ -20,7 +20,7 @@ from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.annotations import hints, reason_unchecked
-from headrace.model.codec import decode, encode
+from headrace.model.codec import decode, encode, is_sendable
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
 from headrace.model.type_changes import changed, narrowed
@@ -213,6 +213,9 @@ class Cached(Generic[P, R]):
             return f"{self.name}:{part}"
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        for parameter, default in self._unnamed.items():
+            if bound.arguments[parameter] is default:
+                del bound.arguments[parameter]
         # MessagePack, since repr and hash of equal arguments may differ from process to process.
         given = [list(bound.args), dict(sorted(bound.kwargs.items()))]
         data = encode(given, 1 << 20, f"arguments of {self.name}", self._cache.types.encoder)
@@ -225,6 +228,12 @@ class Cached(Generic[P, R]):
             # A tuple and a list, or a decimal and its text, are other calls, and one MessagePack.
             data += repr(_types(given)).encode()
         return f"{self.name}:{hashlib.blake2b(data, digest_size=16).hexdigest()}"
+
+    @functools.cached_property
+    def _unnamed(self) -> dict[str, Any]:
+        """Defaults that are part of no name: what cannot be sent, such as ``object()`` for "not given"."""
+        given = {one.name: one.default for one in self._signature.parameters.values() if one.default is not one.empty}
+        return {name: one for name, one in given.items() if not is_sendable(one, self._cache.types.encoder)}
 
     def _result(self, found: Any) -> Any:
         if self._returns is None:

@@ -95,7 +95,7 @@ def culprit(name: str, value: object, encoder: msgspec.msgpack.Encoder) -> str:
     """`` at name[2]['when']``: where the innermost part is that cannot be sent; empty: the value is one itself."""
     path = ""
     for _ in range(_LEVELS):
-        found = next(((key, part) for key, part in _parts(value) if not _is_sendable(part, encoder)), None)
+        found = next(((key, part) for key, part in _parts(value) if not is_sendable(part, encoder)), None)
         if found is None:
             break
         path, value = f"{path}[{found[0]!r:.40}]", found[1]
@@ -110,7 +110,8 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
     return ()
 
 
-def _is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
+def is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
+    """Whether MessagePack has a form for a value, or its application knows one."""
     try:
         encoder.encode(value)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):

@@ -161,14 +161,18 @@ class Signature:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0."""
+        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0.
+
+        One that cannot be sent, and so cannot be given, is left out.
+        """
         found: dict[str, Any] = {}
         for one in inspect.signature(self._function).parameters.values():
-            if one.default is not inspect.Parameter.empty:
-                found[one.name] = one.default
-                with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError):
-                    form = msgspec.msgpack.Decoder(self.types.get(one.name, Any), dec_hook=self.further.decode)
-                    found[one.name] = form.decode(self._encoder.encode(one.default))
+            if one.default is inspect.Parameter.empty or not codec.is_sendable(one.default, self._encoder):
+                continue
+            found[one.name] = one.default
+            with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError):
+                form = msgspec.msgpack.Decoder(self.types.get(one.name, Any), dec_hook=self.further.decode)
+                found[one.name] = form.decode(self._encoder.encode(one.default))
         return found
 
     @cached_property

@@ -228,9 +228,10 @@ async def _each(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> AsyncItera
             yield one
 
 
-def _many(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> Iterable[T]:
+def _many(verb: Verb, given: Any) -> Iterable[Any]:
     """Raises ArgumentError for what is not many."""
+    kind = type(given).__name__
     if isinstance(given, Iterable):
-        return given
+        return given  # pyright: ignore[reportUnknownVariableType]
     hint = f"; await app.a{verb}(...) takes what is asynchronous" if isinstance(given, AsyncIterable) else ""
-    raise ArgumentError(f"{verb} takes a list or another iterable, not {type(given).__name__}{hint}")
+    raise ArgumentError(f"{verb} takes a list or another iterable, not {kind}{hint}")
