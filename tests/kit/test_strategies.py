@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Dict, List  # noqa: UP035 - people have them
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.testing import Kit, strategies
 from headrace.testing.expectations import bound
@@ -30,6 +32,31 @@ def test_what_is_generated_reaches_the_task(headrace_app: Kit, task: Any) -> Non
         assert bound(task, *found) == bound(task, args, kwargs)
 
     check()
+
+
+def test_anything_may_stand_inside_of_an_annotation() -> None:
+    """``dict[str, Any]`` is a frequent annotation, and hypothesis makes nothing of it."""
+    app, seen = Headrace("redis://localhost:1/0"), set[type]()
+
+    @app.task(name="take")
+    def take(
+        by: dict[str, Any],
+        rows: Sequence[object],
+        pair: tuple[int, Any],
+        maybe: list[Any] | None = None,
+        *,
+        old: Dict[str, List[Any]],  # noqa: UP006 - people have it
+    ) -> None: ...
+
+    @settings(max_examples=100, deadline=None)
+    @given(strategies.arguments(take))
+    def check(call: Arguments) -> None:
+        assert set(call[1]) - {"maybe"} == {"by", "rows", "pair", "old"}
+        assert all(isinstance(key, str) for key in call[1]["by"])
+        seen.update(map(type, call[1]["by"].values()))
+
+    check()
+    assert len(seen) > 2
 
 
 def test_single_parameters_may_be_given(headrace_app: Kit) -> None:

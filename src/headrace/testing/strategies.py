@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
+import types
+import typing
+from collections import abc
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,12 +19,21 @@ from headrace.testing.expectations import bound
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
+_UNIONS = (typing.Union, types.UnionType)
+_HOLDING = (list, dict, set, frozenset, tuple, abc.Sequence, abc.Mapping, abc.Iterable, *_UNIONS)
 _KEY = st.text(max_size=8)
 _ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEY, inner, max_size=3),
     max_leaves=5,
 )
+
+
+class _Anything:
+    """Stands for ``Any`` inside of an annotation, of which hypothesis knows nothing."""
+
+
+st.register_type_strategy(_Anything, _ANY)
 
 
 def arguments(task: Task[..., Any, Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Arguments]:
@@ -37,14 +51,14 @@ def arguments(task: Task[..., Any, Any], **given: st.SearchStrategy[Any]) -> st.
     parameters = inspect.signature(task).parameters
     if unknown := given.keys() - parameters.keys():
         raise OptionsError(f"{task.name} has no parameter {min(unknown)!r}: it takes {', '.join(parameters)}")
-    types = hints(task)
+    annotations = hints(task)
     positions: list[st.SearchStrategy[Any]] = []
     keywords: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
     for name, one in parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             continue
-        strategy = given[name] if name in given else _of(types.get(name, Any))
+        strategy = given[name] if name in given else _of(annotations.get(name, Any))
         if one.kind is one.POSITIONAL_ONLY:
             positions.append(strategy)
         elif one.default is one.empty:
@@ -56,10 +70,20 @@ def arguments(task: Task[..., Any, Any], **given: st.SearchStrategy[Any]) -> st.
 
 
 def _of(annotation: Any) -> st.SearchStrategy[Any]:
-    if annotation is Any or annotation is object or isinstance(annotation, Unresolved):
+    if isinstance(annotation, Unresolved):
         return _ANY
-    found: st.SearchStrategy[Any] = st.from_type(annotation)
+    found: st.SearchStrategy[Any] = st.from_type(_filled(annotation))
     return found
+
+
+def _filled(annotation: Any) -> Any:
+    """An annotation with something for hypothesis in each place where anything may stand."""
+    if annotation is Any or annotation is object:
+        return _Anything
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin not in _HOLDING or (filled := tuple(map(_filled, inner))) == inner:
+        return annotation
+    return functools.reduce(operator.or_, filled) if origin in _UNIONS else origin[filled]
 
 
 def _survives(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
