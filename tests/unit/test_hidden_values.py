@@ -90,6 +90,19 @@ def test_a_refused_secret_is_not_told() -> None:
     assert "it is secret" not in str(told.value)
 
 
+def test_keys_of_a_refused_secret_are_not_told() -> None:
+    app = Headrace("redis://127.0.0.1:1")
+
+    @app.task(name="keep")
+    def keep(safe: Secret[dict[str, Any]], **more: Secret[Any]) -> None: ...
+
+    for value, fault in (((1,), "tuple would arrive as list"), (object(), "cannot be sent")):
+        for call in ({"safe": {"pin-4711": [value]}}, {"safe": {}, "other": {"pin-4711": value}}):
+            with pytest.raises(ArgumentError, match=fault) as refused:
+                keep.job(**call)
+            assert "4711" not in str(refused.value)
+
+
 def test_a_limit_by_a_secret_argument_is_refused() -> None:
     app = Headrace("redis://127.0.0.1:1")
     app.limit("pins", by="pin")

@@ -71,7 +71,8 @@ class Signature:
         try:
             data = codec.encode((args, kwargs), limit, f"arguments of {self.task}", self._encoder)
         except (ArgumentError, PayloadTooLarge) as error:
-            raise named_fault(error, self.task, self.parameters.named(args, kwargs), limit, self.further) from None
+            values = self.parameters.named(args, kwargs)
+            raise named_fault(error, self.task, values, limit, self.further, self.secrets) from None
         back = self._decode(data, len(args), kwargs)
         if self._compared:
             self._refuse_changed((args, kwargs), back)
@@ -214,7 +215,7 @@ class Signature:
             except RecursionError:
                 raise self._too_deep() from None
             if found is not None:
-                raise refused(self.task, name, found, self.unchecked.get(name, ""))
+                raise refused(self.task, name, found, self.unchecked.get(name, ""), hides(self.secrets, name))
 
     def _by_position(self, data: bytes) -> tuple[Positions, Keywords] | None:
         """Arguments in one decode, where all are given by position; None where more must be looked at."""

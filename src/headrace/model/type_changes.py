@@ -114,13 +114,14 @@ def narrowed(sent: object, back: object) -> Change | None:
     return None
 
 
-def refused(task: str, name: str, found: Change, reason: str) -> ArgumentError:
+def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:  # noqa: FBT001
     """What is said of an argument that would not arrive as it is.
 
     Args:
         reason: why its annotation is not gone by; empty: it is.
+        secret: no place in it is named, since keys are values.
     """
-    path = f" at {name}{found.path}" if found.path else ""
+    path = f" at {name}{found.path}" if found.path and not secret else ""
     fault = (
         f"argument {name!r} of {task}: {type(found.sent).__name__} would arrive as {type(found.back).__name__}{path}"
     )

@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
 from headrace.model.codec import NOTHING
+from headrace.model.hidden_values import hides
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Positions, unnamed
 from headrace.model.type_registry import Types
@@ -72,11 +73,15 @@ def packed_open(task: str, values: Named, limit: int, slotted: slots.Slotted) ->
     return codec.encode((positions, keywords), limit, f"arguments of {task}"), frozenset(unknown)
 
 
-def named_fault(error: Exception, task: str, values: Named, limit: int, types: Types) -> Exception:
-    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone."""
+def named_fault(error: Exception, task: str, values: Named, limit: int, types: Types, secrets: str = "") -> Exception:
+    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone.
+
+    Args:
+        secrets: where secret values stand: of these no place is named, since keys are values.
+    """
     for _, name, value in values:
         try:
-            path = codec.culprit(name, value, types.encoder)
+            path = "" if hides(secrets, name.removeprefix("*")) else codec.culprit(name, value, types.encoder)
             codec.encode(value, limit, f"argument {name!r} of {task}{path}", types.encoder)
         except (ArgumentError, PayloadTooLarge) as named:
             return named
