@@ -114,7 +114,7 @@ def narrowed(sent: object, back: object) -> Change | None:
     return None
 
 
-def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:  # noqa: FBT001
+def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:
     """What is said of an argument that would not arrive as it is.
 
     Args:
