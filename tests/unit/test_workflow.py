@@ -84,3 +84,17 @@ def test_a_deep_graph_is_a_graph_like_any_other() -> None:
     chain[0] = [99_999]
     assert len(cycle(chain)) == 100_001
     assert time.process_time() - begun < 10
+
+
+def test_the_text_of_a_record_has_no_arguments() -> None:
+    """They may be secret, and records end up in logs."""
+    fields = {
+        "definition": b"shop.pay",
+        "st": b"running",
+        "total": b"3",
+        "succeeded": b"2",
+        "args": b"\x92\x91\xa4pin1\x80",
+    }
+    record = WorkflowRecord("0" * 21, 0, b"", fields)
+    assert record.args == ("pin1",)
+    assert f"{record} {record!r}" == " ".join([f"<WorkflowRecord {'0' * 21} of shop.pay, running, 2 of 3 jobs>"] * 2)

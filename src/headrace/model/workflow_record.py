@@ -180,6 +180,10 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         """The same record, whose arguments are read by what ``finder`` gives for its definition."""
         return msgspec.structs.replace(self, finder=finder)
 
+    def __repr__(self) -> str:
+        # Without its arguments, as a record of a job: records end up in logs.
+        return f"<WorkflowRecord {self.id} of {self.definition}, {self.state}, {self.done} of {self.total} jobs>"
+
     def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self._reader.unpack(self.packed_args) if self.packed_args else ((), {})
 
