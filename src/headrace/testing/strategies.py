@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import operator
 import types
 import typing
 from collections import abc
@@ -19,8 +17,8 @@ from headrace.testing.expectations import bound
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-_UNIONS = (typing.Union, types.UnionType)
-_HOLDING = (list, dict, set, frozenset, tuple, abc.Sequence, abc.Mapping, abc.Iterable, *_UNIONS)
+_UNIONS: tuple[Any, ...] = (typing.Union, types.UnionType)
+_HOLDING: tuple[Any, ...] = (list, dict, set, frozenset, tuple, abc.Sequence, abc.Mapping, abc.Iterable, *_UNIONS)
 _KEY = st.text(max_size=8)
 _ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
@@ -83,7 +81,7 @@ def _filled(annotation: Any) -> Any:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin not in _HOLDING or (filled := tuple(map(_filled, inner))) == inner:
         return annotation
-    return functools.reduce(operator.or_, filled) if origin in _UNIONS else origin[filled]
+    return typing.Union[filled] if origin in _UNIONS else origin[filled]  # noqa: UP007 - of any number
 
 
 def _survives(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
