@@ -47,6 +47,7 @@ USAGE = {
     ("enqueue", "tasks.add", "1", "--timeout", "1"): "give both",
     ("enqueue", "tasks.add", "1", "2", "3", "--app", "tasks:app"): "takes at most 2 arguments by position",
     ("enqueue", "tasks.add", "one", "--app", "tasks:app"): "argument 'x' of tasks.add: expected int, got str",
+    ("enqueue", "tasks.fail", "7", "--app", "tasks:app"): "expected str, got int; a text that is JSON as well needs",
     ("enqueue", "tasks.ad", "1", "--app", "tasks:app"): "did you mean tasks.add?",
     ("worker",): "name the application",
     ("worker", "tasks:app", "--processes", "0"): "has --processes 0",

@@ -28,6 +28,7 @@ Checker = Annotated[
     typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
 ]
 
+_NO_TEXT = re.compile(r"expected str\b.*, got (?:int|float|bool|null|array|object)")
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -76,6 +77,19 @@ def json_or_text(text: str) -> msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(text))
 
 
+@contextmanager
+def quoting() -> Generator[None]:
+    """Say how a text is written that is JSON, too, where one was wanted and something else was read."""
+    from headrace.errors import ArgumentError
+
+    try:
+        yield
+    except ArgumentError as error:
+        if _NO_TEXT.search(str(error)) is None:
+            raise
+        raise ArgumentError(f"""{error}; a text that is JSON as well needs quotes of its own: '"7"'""") from error
+
+
 def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a workflow's function is called with, read by its annotations.
 
@@ -83,7 +97,8 @@ def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[A
         ArgumentError: they do not fit.
     """
     signature = definition.definition.signature
-    packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
+    with quoting():
+        packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
     return cast("tuple[tuple[Any, ...], dict[str, Any]]", signature.unpack(packed))
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import queues
-from headrace.cli.arguments import Checker, Given, parse_arguments, undefined
+from headrace.cli.arguments import Checker, Given, parse_arguments, quoting, undefined
 from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration
@@ -80,7 +80,8 @@ def enqueue(
     with session.code(application) if application else session.app() as app:
         if application and task not in app.tasks:
             raise undefined("task", task, app.tasks)
-        job = app.by_name(task, **given).enqueue_json(*packed)
+        with quoting():
+            job = app.by_name(task, **given).enqueue_json(*packed)
         name = given.get("queue") or (app.tasks[task].defaults.queue if application else "default")
         facts: dict[str, Any] = {"id": job.id, "task": task, "queue": name, "fresh": job.fresh}
         if not job.fresh:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli import jobs
-from headrace.cli.arguments import Checker, json_or_text
+from headrace.cli.arguments import Checker, json_or_text, quoting
 from headrace.cli.bulk_jobs import (
     Detach,
     Everything,
@@ -141,7 +141,8 @@ def again(
             raise UsageFault(f"{one!r} cannot be used: write each change as NAME=ARG, and each name once")
         values[name] = msgspec.json.decode(bytes(json_or_text(text)))
     with session.acting("again", "jobs", id, code=application) as (app, act):
-        job = app.jobs.again(id, values)
+        with quoting():
+            job = app.jobs.again(id, values)
         act.reply = f"{job.id} is {id} again" + (f", with another {', '.join(values)}" if values else "")
     session.output.done(job.id, {"id": job.id, "again_of": id})
 
