@@ -198,6 +198,17 @@ def test_a_record_of_a_class_that_extends_the_annotated_one_is_refused() -> None
     assert sent(lets, crate) == ((Box(1),), {})
 
 
+def test_what_becomes_of_a_class_that_was_added_says_the_application() -> None:
+    own = Headrace("redis://localhost:1/0")
+    own.types.add(Model, lambda model: model.box.width, lambda width: Model(box=Box(width)))
+
+    @own.task(name="tasks.added")
+    def added(model: Model, models: list[Model]) -> None: ...
+
+    further = Further(box=Box(1))
+    assert sent(added, further, [further]) == ((Model(box=Box(1)), [Model(box=Box(1))]), {})
+
+
 def test_records_of_the_annotated_classes_arrive_however_deep_they_are() -> None:
     model, chain = Model(box=Box(1), next=Model(box=Box(2))), Chain(Box(0))
     for n in range(200):

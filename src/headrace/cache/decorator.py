@@ -19,7 +19,7 @@ import msgspec
 from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
-from headrace.model.annotations import hints, reason_unchecked
+from headrace.model.annotations import has_records, hints, reason_unchecked
 from headrace.model.codec import decode, encode, is_sendable
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
@@ -158,7 +158,10 @@ class Cached(Generic[P, R]):
             raise ResultMismatch(
                 f"what {self.name} returned does not fit its return annotation: {described(error, self._checked)}"
             ) from None
-        if (found := changed(made, back) or narrowed(made, back)) is not None:
+        found = changed(made, back)
+        if found is None and has_records(self._checked, self._cache.types):
+            found = narrowed(made, back)
+        if found is not None:
             reason = reason_unchecked(hints(self.function).get("return", Any), self._cache.types)
             advice = f"annotate what it returns, -> {found.annotation or type(found.sent).__name__}"
             raise ArgumentError(

@@ -67,11 +67,20 @@ def is_open(annotation: Any) -> bool:
     )
 
 
-def has_records(annotation: Any) -> bool:
-    """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost."""
+def has_records(annotation: Any, types: Types | None = None) -> bool:
+    """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost.
+
+    Args:
+        types: the application's: it says itself what becomes of the classes that it added.
+    """
     kinds_of_records = (kinds.StructType, kinds.DataclassType, kinds.NamedTupleType, kinds.TypedDictType)
     return any(
-        isinstance(kind, kinds_of_records) or (isinstance(kind, kinds.CustomType) and hasattr(kind.cls, "model_fields"))
+        isinstance(kind, kinds_of_records)
+        or (
+            isinstance(kind, kinds.CustomType)
+            and hasattr(kind.cls, "model_fields")
+            and not (types is not None and types.has_added(kind.cls))
+        )
         for kind in _within(kinds.type_info(annotation))
     )
 

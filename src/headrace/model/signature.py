@@ -192,7 +192,7 @@ class Signature:
     def _holding(self) -> frozenset[str]:
         """Parameters whose values are or hold records: of a class that extends the annotation's, fields get lost."""
         names = self.parameters.names if not self._loose else ()
-        return frozenset(name for name in names if name in self.types and has_records(self.types[name]))
+        return frozenset(name for name in names if name in self.types and has_records(self.types[name], self.further))
 
     @cached_property
     def _compared(self) -> frozenset[str]:

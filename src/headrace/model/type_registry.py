@@ -94,6 +94,10 @@ class Types:
         self._missed.add(cls)
         return False
 
+    def has_added(self, kind: Any) -> bool:
+        """Whether the application says how values of this class are sent."""
+        return (typing.get_origin(kind) or kind) in self._added
+
     def encode(self, value: Any) -> Any:
         """What stands for a value; msgspec calls it for what MessagePack has no form for.
 
