@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import enum
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
 import pytest
 
-from headrace import Headrace, Rate
+from headrace import Concurrency, Headrace, Rate
 from headrace.errors import LaneFull
 from headrace.testing import Kit
 
@@ -48,3 +54,25 @@ def test_a_drain_that_lets_time_pass_waits_for_a_rate(app: Headrace) -> None:
         for _ in range(2):
             app.tasks["call"].enqueue("acme")
         assert kit.drain(scheduled=True).starts == 2
+
+
+class Tier(enum.Enum):
+    GOLD = "gold"
+
+
+@pytest.mark.parametrize(
+    "default", [UUID(int=1), Tier.GOLD, Decimal("1.5"), date(2030, 1, 1), 2.5, b"a", (1, "b"), "acme", 7, True, None],
+    ids=repr,
+)  # fmt: skip
+def test_a_default_that_is_given_has_the_limit_of_one_that_is_not(default: Any) -> None:
+    """Else as many jobs again of that value would start."""
+    app = Headrace()
+    app.limit("each", Concurrency(1), by="account")
+
+    def call(account: Any = default) -> None: ...
+
+    call.__annotations__["account"] = type(default)
+    task = app.task(name="call", limits=["each"])(call)
+    with Kit(app):
+        jobs = [task.enqueue(), task.enqueue(default), task.enqueue(account=default)]
+        assert len({job.refresh().fields["lane"] for job in jobs}) == 1

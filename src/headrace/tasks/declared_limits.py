@@ -9,9 +9,8 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from headrace.errors import DuplicateLimit, OptionsError, UnknownLimit
+from headrace.model import codec
 from headrace.model.hidden_values import hides
 from headrace.model.limit_rules import (
     MOST_LIMITS,
@@ -166,8 +165,9 @@ def _limits_of(context: AppContext, task: Task[..., Any, Any]) -> list[Limit]:
 
 def _defaults(task: Task[..., Any, Any]) -> dict[str, str]:
     """What the defaults of a task's parameters are called as values of a limit."""
-    found: dict[str, str] = {}
+    found, encoder = dict[str, str](), task.context.types.encoder
     for parameter in inspect.signature(task.function).parameters.values():
-        if isinstance(parameter.default, (str, int, bool)):
-            found[parameter.name] = value_name(msgspec.msgpack.encode(parameter.default))
+        default = parameter.default
+        if default is not parameter.empty and codec.is_sendable(default, encoder):
+            found[parameter.name] = value_name(encoder.encode(default))
     return found
