@@ -62,6 +62,20 @@ def test_arguments_as_json(stage: Stage) -> None:
         assert lane(stage, args) == name
 
 
+@pytest.mark.parametrize("number", [2**53 - 1, 2**53, 2**53 + 1, 2**60, 2**60 + 1, 2**63 - 1, 2**64 - 1, -(2**53), -(2**60) - 1, -(2**63)])  # fmt: skip
+def test_a_large_integer_is_named_alike_in_json(stage: Stage, number: int) -> None:
+    """Ids of accounts have 64 bits, and numbers of Lua 53."""
+    declare(stage, {"call": [FAIR]})
+    name = value_name(msgspec.msgpack.encode(number))
+    for args in (
+        f"[[{number}],{{}}]",
+        f'[[ {number} , "a, {2**60 + 9}]"],{{"account":1}}]',
+        f'[[],{{"account":{number}}}]',
+        f'[[],{{"a":{{"account":[{2**60 + 9},"\\"]"]}},"n\\\\":[[],{{}}], "account" : {number} }}]',
+    ):
+        assert lane(stage, args.encode()) == name, args
+
+
 def test_jobs_without_the_value_or_with_unreadable_arguments_share_a_lane(stage: Stage) -> None:
     declare(stage, {"call": [FAIR]})
     for args in (b"\x92\x90\x80", b"\xc1", b"", b"\x92"):

@@ -54,6 +54,63 @@ local function json_name(value)
   return (value == nil or value == cjson.null) and '' or redis.sha1hex(cjson.encode(value))
 end
 
+-- The position behind the JSON value at one.
+local function behind_json(text, at)
+  local depth = 0
+  repeat
+    local c = string.sub(text, at, at)
+    if c == '"' then
+      local stop = string.find(text, '["\\]', at + 1)
+      while string.sub(text, stop, stop) == '\\' do stop = string.find(text, '["\\]', stop + 2) end
+      at = stop + 1
+    elseif c == '[' or c == '{' then depth, at = depth + 1, at + 1
+    elseif c == ']' or c == '}' then depth, at = depth - 1, at + 1
+    elseif string.find(c, '[%s,:]') then at = at + 1
+    else at = string.find(text, '[%s,:%]}]', at) or #text + 1 end
+  until depth == 0
+  return at
+end
+
+-- The text of one argument in JSON, by its position or else its name; nil where it is not found.
+local function json_text(args, name, position)
+  local at, n = string.find(args, '[', 2, true) + 1, 0
+  while true do
+    at, n = string.find(args, '[^%s,]', at), n + 1
+    if string.sub(args, at, at) == ']' then break end
+    local next_at = behind_json(args, at)
+    if n == position then return string.sub(args, at, next_at - 1) end
+    at = next_at
+  end
+  at = string.find(args, '{', at, true) + 1
+  while true do
+    at = string.find(args, '[^%s,]', at)
+    if string.sub(args, at, at) == '}' then return nil end
+    local key_end = behind_json(args, at)
+    local value_at = string.find(args, '[^%s:]', key_end)
+    local next_at = behind_json(args, value_at)
+    if string.sub(args, at, key_end - 1) == '"' .. name .. '"' then return string.sub(args, value_at, next_at - 1) end
+    at = next_at
+  end
+end
+
+-- An integer beyond 53 bits as MessagePack has it: numbers of Lua, and so those of cjson, are rounded there.
+local function packed_integer(digits)
+  local bytes, negative = {0, 0, 0, 0, 0, 0, 0, 0}, string.sub(digits, 1, 1) == '-'
+  for digit in string.gmatch(digits, '%d') do
+    local carry = tonumber(digit)
+    for i = 8, 1, -1 do
+      carry = carry + bytes[i] * 10
+      bytes[i], carry = carry % 256, math.floor(carry / 256)
+    end
+  end
+  local carry = 1
+  for i = 8, negative and 1 or 9, -1 do
+    carry = carry + 255 - bytes[i]
+    bytes[i], carry = carry % 256, math.floor(carry / 256)
+  end
+  return string.char(negative and 0xd3 or 0xcf, unpack(bytes))
+end
+
 -- The elements of an array or the pairs of a map at a position: their number, and where the first begins.
 local function opened(data, at)
   local b = string.byte(data, at)
@@ -70,6 +127,10 @@ local function argument(args, name, position)
     local positions, keywords = unpack(cjson.decode(args))
     local value = positions[position]
     if value == nil then value = keywords[name] end
+    if type(value) == 'number' and math.abs(value) >= 2 ^ 53 then
+      local text = json_text(args, name, position)
+      if text and string.find(text, '^-?%d+$') then return redis.sha1hex(packed_integer(text)) end
+    end
     if value ~= nil then return json_name(value) end
     return nil
   end
