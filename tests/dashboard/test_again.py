@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.app import Headrace
 from headrace.dashboard import Dashboard
 from headrace.dashboard.again_pages import changes_of, restored, shown_arguments
+from headrace.errors import ArgumentError
 from headrace.model.redaction import HIDDEN, Redactor
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
@@ -58,6 +61,19 @@ async def test_values_that_json_has_no_form_for_are_changed_by_the_annotations(
     refused = await send(dashboard, job.id, counts='{"one": "a"}')
     assert refused.status == 400
     assert "expected int, got str at key in counts" in refused.text
+
+
+async def test_a_job_whose_arguments_are_json_takes_values_that_json_has_no_form_for(shop: Shop) -> None:
+    @shop.app.task(name="shop.label")
+    def label(file: PurePosixPath, price: Decimal, rest: Any = None) -> None: ...
+
+    job = label.enqueue_json('["a/b", "1.50"]')
+    new = shop.app.jobs.again(job.id, {"file": PurePosixPath("c"), "price": Decimal(2)}).refresh()
+    assert (new.args, new.form) == ((PurePosixPath("c"), Decimal(2)), "json")
+    with pytest.raises(
+        ArgumentError, match=r"the changes of a job of shop.label, .* cannot be sent \(builtins.object\)"
+    ):
+        shop.app.jobs.again(job.id, {"rest": object()})
 
 
 async def test_an_argument_is_changed_and_the_old_job_stays(shop: Shop, dashboard: Dashboard) -> None:

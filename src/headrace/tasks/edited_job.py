@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import CorruptOptions, JobStateError, OptionsError
+from headrace.errors import ArgumentError, CorruptOptions, JobStateError, OptionsError
 from headrace.model import codec, slots
 from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
 from headrace.model.headers import SCHEDULE, TRACE
@@ -141,7 +141,14 @@ class EditedJob(msgspec.Struct, frozen=True):
 
     @property
     def _json(self) -> tuple[bytes, bytes]:
-        return msgspec.json.encode(self.args), msgspec.json.encode(self.kwargs)
+        encode = msgspec.json.Encoder(enc_hook=self.bound.context.types.encode).encode
+        try:
+            return encode(self.args), encode(self.kwargs)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"the changes of a job of {self.bound.task}, whose arguments are JSON, cannot be sent ({error}): give "
+                f"what JSON has, or values of known types"
+            ) from None
 
 
 # ``app.by_name``, which makes the task with its options.
