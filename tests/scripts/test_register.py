@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol.consume import register
+from headrace.protocol.keys import SCHEMA
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -23,3 +24,13 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
 def test_without_facts(stage: Stage) -> None:
     stage.run(register(stage.keys, "w1", SECOND, []))
     assert stage.claim("w1").alive
+
+
+def test_a_store_without_a_layout_gets_ours(stage: Stage) -> None:
+    """It has lost everything since this program greeted it."""
+    stage.client.delete(stage.keys("schema"))
+    stage.run(register(stage.keys, "w1", SECOND, []))
+    assert stage.client.get(stage.keys("schema")) == str(SCHEMA).encode()
+    stage.client.set(stage.keys("schema"), "99")
+    stage.run(register(stage.keys, "w1", SECOND, []))
+    assert stage.client.get(stage.keys("schema")) == b"99"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.job import moment
-from headrace.protocol.keys import Keys
+from headrace.protocol.keys import SCHEMA, Keys
 from headrace.protocol.replies import name_of, texts_of
 from headrace.protocol.script import Call, load
 
@@ -19,7 +19,7 @@ from headrace.protocol.script import Call, load
 def register(
     keys: Keys, owner: str, lease: int, metadata: Sequence[str | int], tasks: Mapping[str, str] | None = None
 ) -> Call[int]:
-    """Begin an incarnation's lease.
+    """Begin an incarnation's lease, and leave our layout in a store without one.
 
     Args:
         lease: microseconds.
@@ -37,6 +37,7 @@ def register(
         int,
         owner=owner,
         lease=lease,
+        version=SCHEMA,
         metadata=list(metadata),
         tasks=[word for row in (tasks or {}).items() for word in row],
     )

@@ -4,10 +4,12 @@
 -- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
+-- key     schema  string  schema
 -- many    HSET
 -- removes first self
 -- arg     owner   text
 -- arg     lease   int     microseconds
+-- arg     version int     what this client writes
 -- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
@@ -16,6 +18,8 @@ local till = leases().repair(lease)
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)
+-- A store that has lost everything has lost this too, and programs that are connected do not greet it again.
+redis.call('SET', schema, version, 'NX')
 local said = {}
 for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
 if new then telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''}) end

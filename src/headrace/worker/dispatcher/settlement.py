@@ -79,7 +79,7 @@ class Settlement:
     def _settled(self, reply: settle_calls.Settled) -> None:
         worker = self._worker
         if reply.stale:
-            text = "refused, since a newer start owns it: %s"
+            text = "refused, since a newer start owns it or the server lost it: %s"
             worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]))
         self._endings.batch.since = worker.now
         if worker.options.burst:

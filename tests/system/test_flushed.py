@@ -1,0 +1,51 @@
+"""A server loses everything while workers and programs go on: FLUSHALL, or a restart of one that keeps no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.model.job import State
+from headrace.protocol.keys import SCHEMA
+from tests.servers import Server
+from tests.system.fleet import Fleet
+
+NewFleet = Callable[..., Fleet]
+NewServer = Callable[..., Server]
+
+
+@pytest.mark.parametrize("how", ["flushall", "restart"])
+def test_a_worker_marks_the_layout_of_a_store_that_lost_everything(
+    new_server: NewServer, new_fleet: NewFleet, how: str
+) -> None:
+    """Without the mark a migration would take the store for an empty one, and other code for one of its own layout."""
+    server = new_server()
+    fleet = new_fleet(server.url, lease=6.0)
+    fleet.worker()
+    fleet.forgetful = True
+    if how == "flushall":
+        server.client().flushall()
+    else:
+        server.restart()
+    assert fleet.ended(fleet.enqueue("process.add", 1, 2)).state is State.SUCCEEDED
+    assert server.client().get(fleet.app.client.keys("schema")) == str(SCHEMA).encode()
+    fleet.end()
+    fleet.check()
+
+
+def test_limits_and_schedules_of_the_code_come_back(new_server: NewServer, new_fleet: NewFleet, tmp_path: Path) -> None:
+    server = new_server()
+    fleet = new_fleet(server.url, lease=6.0)
+    fleet.worker(environ={"HR_LIMITS": str(tmp_path), "HR_EVERY": "1"})
+    fleet.until(lambda: fleet.ledger.counts("E"))
+    fleet.forgetful = True
+    server.owner.flushall()
+    limits = [fleet.app.client.keys(f"limit:{name}") for name in ("pair", "each", "paced")]
+    fleet.until(lambda: server.owner.exists(*limits) == 3)
+    ticked = len(fleet.ledger.ends())
+    fleet.until(lambda: len(fleet.ledger.ends()) > ticked + 1)
+    assert fleet.ended(fleet.enqueue("limited.each", "a", 0.0)).state is State.SUCCEEDED
+    fleet.end()
+    fleet.check()
