@@ -19,6 +19,7 @@ from headrace.stats import Stats
 from tests.deadline import eventually
 from tests.nursery import Forked
 from tests.program import Program
+from tests.servers import Server
 from tests.system.test_cli import on_terminal
 
 pytestmark = pytest.mark.system
@@ -213,6 +214,37 @@ def test_a_line_is_consumed(headrace: Program, make_stats: Make) -> None:
         stats.add("a", {"n": 4})
         stats.flush()
         eventually(lambda: stats.find("a", time.time() - 60)["n"] == 7, timeout=60)
+
+
+@pytest.mark.parametrize("fault", ["full", "away"])
+def test_a_consumer_outlives_what_its_server_suffers(
+    tmp_path: Path, new_server: Callable[..., Server], fault: str
+) -> None:
+    server = new_server()
+    headrace = Program(tmp_path, server.url)
+    headrace.environment["HEADRACE_TIMEOUT"] = "0.2"
+    said = tmp_path / "said"
+    if fault == "full":
+        server.client().config_set("maxmemory", "1")
+    else:
+        server.kill()
+    with said.open("w") as err:
+        process = headrace.start("stats", "consume", "--every", "0.1", stderr=err)
+    try:
+        eventually(lambda: "goes on when" in said.read_text() or process.poll() is not None, timeout=60)
+        assert process.poll() is None, said.read_text()
+        if fault == "full":
+            server.client().config_set("maxmemory", "0")
+        else:
+            server.start()
+        with Headrace(server.url, stats="stream", stats_flush_interval=3600) as app:
+            app.stats.add("a", {"n": 1})
+            app.stats.flush()
+            eventually(lambda: app.stats.find("a", time.time() - 600)["n"] == 1, timeout=60)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert said.read_text().count("goes on when") == 1
 
 
 @pytest.mark.parametrize("mode", ["direct", "stream"])

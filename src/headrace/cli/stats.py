@@ -175,11 +175,22 @@ def consume(
     """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; print how far behind it is.
 
     You may run several consumers; with a broker, one of them counts and the others stand by. You may stop it at any
-    time.
+    time. While the server is away or full, or the broker is away, it waits; with --burst it exits.
     """
+    from headrace.errors import BrokerUnavailable, StoreFull, StoreUnavailable
+    from headrace.stats.consumer import Taken
+
+    told = False
     with session.app() as headrace, closing(headrace.stats.consumer()) as consumer:
         while True:
-            step = consumer.step()
+            try:
+                step, told = consumer.step(), False
+            except (StoreUnavailable, StoreFull, BrokerUnavailable) as error:
+                if burst:
+                    raise
+                if not told:
+                    session.output.remark(f"counts wait: {error}; this goes on when that is over")
+                step, told = Taken(0, 0, 0.0, 0), True
             if step.batches or burst:
                 facts = {"batches": step.batches, "waiting": step.waiting, "lag": step.lag, "lost": step.lost}
                 left = f"{step.waiting - step.batches:,} wait, {span(step.lag)} behind, {step.lost:,} lost"
