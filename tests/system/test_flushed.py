@@ -49,3 +49,21 @@ def test_limits_and_schedules_of_the_code_come_back(new_server: NewServer, new_f
     assert fleet.ended(fleet.enqueue("limited.each", "a", 0.0)).state is State.SUCCEEDED
     fleet.end()
     fleet.check()
+
+
+def test_jobs_that_a_server_forgot_wholly_are_told_in_one_line(new_server: NewServer, new_fleet: NewFleet) -> None:
+    """Each has a settle of its own, which the worker tells again; a failover of seconds brings thousands."""
+    server = new_server(append_only=True)
+    fleet = new_fleet(server.url)
+    worker = fleet.worker()
+    fleet.forgetful = True
+    size = server.written
+    for number in range(20):
+        fleet.ended(fleet.enqueue("process.add", number, 1))
+    server.forget(size)
+    fleet.until(lambda: "refused, since" in worker.log())
+    assert fleet.ended(fleet.enqueue("process.add", 1, 1)).state is State.SUCCEEDED
+    (line,) = (line for line in worker.log().splitlines() if "refused, since" in line)
+    assert "20 jobs, such as" in line
+    fleet.end()
+    fleet.check()

@@ -26,6 +26,7 @@ CODES: dict[object, str] = {
     "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes are sent "
     "again, %d unknown jobs are returned": "store.lost_data",
     "refused, since a newer start owns it or the server lost it: %s": "outcome.refused",
+    "refused, since a newer start owns them or the server lost them: %d jobs, such as %s": "outcome.refused",
     "stopping job %s: the server lost its start, and it starts again": "job.lost_start",
     "job %s was ready, but its record is gone or alien; it left the queue": "job.no_record",
     "job %s: its id, its priority or its record cannot be read: quarantined": "job.unreadable",

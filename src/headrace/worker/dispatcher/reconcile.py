@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.protocol import settle_calls
+from headrace.protocol.script import Call
 from headrace.protocol.settle_calls import Held, Settled
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
@@ -68,10 +69,25 @@ class Reconciler:
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
             self._ahead([(settle_calls.restore(self._worker.keys, self._worker.owner, rows), self._restored)])
-        for n in range(0, len(repair.again), TOGETHER):
-            self._ahead([(call, self._settled) for call in repair.again[n : n + TOGETHER]])
+        self._settle_again(repair.again)
         for id, token in repair.unknown:
             self._endings.hand_back(id, token)
+
+    def _settle_again(self, calls: list[Call[Settled]]) -> None:
+        """Send settles again, and say once what all of them were refused: after a failover they may be thousands."""
+        left, refused = len(calls), list[str]()
+
+        def settled(reply: Settled) -> None:
+            nonlocal left
+            left -= 1
+            refused.extend(reply.stale)
+            if refused and not left:
+                text = "refused, since a newer start owns them or the server lost them: %d jobs, such as %s"
+                self._worker.actions.log(logging.WARNING, text, len(refused), ", ".join(refused[:10]))
+            self._settled(reply)
+
+        for n in range(0, len(calls), TOGETHER):
+            self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])
 
     def _restored(self, reply: settle_calls.Restored) -> None:
         """What another start has, or will have, stops here; a job whose record is gone runs to its end."""

@@ -66,6 +66,9 @@ class Settlement:
                 self._maintenance.promotion.expect(worker.now + min(again) / 1e6)
             if not reply.repeated:
                 self._learn(batch, reply.stale)
+            if reply.stale:
+                text = "refused, since a newer start owns it or the server lost it: %s"
+                worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]))
             self._settled(reply)
 
         return call, settled
@@ -78,9 +81,6 @@ class Settlement:
 
     def _settled(self, reply: settle_calls.Settled) -> None:
         worker = self._worker
-        if reply.stale:
-            text = "refused, since a newer start owns it or the server lost it: %s"
-            worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]))
         self._endings.batch.since = worker.now
         if worker.options.burst:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
