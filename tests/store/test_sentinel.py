@@ -82,6 +82,16 @@ def test_work_goes_on_with_the_promoted_replica(master: Server, replica: Server,
         assert replica.client().info("replication")["role"] == "master"
 
 
+def test_a_master_that_is_away_is_named_as_people_write_it(master: Server, replica: Server, sentinel: int) -> None:
+    for server in (replica, master):
+        server.kill()
+    with Headrace(f"sentinel://127.0.0.1:{sentinel}/jobs/0", timeout=0.3) as app:
+        with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
+            app.overview()
+        with pytest.raises(StoreUnavailable, match=f"connecting to 127.0.0.1:{master.port}"):
+            asyncio.run(app.aoverview())
+
+
 def test_asynchronous_callers_find_the_master_too(master: Server, replica: Server, sentinel: int) -> None:
     async def story() -> None:
         store = AsyncStore(f"sentinel://127.0.0.1:{sentinel}/jobs/0", Settings())

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace import Headrace
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable, UrlError
+from headrace.store.connection import advice
+from headrace.store.url import parse
 from tests.deadline import eventually
 from tests.program import Program
 from tests.servers import Server, find, free_port
@@ -85,6 +88,12 @@ def _answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@contextlib.contextmanager
+def replica(server: Server) -> Iterator[str]:
+    server.owner.replicaof("127.0.0.1", str(free_port()))
+    yield server.url
+
+
 def text(url: str) -> Callable[[Server], contextlib.AbstractContextManager[str]]:
     return lambda _: contextlib.nullcontext(url)
 
@@ -99,6 +108,7 @@ TABLE = {
     "a web server": (web, ServerError, 3, "it looks like a web server; check host and port of the URL"),
     "no server": (absent, *UNREACHABLE, "): is the server running? The call may be repeated"),
     "a silent server": (silent, *UNREACHABLE, "is the server running?"),
+    "a replica": (replica, *UNREACHABLE, "it is a replica: write the URL of its master"),
     "no Sentinel": (no_sentinel, *UNREACHABLE, "do the Sentinels run, and their master 'jobs'?"),
     "a Sentinel without the master": (
         no_master,
@@ -198,3 +208,15 @@ def test_a_command_says_what_it_waits_for(server: Server, tmp_path: Path) -> Non
         assert len(said) == 2
         (only,) = headrace("jobs", "list", "--url", url, "--json", code=3, HEADRACE_TIMEOUT="2").err.splitlines()
         assert only.startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        ("max number of clients reached", "it runs, and has no room: raise its maxclients"),
+        ("Redis is loading the dataset in memory", "it runs, and loads its data"),
+    ],
+)
+def test_a_server_that_runs_and_takes_no_work_is_not_asked_for(words: str, step: str) -> None:
+    """Whether its words or the end of the connection arrive first is a matter of chance."""
+    assert advice(redis.ConnectionError(words), parse("redis://localhost")).startswith(step)

@@ -108,7 +108,8 @@ def _master(target: Target, timeout: float) -> tuple[str, int]:
 
 def sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
     limit = min(timeout, CONNECT_TIMEOUT)
-    shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2, **target.sentinel_options}
+    shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2}
+    shared |= {"decode_responses": True, **target.sentinel_options}
     return [(f"{host}:{port}", {"host": host, "port": port, **shared}) for host, port in target.sentinels]
 
 
@@ -215,9 +216,20 @@ _ENDED = ("reset by peer", "closed by server", "closed the connection", "EOF occ
 _PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
 
 
+# What a server says that runs and takes no work, and what to do.
+_TAKES_NONE = {
+    "max number of clients": "it runs, and has no room: raise its maxclients, or end programs that use it.",
+    "read only replica": "it is a replica: write the URL of its master, or wait until one is promoted.",
+    "loading the dataset": "it runs, and loads its data: wait.",
+}
+
+
 def advice(error: BaseException, target: Target) -> str:
     """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
     text = _told(error)
+    for sign, step in _TAKES_NONE.items():
+        if sign in text:
+            return step
     if target.tls and any(sign in text for sign in _PLAIN):
         other = _scheme(target, tls=False)
         return f"is the server running, and does this port speak TLS? If it does not, write {other} in the URL."
