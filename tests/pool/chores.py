@@ -164,9 +164,9 @@ def deaf_to_interrupts() -> None:
 def sleep_and_clean_up(path: Path) -> None:
     """Start a program that lives on, write down both, sleep, and say so when it is interrupted."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    (path / "part").write_text(f"{os.getpid()} {child.pid}")
-    (path / "part").rename(path / "pids")
     try:
+        (path / "part").write_text(f"{os.getpid()} {child.pid}")
+        (path / "part").rename(path / "pids")
         time.sleep(600)
     finally:
         (path / "cleaned").touch()

@@ -188,6 +188,8 @@ class Members:
 
     def interrupt(self) -> None:
         """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
+        # First, or a member whose call was interrupted would begin one that waits.
+        self.shut(cancel=True)
         for member in self.scheduler.members:
             member.body.interrupt()
         self.stop(self.options.shutdown_timeout)

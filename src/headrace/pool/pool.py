@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from headrace.dispatch.hash_ring import Key, slot
 from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
-from headrace.errors import ArgumentError, CallTimeout, HeadraceError
+from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
 from headrace.pool.lease import Leased
 from headrace.pool.members import Members
 from headrace.pool.pool_options import Handler, Keywords, PoolOptions, members
@@ -23,6 +23,8 @@ from headrace.pool.state import Call, Lease, Member
 
 T = TypeVar("T")
 _numbers = count(1)
+# What ends the program or the job that uses a pool, and so what runs for it. (A job that snoozes leaves by itself.)
+_STOPS = (KeyboardInterrupt, SoftTimeLimit, JobInterrupted, CancelRequested)
 
 
 class Replies(NamedTuple, Generic[T]):
@@ -299,8 +301,8 @@ class Pool(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Shut down, and wait. After a Ctrl-C: interrupt what runs, cancel what waits, and :meth:`stop`."""
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        """Shut down, and wait. After a Ctrl-C, or in a job that is stopped: interrupt what runs, and :meth:`stop`."""
+        if kind is not None and issubclass(kind, _STOPS):
             self._crew.interrupt()
         else:
             self.shutdown()
@@ -345,7 +347,7 @@ class Pool(Executor):
             raise CallTimeout(f"{call.title} did not end within {timeout:g} s: {state}") from error
         except BaseException as error:
             # Who waited is gone: nothing must begin for him, and a Ctrl-C is for what runs for him, too.
-            if not call.cancel() and isinstance(error, KeyboardInterrupt):
+            if not call.cancel() and isinstance(error, _STOPS):
                 self._scheduler.interrupt(call)
             raise
 
