@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 from importlib.util import find_spec
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 
 def main() -> NoReturn:
@@ -19,8 +19,15 @@ def main() -> NoReturn:
     _open_streams()
     try:
         code = _run(sys.argv[1:])
+        # Else an error of what is still to be written comes when nobody can tell of it any more.
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
+    except OSError as error:
+        from headrace.cli.failure import explain
+
+        code = explain(error, json="--json" in sys.argv, debug="--debug" in sys.argv)
+    _let_go(sys.stderr)
     # Else Python searches all that was imported for garbage before it leaves: a fifth of what a short command costs.
     gc.freeze()
     sys.exit(code)
@@ -35,6 +42,16 @@ def _open_streams() -> None:
             # The lowest number that is free is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115
+
+
+def _let_go(stream: TextIO) -> None:
+    """Python ends with a code of its own where a stream cannot be written."""
+    try:
+        stream.flush()
+    except OSError:
+        from headrace.cli.output import discard
+
+        discard(stream)
 
 
 def _run(arguments: list[str]) -> int:

@@ -6,7 +6,6 @@ Owns no printing and no decision about exit codes.
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Generator
@@ -16,7 +15,6 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli.exit_codes import ExitCode
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 
@@ -80,12 +78,9 @@ def command(
             debug = common.pop("debug", False)
             _warn_of_password(output, common.get("url"))
             call: Any = function
-            try:
-                with _remarks(output):
-                    code = call(Session(output, common, debug), **given) or 0
-                sys.stdout.flush()
-            except BrokenPipeError:
-                return _pipe_gone()
+            with _remarks(output):
+                code = call(Session(output, common, debug), **given) or 0
+            sys.stdout.flush()
             return int(code)
 
         parameters = [parameter.replace(kind=keyword) for parameter in own] + more
@@ -148,10 +143,3 @@ def _warn_of_password(output: Output, url: str | None) -> None:
             "the password in --url is in the list of processes, which every user of this machine can read: "
             "set HEADRACE_URL instead"
         )
-
-
-def _pipe_gone() -> int:
-    """The reader of the output has left: our buffer must not raise again while Python shuts down."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.PIPE

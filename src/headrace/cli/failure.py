@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 
-from headrace.cli.exit_codes import ExitCode, UsageFault, exit_of
-from headrace.cli.output import Output, plain
+from headrace.cli.exit_codes import ExitCode, OperationFault, UsageFault, exit_of
+from headrace.cli.output import Output, aside, discard, plain
+
+# A reader that is gone, a full disk, a quota, a limit of a file's size, a terminal that hung up.
+_NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Characters of a refusal that are shown.
 _FIRST, _LAST = 1_000, 500
@@ -19,6 +23,12 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
         error = UsageFault("the current directory was removed: change to another directory").with_traceback(
             error.__traceback__
         )
+    if (unwritten := _unwritten(error)) is not None:
+        # What is kept would raise again.
+        discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return ExitCode.PIPE
+        error = unwritten
     code = exit_of(error)
     if code is ExitCode.INTERRUPTED:
         return code
@@ -31,9 +41,17 @@ def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, de
         # What was given may be a whole file; the end says what would be right.
         text = f"{text[:_FIRST]} ({left:,} characters left out) {text[-_LAST:]}"
     if debug:
-        print(plain("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+        aside(plain("".join(traceback.format_exception(error)).rstrip("\n")))
     output.fault(text, type(error).__name__, code)
     return code
+
+
+def _unwritten(error: BaseException) -> OperationFault | None:
+    """The fault of a stream that takes nothing more: such an error names no file, as those of files do."""
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _NO_ROOM:
+        return None
+    fault = OperationFault(f"the output cannot be written: {error.strerror}; what was printed is not whole")
+    return fault.with_traceback(error.__traceback__)
 
 
 def _is_homeless() -> bool:

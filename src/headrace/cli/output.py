@@ -7,8 +7,10 @@ characters in it. Tables adapt to the terminal; into a pipe they go whole, one l
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -71,6 +73,23 @@ def to_json(value: Any) -> str:
         return msgspec.json.encode(ascii(value)).decode()
 
 
+def aside(text: str) -> None:
+    """Print to stderr: where nobody can read that, the command goes on as ever."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """What a stream keeps, and all that is still written to it, goes nowhere: nobody reads it, or there is no room."""
+    with suppress(OSError):  # it has no descriptor
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+        stream.flush()
+
+
 class Output:
     """One command's way to speak.
 
@@ -94,7 +113,7 @@ class Output:
     def remark(self, text: object) -> None:
         """Tell people something beside the result; programs do not see it."""
         if not self.json:
-            print(plain(text), file=sys.stderr)
+            aside(plain(text))
 
     def fault(self, text: str, kind: str, code: int) -> None:
         """Say on stderr what went wrong.
@@ -103,7 +122,7 @@ class Output:
             kind: name of the error's class; ``code``: the exit code. Both only in JSON.
         """
         facts = {"error": text, "type": kind, "exit": code}
-        print(to_json(facts) if self.json else f"headrace: {plain(text)}", file=sys.stderr)
+        aside(to_json(facts) if self.json else f"headrace: {plain(text)}")
 
     def document(self, value: Any) -> None:
         """Print one JSON document."""

@@ -27,13 +27,13 @@ def probe(worker: int | None, *, ready: bool, json: bool) -> int:
     while changing and time.monotonic() < end:
         time.sleep(0.02)
         rows, changing = _look(worker, ready=ready)
-    if json:
-        from headrace.cli.output import to_json
+    try:
+        _tell(rows, worker, "ready" if ready else "healthy", json=json)
+    except OSError:
+        # The exit code is the answer: a disk without room for the reason is no reason to restart a worker.
+        from headrace.cli.output import discard
 
-        for row in rows:
-            print(to_json(row))
-    else:
-        _tell(rows, worker, "ready" if ready else "healthy")
+        discard(sys.stdout)
     return 0 if rows and all(row["ready" if ready else "healthy"] for row in rows) else 1
 
 
@@ -67,11 +67,17 @@ def _verdict(images: Sequence[Stamp], now: float, *, ready: bool) -> dict[str, A
     }
 
 
-def _tell(rows: Sequence[dict[str, Any]], worker: int | None, wanted: str) -> None:
+def _tell(rows: Sequence[dict[str, Any]], worker: int | None, wanted: str, *, json: bool) -> None:
     for row in rows:
-        why = "; ".join(row["reasons"])
-        print(f"worker {row['worker']} is {f'not {wanted}: {why}' if why else wanted}")
-    if not rows:
+        if json:
+            from headrace.cli.output import to_json
+
+            print(to_json(row))
+        else:
+            why = "; ".join(row["reasons"])
+            print(f"worker {row['worker']} is {f'not {wanted}: {why}' if why else wanted}")
+    sys.stdout.flush()
+    if not rows and not json:
         which = "no worker" if worker is None else f"no worker with process id {worker}"
         print(f"headrace: {which} of this user runs on this machine, or it has another TMPDIR", file=sys.stderr)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from headrace.cli.commands import ALL_SHARED, command, group
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.failure import explain, last_word
-from headrace.cli.output import plain
+from headrace.cli.output import aside, plain
 
 # The module of each command and of each group of commands, in the order of the help.
 MODULES = {
@@ -63,6 +62,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         parser: Any = typer.main.get_command(program(arguments))
         code = parser.main(list(arguments), prog_name="headrace", standalone_mode=False)
+    except SystemExit as end:
+        # The parser's way to end a program that nobody reads.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return explain(end.__context__, json=json, debug=debug)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
         return _explain(error, json=json, debug=debug)
     return code if isinstance(code, int) else ExitCode.OK
@@ -80,7 +84,7 @@ def _usage(error: Any) -> str:
     """The line of a command line that cannot be parsed; empty when the help was printed instead."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(plain(error.format_message()), file=sys.stderr)
+        aside(plain(error.format_message()))
         return ""
     text = error.format_message().rstrip(".").replace("Value error, ", "")
     path = context.command_path if context else "headrace"
