@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.worker")
 
+# Seconds that the image before this may take to give the address up: what keeps it for longer is to be told of.
+PATIENCE = 10.0
+
 
 class MetricsAddress:
     """Where Prometheus is answered.
@@ -31,7 +34,9 @@ class MetricsAddress:
     def __init__(self, host: str, port: int) -> None:
         self.sock: socket.socket | None = None
         self._address = host, port
-        self._refused = False
+        # Since when it is waited for; whether that was told.
+        self._since: float | None = None
+        self._told = False
 
     def listen(self) -> str:
         """Take the address; the URL to ask at.
@@ -44,15 +49,16 @@ class MetricsAddress:
         self.sock = http_server.listen(*self._address)
         return http_server.url_of(self.sock)
 
-    def listens(self) -> bool:
-        """Whether the address is ours; if not, it is tried again: the image before this may have it."""
+    def listens(self, now: float) -> bool:
+        """Whether the address is ours; if not, it is tried again: the image before this has it until it retires."""
         if self.sock is None:
             try:
                 log.info("metrics server listens on %s", self.listen())
             except HeadraceError as error:
-                if not self._refused:
+                self._since = now if self._since is None else self._since
+                if now - self._since >= PATIENCE and not self._told:
                     log.warning("the metrics server cannot start yet: %s", error)
-                self._refused = True
+                    self._told = True
         return self.sock is not None
 
     def close(self) -> None:

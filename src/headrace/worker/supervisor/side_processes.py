@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.worker")
 
-# Seconds between two starts: one that dies at once must not keep the supervisor busy.
-PAUSE = 1.0
+# Seconds between two starts: one that dies at once must not keep the supervisor busy; and between two attempts to have
+# an address, at which nobody is answered meanwhile.
+PAUSE, AGAIN = 1.0, 0.05
 _NEVER = float("inf")
 
 
@@ -75,8 +76,9 @@ class SideProcess:
         Raises:
             OSError: the system has no room for it.
         """
-        if self.address is not None and not self.address.listens():
-            self.next = time.monotonic() + PAUSE
+        now = time.monotonic()
+        if self.address is not None and not self.address.listens(now):
+            self.next = now + AGAIN
             return
         parent, mine = os.getpid(), self.socks
 

@@ -198,9 +198,9 @@ class Supervisor:
     def retire(self) -> None:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
         self.retired, self._dispatcher.fork_at = True, None
-        self._dispatcher.tell(Drain(now=False))
-        # The address and the hooks are the next image's.
+        # The address and the hooks are the next image's; first, since a probe must not hear here that the worker stops.
         self.sides.stop()
+        self._dispatcher.tell(Drain(now=False))
 
     def resize(self, kind: Kind, size: int) -> None:
         """Run so many of a kind at once, as the image before this one did."""

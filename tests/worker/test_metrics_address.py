@@ -1,0 +1,49 @@
+"""The address of a worker's metrics, which the image before this one has until it retires."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+
+import pytest
+
+from headrace import Headrace
+from headrace.stats import http_server
+from headrace.worker.supervisor.metrics_server import PATIENCE, MetricsAddress
+from headrace.worker.supervisor.side_processes import SideProcess
+
+
+def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headrace.worker")
+    before = http_server.listen("127.0.0.1", 0)
+    address = MetricsAddress("127.0.0.1", before.getsockname()[1])
+    assert not address.listens(100.0)
+    assert not address.listens(99.9 + PATIENCE)
+    assert not caplog.records
+    before.close()
+    assert address.listens(100.0 + PATIENCE)
+    address.close()
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_an_address_that_another_program_keeps_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headrace.worker")
+    with http_server.listen("127.0.0.1", 0) as taken:
+        address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
+        for now in (0.0, PATIENCE, 2 * PATIENCE):
+            assert not address.listens(now)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "cannot start yet: cannot listen on 127.0.0.1:" in record.getMessage()
+
+
+def test_an_address_is_tried_many_times_a_second_since_nobody_is_answered_there_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 50.0)
+    with http_server.listen("127.0.0.1", 0) as taken, selectors.DefaultSelector() as selector:
+        address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
+        side = SideProcess("metrics server", lambda _: None, address=address)
+        side.fork(Headrace(), selector, [])
+    assert side.pid == 0
+    assert side.next - 50.0 <= 0.1
