@@ -6,9 +6,11 @@ the locks that the kernel frees when they die. It ends itself once the last one 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -268,4 +270,9 @@ def main(orders: str) -> None:
     # A starter that waits for signals has them blocked, and we would inherit that and hear no order to stop.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # Limits that the starter set for itself are none of a server that all programs of the directory use.
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
+        with contextlib.suppress(OSError, ValueError):
+            most = resource.getrlimit(limit)[1]
+            resource.setrlimit(limit, (most, most))
     Guard(Orders(**json.loads(orders))).run()

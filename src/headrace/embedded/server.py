@@ -144,6 +144,8 @@ class Server:
                     stderr=log,
                     cwd="/",
                     pass_fds=[claim],
+                    # A limit of its files' size is an error of writing that it tells, and not its death by XFSZ.
+                    restore_signals=False,
                     # Safe here: the guard's one other thread is inside flock and holds no lock of Python's.
                     preexec_fn=self._follow(os.getpid()),  # noqa: PLW1509
                 )
