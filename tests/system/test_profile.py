@@ -144,6 +144,29 @@ def test_a_job_is_found_behind_others_of_its_runner(busy: Busy) -> None:
     assert (row.job, facts["processes"]) == (id, [row.pid])
 
 
+def test_a_worker_whose_dispatcher_hangs_can_be_looked_into(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_LEASE", "1")
+    busy = Busy(tmp_path, url)
+    try:
+        busy.run("grind")
+        dispatcher = int(busy.app.workers.get(busy.owner).metadata["dispatcher"])
+        os.kill(dispatcher, signal.SIGSTOP)
+        try:
+            eventually(lambda: not busy.app.overview().live, 60)
+            # It may be a container's probe, which asks whether the lease holds.
+            busy.program("workers", "show", str(busy.worker.process.pid), code=1)
+            for name in ((), (busy.owner,), (str(busy.worker.process.pid),)):
+                facts = busy.program("profile", *name, "--for", "1s", "--idle", "--json").json
+                assert facts["of"] == busy.owner
+            assert "grind (tasks.py" in (tmp_path / "headrace-profile.svg").read_text()
+        finally:
+            os.kill(dispatcher, signal.SIGCONT)
+    finally:
+        busy.end()
+
+
 def _looks(profile: int) -> bool:
     """Whether the py-spy of this command takes samples: it sleeps before each, and while it starts hardly ever."""
     spies = [child for child in psutil.Process(profile).children() if "py-spy" in " ".join(child.cmdline())]

@@ -30,6 +30,8 @@ def test_a_runner_tells_what_it_does_and_goes_on(fleet: Fleet, tmp_path: Path, k
         found = fleet.until(lambda: _all(fleet, worker.place, 1 if kind == "thread" else 2))
         (own,) = [one for one in found if one.job == job.id]
         assert (own.kind, own.task) == (kind, f"{kind}.gate")
+        # The process that runs the job, as workers show has it: not the one that leads the group and forks it.
+        assert (os.getpgid(own.pid) == own.pid) == (kind != "fork")
         assert "chores.py" in own.text
         assert " in _hold" in own.text
     gate.touch()

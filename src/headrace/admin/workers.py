@@ -137,6 +137,18 @@ def _get(client: Client, name: str) -> Steps[WorkerFacts]:
     return named(seen.live, name)
 
 
+def last_known(seen: overviews.Overview, name: str) -> WorkerFacts:
+    """The live worker that a name means, else one whose lease is over: it is dead, or hangs and wants to be looked at.
+
+    Raises:
+        WorkerNotFound: neither is stored, or several may be meant.
+    """
+    try:
+        return named(seen.live, name)
+    except WorkerNotFound:
+        return named(seen.workers, name)
+
+
 def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
     """The worker that a name means.
 

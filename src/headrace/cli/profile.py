@@ -171,13 +171,15 @@ def _of_job(app: Headrace, worker: str | None, id: str) -> Subject:
 
 
 def _worker(app: Headrace, name: str | None) -> WorkerFacts:
-    """The living worker of a name.
+    """The worker of a name; one whose lease is over, too, since one that hangs is what people look into.
 
     Raises:
         WorkerNotFound: there is none of this name, or several.
         OperationFault: there is none at all, several without a name, or it is on another machine.
     """
-    found = _only_worker(app) if name is None else app.workers.get(name)
+    from headrace.admin.workers import last_known
+
+    found = _only_worker(app) if name is None else last_known(app.overview(), name)
     host = found.metadata.get("place", "").rpartition(":")[0]
     if host != socket.gethostname():
         raise OperationFault(
@@ -188,12 +190,13 @@ def _worker(app: Headrace, name: str | None) -> WorkerFacts:
 
 
 def _only_worker(app: Headrace) -> WorkerFacts:
-    living = app.overview().live
-    if not living:
+    seen = app.overview()
+    found = seen.live or seen.workers
+    if not found:
         raise OperationFault("no worker serves this server: start one with headrace worker module:app")
-    if len(living) > 1:
-        raise OperationFault(f"which worker? name one of {', '.join(sorted(one.owner for one in living))}")
-    return living[0]
+    if len(found) > 1:
+        raise OperationFault(f"which worker? name one of {', '.join(sorted(one.owner for one in found))}")
+    return found[0]
 
 
 def _told(app: Headrace, worker: WorkerFacts, job: str, enough: Callable[[WorkerFacts], bool]) -> WorkerFacts:
