@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from headrace.cli import probe
-from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS, WELL, HealthStamps, Stamp, stamps
+from headrace.worker import health_stamps
+from headrace.worker.health_stamps import (
+    ANSWERED,
+    DRAINING,
+    REGISTERED,
+    RUNNERS,
+    WELL,
+    HealthStamps,
+    Stamp,
+    pid_space,
+    stamps,
+)
 
 LEASE = 15.0
+# Of Linux: processes that are forked from now on have process ids of their own.
+CLONE_NEWPID = 0x20000000
 
 
 def stamp(**changes: float) -> Stamp:
-    well = Stamp(1, 1, WELL, LEASE, supervisor=1000.0, dispatcher=1000.0, until=1010.0, starving=0.0)
+    well = Stamp(1, 1, WELL, LEASE, supervisor=1000.0, dispatcher=1000.0, until=1010.0, starving=0.0, space=1.0)
     return well._replace(**changes)  # type: ignore[arg-type]
 
 
@@ -69,7 +84,7 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
         os.read(ends[0], 1)
         os._exit(0)
     os.read(begun[0], 1)
-    assert stamps() == [Stamp(maker, 7, WELL, LEASE, 10.0, 11.0, 20.0, 12.0)]
+    assert stamps() == [Stamp(maker, 7, WELL, LEASE, 10.0, 11.0, 20.0, 12.0, pid_space())]
     # Another worker removes what the dead leave behind, and nothing of the living.
     HealthStamps().end()
     assert [one.process for one in stamps()] == [maker]
@@ -81,6 +96,64 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
     assert len(list(tmp_path.iterdir())) == 1
     HealthStamps().end()
     assert list(tmp_path.iterdir()) == []
+
+
+def _contained(flags: int) -> tuple[int, int, int]:
+    """As :func:`_image`, the first process of a container of its own, which has process id 1 there."""
+    said, told = os.pipe(), os.pipe()
+    if not (outside := os.fork()):
+        unshared = ctypes.CDLL(None).unshare(CLONE_NEWPID) == 0
+        if not unshared:
+            os.write(said[1], b"n")
+            os._exit(0)
+        if inside := os.fork():
+            os.waitpid(inside, 0)
+            os._exit(0)
+        made = HealthStamps()
+        made.begin(LEASE, time.monotonic())
+        made.dispatched(time.monotonic(), flags, time.monotonic() + LEASE, 0.0)
+        os.write(said[1], b"y")
+        os.read(told[0], 1)
+        os._exit(0)
+    if os.read(said[0], 1) == b"n":
+        os.waitpid(outside, 0)
+        pytest.skip("needs the right to make a container")
+    return outside, said[0], told[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has spaces of process ids")
+def test_workers_of_two_containers_that_share_the_directory_have_stamps_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    one = _contained(WELL)
+    other = _contained(WELL & ~RUNNERS)
+    assert [(stamp.process, stamp.worker) for stamp in stamps()] == [(1, 1), (1, 1)]
+    assert probe.probe(None, ready=True, json=False) == 1
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "worker 1 is not ready: its runners are starting", "worker 1 is ready",
+    ]  # fmt: skip
+    os.write(other[2], b"x")
+    os.waitpid(other[0], 0)
+    assert probe.probe(None, ready=True, json=False) == 0
+    assert capsys.readouterr().out == "worker 1 is ready\n"
+    os.write(one[2], b"x")
+    os.waitpid(one[0], 0)
+    assert stamps() == []
+
+
+def test_a_process_id_means_the_worker_of_the_own_container(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = [stamp(supervisor=0.0, space=pid_space() + more) for more in (0, 1)]
+    monkeypatch.setattr(health_stamps, "stamps", lambda: both)
+    assert probe.probe(1, ready=False, json=False) == 0
+    assert capsys.readouterr().out == "worker 1 is healthy\n"
+    # Seen from elsewhere, both may be meant.
+    del both[0]
+    both.append(stamp(supervisor=0.0, space=pid_space() + 2))
+    assert probe.probe(1, ready=False, json=False) == 0
+    assert capsys.readouterr().out == "worker 1 is healthy\n" * 2
 
 
 def _image(flags: int) -> tuple[int, int, int]:

@@ -39,15 +39,18 @@ def probe(worker: int | None, *, ready: bool, json: bool) -> int:
 
 def _look(worker: int | None, *, ready: bool) -> tuple[list[dict[str, Any]], bool]:
     """How each worker fares, and whether one that is not ready has an image that leaves and one that comes."""
-    from headrace.worker.health_stamps import stamps
+    from headrace.worker.health_stamps import pid_space, stamps
 
     now = time.monotonic()
-    found: dict[int, list[Stamp]] = {}
-    for stamp in stamps():
-        if worker in (None, stamp.worker, stamp.process):
-            found.setdefault(stamp.worker, []).append(stamp)
-    rows = {number: _verdict(images, now, ready=ready) for number, images in sorted(found.items())}
-    changing = ready and any(len(found[number]) > 1 and not row["ready"] for number, row in rows.items())
+    meant = [stamp for stamp in stamps() if worker in (None, stamp.worker, stamp.process)]
+    if worker is not None:
+        # Workers of other containers may share the directory, and have the same process id.
+        meant = [stamp for stamp in meant if stamp.space == pid_space()] or meant
+    found: dict[tuple[int, float], list[Stamp]] = {}
+    for stamp in meant:
+        found.setdefault((stamp.worker, stamp.space), []).append(stamp)
+    rows = {name: _verdict(images, now, ready=ready) for name, images in sorted(found.items())}
+    changing = ready and any(len(found[name]) > 1 and not row["ready"] for name, row in rows.items())
     return list(rows.values()), changing
 
 

@@ -44,6 +44,7 @@ class Stamp(NamedTuple):
         supervisor, dispatcher: when each was last seen to turn; 0: the worker has not begun.
         until: the end of its lease.
         starving: since when jobs are ready, runners free, and nothing is claimed; 0: they are not.
+        space: whose process ids these are, see :func:`pid_space`.
     """
 
     process: int
@@ -54,6 +55,7 @@ class Stamp(NamedTuple):
     dispatcher: float
     until: float
     starving: float
+    space: float
 
     def unhealthy(self, now: float) -> list[str]:
         """Why the worker should be restarted; empty: it lives. A server that is away is no reason."""
@@ -104,13 +106,14 @@ class HealthStamps:
             self._file = self._made()
         # Shared with the processes that are forked from here.
         self._bytes = mmap.mmap(self._file, SIZE)
-        self._bytes[:] = _FORM.pack(_MAGIC, os.getpid(), worker or os.getpid(), 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        own = os.getpid(), worker or os.getpid()
+        self._bytes[:] = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_space())
 
     def _made(self) -> int:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
         forget_dead()
-        path = f"{_directory()}/{_prefix()}{os.getpid()}"
-        _unlink(path)
+        # Workers of several containers may share the directory, and each be the process 1 of its own.
+        path = f"{_directory()}/{_prefix()}{os.getpid()}-{os.urandom(4).hex()}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         os.ftruncate(file, SIZE)
         fcntl.lockf(file, fcntl.LOCK_EX)
@@ -154,6 +157,13 @@ def stamps() -> list[Stamp]:
     """Those of all workers of this user on this machine, as far as their supervisors live."""
     found = (_read(path) for path in _paths())
     return [stamp for stamp in found if stamp is not None]
+
+
+def pid_space() -> float:
+    """The number of the space that process ids are of here: each container has its own."""
+    with suppress(OSError):
+        return float(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116 - see _paths
+    return 0.0
 
 
 def forget_dead() -> None:
@@ -203,5 +213,5 @@ def _read(path: str) -> Stamp | None:
 
 
 def _stamp(data: mmap.mmap | bytes) -> Stamp:
-    _, process, worker, flags, *moments, _ = _FORM.unpack_from(data)
+    _, process, worker, flags, *moments = _FORM.unpack_from(data)
     return Stamp(process, worker, flags, *moments)
