@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -33,6 +35,9 @@ from headrace.worker.worker_options import WorkerOptions
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
+# Descriptors that a dispatcher has for each runner, and for all else at most.
+EACH, OTHERS = 4, 20
+
 
 def make_once(app: Headrace) -> None:
     """What each child would make for itself otherwise."""
@@ -42,6 +47,12 @@ def make_once(app: Headrace) -> None:
     for task in app.tasks.values():
         if task.kind == "fork":
             task.prepare()
+
+
+def room_for(runners: int) -> bool:
+    """Whether a dispatcher may open the descriptors of so many: those that find no room are lost on the way to it."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return most == resource.RLIM_INFINITY or EACH * runners + OTHERS <= most
 
 
 class Child(msgspec.Struct):
@@ -90,8 +101,10 @@ class RunnerProcesses:
         """Fork a runner, and hand the dispatcher its descriptors.
 
         Raises:
-            OSError: the system has no room for it.
+            OSError: the system has no room for it, or the dispatcher.
         """
+        if not room_for(len(self._children) + 1):
+            raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
             self._fork(stack, wanted, options, settling)
 

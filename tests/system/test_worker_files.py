@@ -1,0 +1,42 @@
+"""A worker that may open few files: it runs what it has room for, says what is in its way, and charges no job for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from tests.deadline import eventually
+from tests.program import Program, Worker
+
+pytestmark = pytest.mark.system
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path, url: str) -> Iterator[Worker]:
+    program = Program(tmp_path, url)
+    program.write("limited", f"{LIMITED}\nfrom tasks import app")
+    one = Worker(program.start("worker", "limited:app", "--processes", "20"))
+    yield one
+    one.close()
+
+
+def test_runners_that_have_no_room_are_not_forked_and_the_others_work(worker: Worker, url: str) -> None:
+    line = worker.says("cannot fork a process")
+    assert "too many runners for this limit of open files: raise it, or run fewer at once" in line
+    with Headrace(url) as app:
+        jobs = [app.by_name("tasks.add").enqueue(number) for number in range(50)]
+        assert [job.result(timeout=60) for job in jobs] == [number + 1 for number in range(50)]
+        assert not any(job.attempts() for job in jobs), "the first start of each succeeded"
+        # More would have to be forked for these: those that run meanwhile stay.
+        app.workers.scale(app.overview().live[0].owner, 30)
+        eventually(lambda: "30" in app.overview().live[0].metadata["sizes"], 60)
+        assert app.by_name("tasks.add").enqueue(1).result(timeout=60) == 2
+    assert not [line for line in worker.lines if "died" in line or "Traceback" in line]
