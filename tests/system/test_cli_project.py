@@ -133,3 +133,16 @@ def test_a_directory_that_another_user_planted_is_not_used(tmp_path: Path) -> No
     mine.mkdir()
     os.chown(planted, 12345, 12345)
     assert program(mine)("server", "path").out == f"{mine / '.headrace'}\n"
+
+
+def test_a_directory_on_the_command_line_wins_over_the_url_of_the_environment(project: Path, tmp_path: Path) -> None:
+    headrace = program(project)
+    headrace.environment["HEADRACE_URL"] = "unix:///production"
+    data = tmp_path / "data"
+    assert f"({data})" in headrace("jobs", "count", "--dir", str(data), code=3).fault
+    try:
+        id = headrace("enqueue", "tasks.add", "1", "--app", "tasks:app", "--dir", str(data)).out.strip()
+        headrace("worker", "tasks:app", "--burst", "--processes", "1", "--dir", str(data))
+        assert headrace("jobs", "result", id, "--dir", str(data)).json == 2
+    finally:
+        embedded.stop(data)

@@ -162,6 +162,17 @@ def test_flags_move_an_application_to_another_server_and_namespace() -> None:
         app.override(colour=1)
 
 
+def test_a_flag_with_a_directory_wins_over_a_url_of_a_layer_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_URL", "redis://production")
+    app = Headrace()
+    app.override(dir=None)
+    assert app.settings.url == "redis://production"
+    app.override(dir="/somewhere/data")
+    assert (app.settings.url, app.settings.dir, app.client.settings.url) == (None, "/somewhere/data", None)
+    app.override(dir="/somewhere/data", url="redis://two")
+    assert app.settings.url == "redis://two"
+
+
 def test_variables_that_are_no_settings_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_warned", set())
     environ = dict.fromkeys((*module.NO_SETTINGS, *map(environment_name, Settings.__struct_fields__), "HEADRACES"), "1")

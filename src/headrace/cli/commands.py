@@ -37,7 +37,7 @@ Dir = Annotated[
     typer.Option(
         "--dir",
         metavar="PATH",
-        help="Directory of the private Valkey. Default: HEADRACE_DIR, else .headrace of the project.",
+        help="Use the private Valkey of this directory. Default: HEADRACE_DIR, else .headrace of the project.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]

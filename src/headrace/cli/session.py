@@ -154,6 +154,9 @@ class Session(msgspec.Struct, frozen=True):
             raise UsageFault("name the application: module:attribute, such as tasks:app, or set HEADRACE_APP")
         self.app()
         wanted = {name: value for name, value in self.settings.items() if value is not None}
+        if "dir" in wanted and "url" not in wanted:
+            # The private server there is meant; and by the module, too.
+            os.environ.pop(environment_name("url"), None)
         os.environ.update({environment_name(name): str(value) for name, value in wanted.items()})
         app = load(target)
         try:

@@ -48,11 +48,15 @@ def _usable(settings: Settings) -> Settings:
 
 
 def over(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
-    """Settings with those that are given above them, and where these came from. Raises: as :func:`resolve`."""
+    """Settings with those that are given above them, and where these came from. Raises: as :func:`resolve`.
+
+    A directory without a URL means the private server there, whatever URL was in the settings below.
+    """
     changes, sources = resolve({}, given, {})
     if not sources:
         return settings, sources
-    return msgspec.structs.replace(settings, **{name: getattr(changes, name) for name in sources}), sources
+    names = {*sources, *(("url",) if "dir" in sources else ())}
+    return msgspec.structs.replace(settings, **{name: getattr(changes, name) for name in names}), sources
 
 
 def resolve(
