@@ -89,20 +89,22 @@ def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> li
     return warnings
 
 
-def metrics_address(text: str | None) -> tuple[str, int] | None:
+def metrics_address(app: Headrace) -> tuple[str, int] | None:
     """Where Prometheus is to be answered, if at all.
 
     Raises:
-        OptionsError: it names no address.
-        UsageFault: the ``prometheus`` extra is not installed.
+        UsageFault: the setting names no address, or the ``prometheus`` extra is not installed.
     """
-    if text is None:
+    if app.settings.metrics is None:
         return None
     from headrace.stats.http_server import address_of
 
     if find_spec("prometheus_client") is None:
         raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")
-    return address_of(text)
+    try:
+        return address_of(app.settings.metrics)
+    except OptionsError as error:
+        raise UsageFault(f"{error} (from {app.sources.get('metrics', 'settings')})") from error
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:

@@ -75,7 +75,7 @@ def _serve(
     logs.configure(form, level, secrets, app.settings.redact.split(","))
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
-    address = preflight.metrics_address(app.settings.metrics)
+    address = preflight.metrics_address(app)
     version = preflight.await_server(app, log.warning)
     warnings = left_out()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
