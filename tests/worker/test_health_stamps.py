@@ -41,6 +41,28 @@ def test_a_worker_that_turns_lives_and_is_ready() -> None:
     assert stamp().unready(1001) == []
 
 
+def test_a_reader_never_sees_a_stamp_that_is_being_written() -> None:
+    """A field that was cleared before it was written made a worker that was well fail its probe, at times."""
+    written = HealthStamps()
+    written.begin(LEASE, 1000.0)
+    written.dispatched(1000.0, WELL, 1010.0, 0.0)
+    child = os.fork()
+    if child == 0:
+        # Longer than the reads take; not for ever, should nobody be left to end it.
+        for _ in range(5_000_000):
+            written.next = 0.0
+            written.supervised(1000.0, forks=True)
+            written.dispatched(1000.0, WELL, 1010.0, 0.0)
+        os._exit(0)
+    try:
+        for _ in range(100_000):
+            assert written.read().unready(1001) == []
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        written.end()
+
+
 @pytest.mark.parametrize("who", ["supervisor", "dispatcher"])
 def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
     silent = stamp(**{who: 1000 - 2 * LEASE})

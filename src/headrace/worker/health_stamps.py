@@ -26,7 +26,8 @@ REGISTERED, ANSWERED, RUNNERS, DRAINING = 1, 2, 4, 8
 WELL = REGISTERED | ANSWERED | RUNNERS
 
 _MAGIC = b"HRh1"
-# Each field is written alone and aligned, so that a reader sees the old or the new one.
+# Each field is aligned and copied into its place, so that a reader sees the old or the new one. (``pack_into`` clears
+# it first, and a probe in that moment took the worker for one that never turned.)
 _FORM = struct.Struct("4sIII6d")
 _SUFFIX = ".health"
 _FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER = 12, 16, 24, 32
@@ -126,7 +127,7 @@ class HealthStamps:
         """The supervisor begins its work, and the dispatcher is to follow."""
         self._every = lease * _SUPERVISED
         for place, value in ((_LEASE, lease), (_DISPATCHER, now), (_SUPERVISOR, now)):
-            struct.pack_into("d", self._bytes, place, value)
+            self._stamp(place, "d", value)
         self.next = now + self._every
 
     def supervised(self, now: float, *, forks: bool) -> None:
@@ -135,12 +136,16 @@ class HealthStamps:
             return
         self.next = now + self._every
         if forks:
-            struct.pack_into("d", self._bytes, _SUPERVISOR, now)
+            self._stamp(_SUPERVISOR, "d", now)
 
     def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:
         """The dispatcher turns; see :class:`Stamp`."""
-        struct.pack_into("I", self._bytes, _FLAGS, flags)
-        struct.pack_into("ddd", self._bytes, _DISPATCHER, now, until, starving)
+        self._stamp(_FLAGS, "I", flags)
+        self._stamp(_DISPATCHER, "ddd", now, until, starving)
+
+    def _stamp(self, place: int, form: str, *values: float) -> None:
+        data = struct.pack(form, *values)
+        self._bytes[place : place + len(data)] = data
 
     def read(self) -> Stamp:
         """What is stamped now, in any process that was forked from the one that made this."""
