@@ -135,6 +135,12 @@ def test_a_directory_that_another_user_planted_is_not_used(tmp_path: Path) -> No
     assert program(mine)("server", "path").out == f"{mine / '.headrace'}\n"
 
 
+def test_a_url_and_a_directory_on_one_command_line_are_refused(project: Path, tmp_path: Path) -> None:
+    for command in (("jobs", "count"), ("enqueue", "tasks.add", "1", "--app", "tasks:app"), ("worker", "tasks:app")):
+        fault = program(project)(*command, "--url", "unix:///production", "--dir", str(tmp_path), code=2).fault
+        assert "--url and --dir each name a server: give one of them" in fault
+
+
 def test_a_directory_on_the_command_line_wins_over_the_url_of_the_environment(project: Path, tmp_path: Path) -> None:
     headrace = program(project)
     headrace.environment["HEADRACE_URL"] = "unix:///production"

@@ -46,11 +46,13 @@ class Session(msgspec.Struct, frozen=True):
         """An application without tasks, for what needs no code. Nothing connects yet.
 
         Raises:
-            UsageFault: a setting or the URL cannot be used.
+            UsageFault: a setting or the URL cannot be used, or both a URL and a directory were given.
         """
         from headrace.app import Headrace
         from headrace.errors import SettingsError
 
+        if self.settings.get("url") and self.settings.get("dir"):
+            raise UsageFault("--url and --dir each name a server: give one of them")
         try:
             app = Headrace(**self.settings)
             app.override(**self.settings)
