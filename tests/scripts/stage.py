@@ -201,9 +201,9 @@ class Stage:
         return {space.shard: dict(space.values) for space in read(self.client, "hr")}
 
     def left(self) -> set[str]:
-        """Names of all keys up to their first colon, but for what is told of the past, which ends by itself."""
+        """Names of all keys up to their first colon, but for the schema, and for what is told of the past."""
         keys = {key.decode().removeprefix(self.keys.prefix).partition(":")[0] for key in self.client.keys("*")}
-        return keys - {"events", "deaths", "causes", "floods", "errands", "errand"}
+        return keys - {"events", "deaths", "causes", "floods", "errands", "errand", "schema"}
 
     def subscribe(self, channel: str) -> Any:
         """A subscription that is in force when this returns."""
