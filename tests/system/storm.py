@@ -116,8 +116,9 @@ class Producer:
     def _change_a_job(self) -> None:
         if pool := [(name, job) for name, jobs in self.jobs.items() for job in jobs[-10:]]:
             name, job = self._dice.choice(pool)
-            # Those that start again, or elsewhere, are not in order any more.
-            others = [] if "ordered" in name else [job.retry, lambda: job.move(queue=self._dice.choice(QUEUES))]
+            # Who asks for another start, or another place, has given up the promise.
+            others = [] if "ordered" in name else [lambda: job.move(queue=self._dice.choice(QUEUES))]
+            others += [] if "ordered" in name or "once" in name else [job.retry]
             self._dice.choice([job.cancel, *others])()
 
     def _change_a_workflow(self) -> None:
