@@ -22,6 +22,11 @@ class Point:
     labels: list[str]
 
 
+@dataclass(frozen=True)
+class Spot:
+    x: int
+
+
 class Half(enum.Enum):
     ONE = 0.5
 
@@ -254,6 +259,20 @@ async def test_a_coroutines_result_is_checked_as_well(app: Headrace) -> None:
     with pytest.raises(ArgumentError, match="tuple would come back as list"):
         await bare()
     await app.aclose()
+
+
+def test_a_record_as_the_key_of_a_dictionary_is_refused_wherever_it_is(app: Headrace) -> None:
+    @app.cached
+    def takes(by: dict[Spot, int]) -> int:
+        return len(by)
+
+    @app.cached
+    def makes() -> dict[Spot, int]:
+        return {Spot(1): 2}
+
+    for call in (lambda: takes({Spot(1): 2}), makes, lambda: app.cache.set("a", {Spot(1): 2})):
+        with pytest.raises(ArgumentError, match=r"cannot be sent: a record cannot be the key of a dictionary"):
+            call()
 
 
 def test_a_result_that_fits_no_more_says_so(app: Headrace) -> None:

@@ -20,7 +20,7 @@ from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.annotations import has_records, hints, reason_unchecked
-from headrace.model.codec import decode, encode, is_sendable
+from headrace.model.codec import as_read, encode, is_sendable
 from headrace.model.result_type import described
 from headrace.model.sorted_form import orders, sorted_form
 from headrace.model.type_changes import changed, narrowed
@@ -110,7 +110,7 @@ class Cached(Generic[P, R]):
         self._is_async = inspect.iscoroutinefunction(function)
         self._names: dict[Any, str] = {}
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The stored result for these arguments, computed and stored if there is none.
 
         Raises:
@@ -151,7 +151,8 @@ class Cached(Generic[P, R]):
             ArgumentError: it would come back as another type.
             ResultMismatch: it does not fit the annotation.
         """
-        plain = decode(encode(made, MOST, f"the result of {self.name}", self._cache.types.encoder))
+        what = f"the result of {self.name}"
+        plain = as_read(encode(made, MOST, what, self._cache.types.encoder), what)
         try:
             back = msgspec.convert(plain, self._checked, dec_hook=self._cache.types.decode)
         except (msgspec.ValidationError, TypeError) as error:
@@ -170,11 +171,11 @@ class Cached(Generic[P, R]):
             )
         return plain
 
-    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+    def forget(self, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Delete the result for these arguments; whether there was one. Cost: one round trip."""
         return self._cache.delete(self.name_of(*args, **kwargs)) > 0
 
-    async def aforget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+    async def aforget(self, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """See :meth:`forget`."""
         return await self._cache.adelete(self.name_of(*args, **kwargs)) > 0
 
@@ -186,7 +187,7 @@ class Cached(Generic[P, R]):
         """See :meth:`clear`."""
         return await self._cache.adelete_tag(self.name)
 
-    def name_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    def name_of(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """The name under which the result for these arguments is cached. Cost: none.
 
         Raises:
@@ -221,8 +222,8 @@ class Cached(Generic[P, R]):
                 del bound.arguments[parameter]
         # MessagePack, since repr and hash of equal arguments may differ from process to process.
         given = [list(bound.args), dict(sorted(bound.kwargs.items()))]
-        data = encode(given, 1 << 20, f"arguments of {self.name}", self._cache.types.encoder)
-        plain = decode(data)
+        what = f"arguments of {self.name}"
+        plain = as_read(encode(given, 1 << 20, what, self._cache.types.encoder), what)
         # Sets have another order in each process. That of a dictionary is part of the call.
         data = sorted_form(given, self._cache.types)
         if found := orders(plain):

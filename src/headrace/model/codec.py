@@ -30,6 +30,10 @@ NONE = b"\xc0"
 NOTHING = b"\x92\x90\x80"
 # How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
 TOO_DEEP = "nested too deeply to be read here"
+# It would arrive as a dictionary, which can be no key.
+RECORD_KEY = "a record cannot be the key of a dictionary: send a list of pairs, or a text or number as the key"
+# How the decoder says so.
+_UNHASHABLE = "keys must be hashable"
 # Levels into which an error follows a value that cannot be sent.
 _LEVELS = 20
 
@@ -160,9 +164,8 @@ def stored_arguments(task: str, data: bytes) -> _Sent:
     except RecursionError:
         raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptArguments(
-            f"the stored arguments of {task} cannot be read ({error}): another program wrote or cut them"
-        ) from None
+        cause = RECORD_KEY if _UNHASHABLE in str(error) else "another program wrote or cut them"
+        raise CorruptArguments(f"the stored arguments of {task} cannot be read ({error}): {cause}") from None
 
 
 def stored_result(task: str, data: bytes) -> Any:
@@ -216,6 +219,19 @@ def decode(data: bytes) -> Any:
         return _decoder.decode(data)
     except RecursionError:
         raise msgspec.DecodeError(TOO_DEEP) from None
+
+
+def as_read(data: bytes, what: str) -> Any:
+    """The plain value that readers will make of what is sent.
+
+    Raises:
+        ArgumentError: they could not.
+    """
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        cause = RECORD_KEY if _UNHASHABLE in str(error) else error
+        raise ArgumentError(f"{what} cannot be sent: {cause}") from None
 
 
 def readable(data: bytes) -> str:

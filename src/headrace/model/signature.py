@@ -238,10 +238,8 @@ class Signature:
         self, data: bytes, count: int, kwargs: Keywords, unknown: Unknown = frozenset(), *, json: bool = False
     ) -> tuple[Positions, Keywords]:
         shape: Any = (count, tuple(kwargs)) if kwargs else count
-        if unknown:
-            shape = (shape, unknown)
-        if json:
-            shape = (shape, "json")
+        if unknown or json:
+            shape = (shape, unknown, json)
         try:
             decoder = self._decoders.get(shape) or self._decoder(shape, count, kwargs, unknown, json=json)
             return decoder.decode(data)
@@ -249,6 +247,9 @@ class Signature:
             raise self._too_deep() from None
         except (msgspec.ValidationError, TypeError) as error:
             raise ArgumentError(self._explain(str(error), kwargs)) from None
+        except msgspec.DecodeError:
+            # What is unpacked was read before.
+            raise ArgumentError(f"the arguments of {self.task} cannot be sent: {codec.RECORD_KEY}") from None
 
     def _decoder(
         self, shape: Any, count: int, names: Collection[str], unknown: Unknown = frozenset(), *, json: bool = False

@@ -41,7 +41,9 @@ class Slotted:
             except RecursionError:
                 raise ArgumentError(f"{what} cannot be sent: {TOO_DEEP}") from None
             except msgspec.DecodeError:
-                raise ArgumentError(f"{what}: a node cannot be the key of a dictionary; make it a value") from None
+                raise ArgumentError(
+                    f"{what}: a node cannot be the key of a dictionary, nor can a record; make it a value"
+                ) from None
         return data
 
     def _slot(self, value: object) -> Any:

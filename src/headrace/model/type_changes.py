@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from headrace.errors import ArgumentError
+from headrace.model import codec
 from headrace.model.annotations import has_records, is_open
 
 # What MessagePack gives back as it was, whatever reads it.
@@ -96,6 +97,8 @@ def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Ch
 def narrowed(sent: object, back: object) -> Change | None:
     """The first record that came ``back`` as a class that its own extends, without what that adds; None: none did.
 
+    One that is the key of a dictionary would be a dictionary to all that read without annotations.
+
     Records are dataclasses, attrs classes, Structs and models, at any depth.
     """
     # Every job with a record passes here, and most records hold no others.
@@ -106,6 +109,8 @@ def narrowed(sent: object, back: object) -> Change | None:
         path, one, other = stack.pop()
         kind = cast(Any, type(other))
         if (names := _holding(kind)) is None:
+            if isinstance(one, dict) and (key := _record_key(cast("dict[object, object]", one))) is not None:
+                return Change(path, key, {}, "")
             stack += _parts(path, one, other)
         elif type(one) is kind:
             stack += [(f"{path}.{name}", getattr(one, name, None), getattr(other, name, None)) for name in names]
@@ -127,6 +132,8 @@ def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> A
     )
     if reason:
         return ArgumentError(f"{fault}; its annotation does not help: {reason}")
+    if found.back == {} and not found.annotation:
+        return ArgumentError(f"argument {name!r} of {task}{path}: {codec.RECORD_KEY}")
     if found.annotation:
         advice = f"annotate it in the task, {name}: {found.annotation}"
     else:
@@ -147,6 +154,18 @@ def _parts(path: str, one: Any, other: Any) -> Iterable[tuple[str, Any, Any]]:
         values = cast("Mapping[object, object]", other).items()
         return [(f"{path}[{key!r:.40}]", entries[key], value) for key, value in values if key in entries]
     return ()
+
+
+def _record_key(entries: dict[object, object]) -> object | None:
+    """The first key that is sent as a dictionary; None: there is none."""
+    if set(map(type, entries)) <= _KEPT:
+        return None
+    records = (key for key in entries if _holding(cast(Any, type(key))) is not None)
+    return next((key for key in records if not _is_array(key)), None)
+
+
+def _is_array(record: Any) -> bool:
+    return getattr(getattr(record, "__struct_config__", None), "array_like", False)
 
 
 @cache
