@@ -40,6 +40,10 @@ def test_a_task_called_like_a_function_runs_in_place_without_a_server(app: Headr
     assert "store" not in app.client._made
 
 
+def test_a_handle_says_that_its_task_was_not_read_yet(app: Headrace) -> None:
+    assert repr(app.job("0" * 21)) == f"<Job {'0' * 21} (task not read)>"
+
+
 async def test_a_coroutine_task_called_in_place_is_a_coroutine(app: Headrace) -> None:
     @app.task(name="double")
     async def double(x: int) -> int:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import Headrace, Secret, Task
+from headrace import Flow, Headrace, Secret, Task
 from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.model.signature import SHAPES, Signature
 from headrace.model.type_registry import Types
@@ -148,6 +148,23 @@ def test_no_error_shows_a_value_that_does_not_fit() -> None:
         assert "hush" not in str(caught.value).replace("tasks.hush", "")
     with pytest.raises(ResultMismatch, match=r"annotation: it is secret, and does not fit at key in result$"):
         signature.result.pack({"hush": 1}, 1000)
+
+
+@app.task(name="tasks.bound")
+def bound(self: int, cls: str = "") -> tuple[int, str]:
+    return self, cls
+
+
+def test_a_parameter_named_self_is_one_like_any_other() -> None:
+    @app.workflow
+    def flow_of_one(flow: Flow, self: int) -> None:
+        flow.run(bound, self)
+
+    assert bound(self=1) == (1, "")
+    assert bound.unpack(bound.job(self=1, cls="x").args) == ((1, "x"), {})
+    assert bound.unpack(bound.options(priority=1).job(self=1).args) == ((1,), {})
+    assert flow_of_one.graph(self=1).nodes
+    assert app.cached(bound.function).name_of(self=1).startswith("tests.unit.test_task_arguments.bound:")
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:

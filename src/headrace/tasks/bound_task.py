@@ -55,13 +55,13 @@ class BoundTask(Generic[P, R]):
         self._heir: tuple[Mapping[str, str], Form] | None = None
         self._requests = (options.request_id,) if options.request_id else ()
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`headrace.Task.enqueue`."""
         client = self.context.client
         new = self._new(client, args, kwargs)
         return self._stored(new, submit(client, "enqueue", [new], self._requests))
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`headrace.Task.enqueue`."""
         client = self.context.client
         new = self._new(client, args, kwargs)
@@ -77,13 +77,13 @@ class BoundTask(Generic[P, R]):
         new = self._new_json(args, kwargs)
         return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
 
-    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`headrace.Task.broadcast`."""
         data, act = self._broadcasting(args, kwargs)
         with around(self.context.client, act):
             return self.context.client.drive(self._broadcast(data, act))
 
-    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+    async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`headrace.Task.broadcast`."""
         data, act = self._broadcasting(args, kwargs)
         async with around(self.context.client, act):
@@ -107,7 +107,7 @@ class BoundTask(Generic[P, R]):
         stored: list[str] = yield produce.broadcast(self.context.client.keys, act.jobs[0].form(), data, rows)
         return [self.handle(id, fresh=True) for id in stored]
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
         """See :meth:`headrace.Task.job`."""
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         self.check_key()

@@ -319,7 +319,7 @@ class Job(Generic[R]):
         return ResultTimeout(f"{late}: {said}ask again, or cancel it{more}")
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} {self.task}>"
+        return f"<Job {self.id} {self.task or '(task not read)'}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id

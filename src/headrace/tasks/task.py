@@ -83,7 +83,7 @@ class Task(Generic[P, R, V]):
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> V:
         """Run the function here and now; no server is needed, and there is no current job."""
         return self.function(*args, **kwargs)
 
@@ -95,7 +95,7 @@ class Task(Generic[P, R, V]):
             task = self.__dict__.get("name", "task")
             raise AttributeError(elsewhere.of_task(task, name), name=name, obj=self)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this task: once this returns, no fault of a worker loses it.
 
         The arguments are checked as the worker will see them.
@@ -111,7 +111,7 @@ class Task(Generic[P, R, V]):
         """
         return self._bound.enqueue(*args, **kwargs)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`enqueue`."""
         return await self._bound.aenqueue(*args, **kwargs)
 
@@ -137,7 +137,7 @@ class Task(Generic[P, R, V]):
         """See :meth:`enqueue_json`."""
         return await self._bound.aenqueue_json(args, kwargs)
 
-    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """Have each worker that lives now run this once, before what waits in its queues; a job for each.
 
         Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
@@ -151,11 +151,11 @@ class Task(Generic[P, R, V]):
         """
         return self._bound.broadcast(*args, **kwargs)
 
-    async def abroadcast(self, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
+    async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`broadcast`."""
         return await self._bound.abroadcast(*args, **kwargs)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
         """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender.
 
         Raises:

@@ -51,7 +51,7 @@ class Stub(AbstractContextManager["Stub"]):
     ) -> None:
         self.remove()
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._answer(args, kwargs) if self._stands_in(args, kwargs) else self._real(*args, **kwargs)
 
     async def _acall(self, *args: Any, **kwargs: Any) -> Any:

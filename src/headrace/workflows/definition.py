@@ -90,7 +90,7 @@ class Workflow(Generic[P]):
             workflow = self.__dict__.get("name", "workflow")
             raise AttributeError(elsewhere.of_workflow(workflow, name), name=name, obj=self)
 
-    def create(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
+    def create(self, /, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """Store a workflow, which does not run until ``start``.
 
         The function runs here and now, once. Where the definition has a key and a live workflow has it too, nothing
@@ -107,13 +107,13 @@ class Workflow(Generic[P]):
         """
         return self.create_as("", args, kwargs)
 
-    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
+    async def acreate(self, /, *args: P.args, **kwargs: P.kwargs) -> WorkflowRun:
         """See :meth:`create`."""
         act, graph = self._submission(self.graph(*args, **kwargs))
         async with around(self._context.client, act):
             return self._run(await self._context.client.adrive(self._creation(act, graph)))
 
-    def graph(self, *args: P.args, **kwargs: P.kwargs) -> Graph:
+    def graph(self, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
         """What ``create`` would store, without a server: for tests and pictures.
 
         Raises:
