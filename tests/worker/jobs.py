@@ -108,6 +108,11 @@ class AwkwardError(UnprintableError):
         return super().__getattribute__(name)
 
 
+class ClosedError(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError("no attributes")
+
+
 class TypeOfErrors(type):
     def __getattribute__(cls, name: str) -> object:
         if name in ("__qualname__", "__module__"):
@@ -133,6 +138,7 @@ def fail(how: str) -> object:
         "unprintable": UnprintableError,
         "awkward": AwkwardError,
         "nameless": NamelessError,
+        "closed": ClosedError,
         "surrogates": lambda: ValueError("\ud800 lone"),
         "long": lambda: ValueError("x" * 100_000),
         "exit": lambda: SystemExit(3),

@@ -110,6 +110,7 @@ def test_an_error_tells_what_where_and_which_start(process: Runner) -> None:
         ("unprintable", "tests.worker.jobs.UnprintableError", "__str__ raised KeyError"),
         ("awkward", "tests.worker.jobs.AwkwardError", "__str__ raised KeyError"),
         ("nameless", "Exception", "cannot be shown"),
+        ("closed", "Exception", "cannot be shown: its attributes raise RuntimeError"),
         ("surrogates", "ValueError", "\\ud800 lone"),
         ("exit", "SystemExit", "3"),
         ("keyboard", "KeyboardInterrupt", ""),

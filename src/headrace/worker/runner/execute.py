@@ -231,7 +231,11 @@ def packed(
 
 def conclude(runner: RunnerContext, claim: Claim, plan: RunPlan, error: BaseException, job: CurrentJob) -> Ended:
     """The outcome of a function that raised; afterwards nothing holds its frames."""
-    signal = signal_in(error)
+    try:
+        signal = signal_in(error)
+    except BaseException as broken:  # noqa: BLE001 - even isinstance asks for an attribute, which is user code
+        forget(error)
+        error = signal = Exception(f"an exception that cannot be shown: its attributes raise {type(broken).__name__}")
     if runner.raised is not None:
         runner.raised(error)
     try:
