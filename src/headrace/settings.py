@@ -175,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "failures"
     redact: Annotated[
         str,
-        Meta(description="Parts of names whose values are hidden in logs, by commands and on pages; empty hides none."),
+        Meta(description='Parts of names whose values are hidden in logs, by commands and on pages; "" hides none.'),
     ] = (
         "password,passwd,passphrase,secret,token,api_key,apikey,authorization,credential,cookie,private_key,"
         "session_key,access_key,ssn,card_number,cvv"
