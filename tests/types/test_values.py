@@ -144,7 +144,9 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     dt.date: st.dates(),
     dt.time: st.times(),
     dt.timedelta: SPAN,
-    dt.datetime: MOMENT | st.datetimes(dt.datetime(1970, 1, 3), dt.datetime(9999, 12, 29), timezones=ZONES),  # noqa: DTZ001
+    dt.datetime: MOMENT
+    | st.just(dt.datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")))
+    | st.datetimes(dt.datetime(1970, 1, 3), dt.datetime(9999, 12, 29), timezones=ZONES),  # noqa: DTZ001
     uuid.UUID: st.uuids(),
     Decimal: DECIMAL,
     Order: ORDER,
@@ -203,14 +205,14 @@ def ways(app: Headrace, annotation: Any) -> list[Callable[[Any], Callable[[], An
 
     def enqueued(value: Any) -> Callable[[], Any]:
         job = task.enqueue(value)
-        assert job.refresh().arguments == {"x": value}
+        assert same_value(job.refresh().arguments["x"], value)
         return lambda: [job.result(0), job.refresh().result, app.job(job.id).result(0)]
 
     def as_json(value: Any) -> Callable[[], Any]:
         text = msgspec.json.encode([value], enc_hook=app.types.encode)
         job = task.enqueue_json(text)
         assert job.refresh().form == "json"
-        assert job.refresh().args == (value,)
+        assert same_value(job.refresh().args[0], value)
         return lambda: [job.result(0)]
 
     def typed_in_a_shell(value: Any) -> Callable[[], Any]:
@@ -223,7 +225,7 @@ def ways(app: Headrace, annotation: Any) -> list[Callable[[Any], Callable[[], An
     def through_a_workflow(value: Any) -> Callable[[], Any]:
         run = flow.create(value)
         run.start()
-        assert run.refresh().arguments == {"x": value}
+        assert same_value(run.refresh().arguments["x"], value)
         return lambda: [*run.outputs("first", "second").values(), *run.outputs("mapped")["mapped"]]
 
     def from_the_cache(value: Any) -> Callable[[], Any]:
@@ -251,12 +253,12 @@ def test_a_value_arrives_as_it_was_sent_by_every_way(kit: Kit, annotation: Any) 
 
 @cache
 def utc(moment: dt.datetime) -> dt.datetime:
-    """Datetimes with a time zone arrive in UTC."""
+    """Datetimes with a time zone arrive in UTC; no other zone's equals one of the hour that a change of clocks skips."""
     return moment.astimezone(dt.UTC)
 
 
 def same_value(found: Any, sent: Any) -> bool:
     if isinstance(sent, dt.datetime) and sent.tzinfo is not None:
-        return bool(found == utc(sent))
+        return bool(utc(found) == utc(sent))
     # Of the cache, lists and dictionaries that cannot be changed.
     return (type(found) is type(sent) or type(sent) in (list, dict)) and bool(found == sent)
