@@ -29,6 +29,17 @@ def test_a_map_adds_its_nodes(headrace_app: Kit) -> None:
     assert run.outputs() == {"total": 12}
 
 
+@pytest.mark.parametrize(("count", "result"), [(2, None), (0, [])])
+def test_the_node_of_a_map_is_read_like_any_other(headrace_app: Kit, count: int, result: list[int] | None) -> None:
+    """What its task returns is in its items."""
+    run = shop.mapped.create(count)
+    run.start()
+    headrace_app.drain(run)
+    job = next(node.job for node in run.nodes() if node.facts.map)
+    assert (job.result, shop.app.job(job.id).result(0)) == (result, result)
+    assert job.arguments
+
+
 def test_a_node_adds_nodes(headrace_app: Kit) -> None:
     run = shop.growing.create(3)
     run.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal
+from headrace.model.workflow import parse_facts
 from headrace.protocol.batches import (
     DEFAULT_QUEUE,
     Accepted,
@@ -191,6 +192,11 @@ def watch(keys: Keys, id: str, wait: int, most: int = -1) -> Call[Watched]:
     return load("watch").bind(keys, _watched, id=id, wait=wait, most=most)
 
 
+def is_map(fields: Mapping[str, bytes]) -> bool:
+    """Whether a job is the node of a map, which does not return what its task does: its items do."""
+    return "facts" in fields and parse_facts(fields["facts"]).map
+
+
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
     """A stored job as a record; alien values become empty ones rather than raise.
 
@@ -235,7 +241,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         unique=text_of(get("unique")),
         swallowed=parse_error(get("swallowed")),
         left_out=number(get("left_out")),
-        finder=finder,
+        finder=None if is_map(fields) else finder,
     )
     return _plausible(record)
 
