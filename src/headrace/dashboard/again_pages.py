@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import form_of, note
+from headrace.dashboard.page_verbs import form_of, note, words_of
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import HeadraceError
 from headrace.model.hidden_values import named_shown
@@ -154,7 +154,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     try:
         job = await site.app.jobs.aagain(id, changes)
     except HeadraceError as error:
-        said = f"Nothing was done: {error}"
+        said = words_of(error)
         await note(site, request, ("again", "jobs", id), said)
         return await _form(site, request, record, typed, site.redactor.text(said))
     said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")

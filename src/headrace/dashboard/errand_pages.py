@@ -12,9 +12,9 @@ from starlette.responses import Response
 from headrace.admin.activity_documents import errand_document
 from headrace.admin.errands import Errands, JobCount
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.page_verbs import form_of, note
+from headrace.dashboard.page_verbs import form_of, note, words_of
 from headrace.dashboard.wording import link, plural
-from headrace.errors import ErrandNotFound, HeadraceError
+from headrace.errors import ErrandNotFound, HeadraceError, StoreUnavailable
 from headrace.model.errand import VERBS, JobFilter
 
 # Above so many jobs their number must be typed.
@@ -96,7 +96,9 @@ async def begin(site: DashboardSite, request: Request) -> Response:
             verb, which, who=visitor.name if visitor else "?", by="dashboard", rate=int(rate), total=counted
         )
     except HeadraceError as error:
-        await note(site, request, (verb, "jobs", ""), f"Nothing was done: {error}", scope=which.words)
+        await note(site, request, (verb, "jobs", ""), words_of(error), scope=which.words)
+        if isinstance(error, StoreUnavailable):
+            raise
         raise HTTPException(400, str(error)) from None
     await note(
         site, request, (verb, "jobs", ""), f"errand {one.id} began: {one.words}", count=one.total, scope=which.words

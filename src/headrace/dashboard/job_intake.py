@@ -11,7 +11,16 @@ from starlette.responses import JSONResponse, Response
 
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.page_verbs import body_of
-from headrace.errors import DuplicateJob, HeadraceError, LaneFull, PayloadTooLarge, StoreFull, StoreUnavailable
+from headrace.errors import (
+    DuplicateJob,
+    HeadraceError,
+    LaneFull,
+    PayloadTooLarge,
+    ServerError,
+    SettingsError,
+    StoreFull,
+    StoreUnavailable,
+)
 
 PATH = "/v1/jobs"
 # Bytes of a request besides its arguments.
@@ -19,6 +28,8 @@ _MORE = 16_384
 # What a refusal is to a program that speaks HTTP; all others are errors of the request.
 _STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
     (PayloadTooLarge, 413), (DuplicateJob, 409), (LaneFull, 429), (StoreFull, 507),
+    # The job is good: a program may send it again.
+    (ServerError, 503), (SettingsError, 503),
 )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from headrace.dashboard import (
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
-from headrace.errors import OptionsError, StoreUnavailable
+from headrace.errors import OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
@@ -81,7 +81,6 @@ REFUSED = (
 )
 
 AWAY = "The store does not answer. This page tries again by itself."
-AWAY_AT_A_VERB = "The store does not answer. It may have done what you asked for: look before you ask again."
 
 
 class Dashboard:
@@ -158,7 +157,11 @@ class Dashboard:
             await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
             log.warning("the store does not answer the dashboard: %s", error)
-            page = await self._problem(request, 503, AWAY if request.method in SAFE else AWAY_AT_A_VERB)
+            page = await self._problem(request, 503, AWAY if request.method in SAFE else page_verbs.UNANSWERED)
+            await page(request.scope, receive, with_headers)
+        except (ServerError, SettingsError) as error:
+            log.error("the dashboard cannot use the store: %s", error)
+            page = await self._problem(request, 503, self._site.redactor.text(str(error)))
             await page(request.scope, receive, with_headers)
 
     async def _gate(self, request: Request) -> Response | None:

@@ -19,11 +19,13 @@ from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.limit_forms import LIMIT_ACTS, Form, number_in, whole_in
 from headrace.dashboard.visitors import THEME
 from headrace.dashboard.wording import plural, quoted
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.tasks.moves import JobMove
 
 log = logging.getLogger("headrace.dashboard")
 
+# A verb may be done whose answer was lost.
+UNANSWERED = "The store did not answer. It may have done what you asked for: look before you ask again."
 # Bytes of a form.
 MOST = 64 * 1024
 
@@ -193,6 +195,11 @@ ACTS: dict[str, Mapping[str, Act]] = {
 }
 
 
+def words_of(error: HeadraceError) -> str:
+    """What came of a verb that raised."""
+    return UNANSWERED if isinstance(error, StoreUnavailable) else f"Nothing was done: {error}"
+
+
 async def note(
     site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1, scope: str = ""
 ) -> None:
@@ -242,7 +249,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     try:
         said = await verbs[verb](site, name, form)
     except HeadraceError as error:
-        said = f"Nothing was done: {error}"
+        said = words_of(error)
     await note(site, request, (verb, kind, name), said)
     await site.refresh()
     gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"))

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from headrace.admin.chosen_jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import fields_of, note
+from headrace.dashboard.page_verbs import fields_of, note, words_of
 from headrace.errors import HeadraceError, JobNotFound
 from headrace.model.job_record import Record
 from headrace.protocol import produce
@@ -51,7 +51,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     try:
         replies = await site.app.jobs.aapply(verb, ids)
     except HeadraceError as error:
-        said = f"Nothing was done: {error}"
+        said = words_of(error)
     else:
         said = said_of(replies)
     what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
