@@ -66,6 +66,7 @@ def dashboard(
     if missing:
         raise UsageFault(f"this needs {missing[0]}: pip install 'headrace[dashboard]'")
     from headrace.dashboard.token_login import TokenLogin
+    from headrace.dashboard.wording import quoted_base
 
     address, port = _address(listen)
     root = _prefix(prefix)
@@ -80,7 +81,7 @@ def dashboard(
         port = sock.getsockname()[1]
         # Every address is no address that a browser can open.
         shown = _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address))  # noqa: S104
-        url = f"http://{shown}:{port}{root}/"
+        url = f"http://{shown}:{port}{quoted_base(root)}/"
         link = f"{url}login?code={login.code()}"
         session.output.done(f"dashboard {url}\nopen {link}", {"url": url, "link": link, "port": port})
         if not operator:

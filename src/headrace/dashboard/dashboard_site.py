@@ -31,7 +31,7 @@ from headrace.dashboard.navigation import NAVIGATION
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.values_shown import Sight
 from headrace.dashboard.visitors import SAFE, Visitor, theme_of
-from headrace.dashboard.wording import quoted_path
+from headrace.dashboard.wording import quoted_base, quoted_path
 from headrace.model.ids import is_flow
 from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
@@ -255,13 +255,13 @@ Handler: TypeAlias = Callable[[DashboardSite, Request], Awaitable[Response]]
 
 
 def base_of(request: Request) -> str:
-    """What stands before every path of the dashboard: the prefix under which it is mounted."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
+    """What stands before every link of the dashboard: the prefix under which it is mounted."""
+    return quoted_base(str(request.scope.get("root_path", "")))
 
 
 def path_of(request: Request) -> str:
     """The path below the dashboard's root, with a slash in front."""
-    path, base = str(request.scope["path"]), base_of(request)
+    path, base = str(request.scope["path"]), str(request.scope.get("root_path", "")).rstrip("/")
     return (path[len(base) :] if base and path.startswith(base) else path) or "/"
 
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.visitors import ROLES, Role, Visitor
+from headrace.dashboard.wording import quoted_base
 
 COOKIE = "headrace_session"
 # Seconds that a session, and that a login code, is good for.
@@ -106,7 +107,7 @@ class TokenLogin:
             COOKIE,
             f"{text}.{self._sign(text)}",
             max_age=SESSION,
-            path=request.scope.get("root_path", "") or "/",
+            path=quoted_base(request.scope.get("root_path", "")) or "/",
             # Behind a proxy that ends the encryption only the browser knows of it.
             secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
             httponly=True,
@@ -116,7 +117,7 @@ class TokenLogin:
 
     def dismiss(self, request: Request, response: Response) -> None:
         """End the session of a browser."""
-        response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+        response.delete_cookie(COOKIE, path=quoted_base(request.scope.get("root_path", "")) or "/")
 
     def _sign(self, text: str) -> str:
         digest = hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256")

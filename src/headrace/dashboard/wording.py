@@ -108,6 +108,11 @@ def quoted_path(path: str, safe: str = "/") -> str:
     return quote(path, safe=safe).replace(".json", "%2Ejson").replace(".csv", "%2Ecsv")
 
 
+def quoted_base(root: str) -> str:
+    """The path below which a dashboard is, as links and cookies have it: browsers escape no more of it than this."""
+    return quote(root.rstrip("/"), safe="/!$&'()*+,:=@")
+
+
 def jobs_wait(number: int) -> str:
     """``1 job waits``, ``2,000 jobs wait``."""
     return f"{number:,} job waits" if number == 1 else f"{number:,} jobs wait"
