@@ -127,6 +127,41 @@ def test_a_rate_holds_whoever_does_the_pieces(stage: Stage) -> None:
     assert work(stage, 11).done == 30
 
 
+@pytest.mark.parametrize("state", ["failed", "ready"])
+def test_a_rate_holds_for_jobs_that_one_piece_would_hold(stage: Stage, state: str) -> None:
+    if state == "failed":
+        for _ in range(5):
+            stage.finished("failed", ERROR)
+    else:
+        stage.put(5)
+    verb, queue = ("retry", "") if state == "failed" else ("cancel", "default")
+    begin(stage, verb, state, rate=2, **({"queue": queue} if queue else {}))
+    stage.now += 1
+    for done in (2, 4):
+        errand = work(stage)
+        assert (errand.done, errand.looked, errand.phase) == (done, done, "running")
+        assert work(stage) == errand
+        stage.now += SECOND
+    errand = work(stage)
+    assert (errand.done, errand.looked, errand.phase) == (5, 5, "ended")
+
+
+def test_a_rate_counts_no_jobs_that_are_not_meant(stage: Stage) -> None:
+    jobs = [stage.finished("failed", ERROR) for _ in range(7)]
+    for job in jobs[:5]:
+        stage.client.hset(stage.keys(f"job:{job}"), "task", "other")
+    task = stage.client.hget(stage.keys(f"job:{jobs[-1]}"), "task")
+    assert task is not None
+    begin(stage, "retry", "failed", rate=1, task=task.decode())
+    errand = work(stage)
+    assert (errand.done, errand.phase) == (1, "running")
+    stage.now += SECOND
+    assert work(stage).done == 2
+    stage.now += SECOND
+    errand = work(stage)
+    assert (errand.done, errand.looked, errand.phase) == (2, 7, "ended")
+
+
 def test_a_stopped_one_touches_nothing_more(stage: Stage) -> None:
     for _ in range(3):
         stage.finished("failed", ERROR)

@@ -33,7 +33,8 @@ local function bite(id, limit)
     return 0
   end
   if e.cause ~= '' then limit = math.min(limit, FEW) end
-  local found, looked, last = pick(e, limit)
+  -- What a second lets through, or a small errand would be done at once whatever its rate.
+  local found, looked, last = pick(e, limit, e.rate > 0 and e.rate or nil)
   local done = 0
   for _, one in ipairs(found) do
     -- Scripts do not roll back: an unreadable record must not hold up the others.

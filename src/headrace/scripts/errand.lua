@@ -44,8 +44,9 @@ local function is_meant(e, id, score, asked)
 end
 
 -- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one or nil: no more.
+-- Looks at as many as limit says, and no further than to as many that are meant as most says.
 -- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among the first.
-local function pick(e, limit)
+local function pick(e, limit, most)
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
   local asked = not ended and 6 or e.key ~= '' and 4 or e.queue ~= '' and 3 or 2
   local found, looked, names = {}, 0, {e.lane}
@@ -58,6 +59,7 @@ local function pick(e, limit)
     for m = 1, #rows, 2 do
       -- A class of lanes, or the first timer, is no job.
       if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then found[#found + 1] = rows[m] end
+      if #found == most then return found, looked + (m + 1) / 2, {rows[m + 1], rows[m], name} end
     end
     looked = looked + #rows / 2
     if looked >= limit then return found, looked, {rows[#rows], rows[#rows - 1], name} end
