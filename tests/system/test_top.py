@@ -25,6 +25,7 @@ from headrace.settings import Settings
 from tests.deadline import eventually
 from tests.program import Program
 from tests.scripts.stage import Stage
+from tests.servers import Server
 
 pytestmark = pytest.mark.system
 
@@ -126,6 +127,31 @@ def test_into_a_pipe_it_prints_a_line_for_each_look(
         assert "ready 3" in first
         assert "ready 10" in later
         assert "\x1b" not in first
+
+
+def test_into_a_pipe_an_outage_is_a_gap(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = new_server()
+    program = Program(tmp_path, server.url)
+    program.environment["HEADRACE_TIMEOUT"] = "2"
+    with program.start("top", "--every", "0.2s") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert "ready 0" in process.stdout.readline()
+            server.kill()
+            assert "waiting for" in process.stderr.readline()
+            # Longer than a call waits.
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2.5)
+            server.start()
+            Headrace(server.url).by_name("tasks.send").enqueue()
+            for line in process.stdout:
+                if "ready 1" in line:
+                    break
+            assert process.poll() is None
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
 
 
 class Screen:

@@ -40,7 +40,8 @@ def top(
 
     Keys: q quits, p stops and goes on, s sorts tasks by time, starts or failures, space looks now, / filters by name.
     The arrows mark a queue or a running job: Enter says why it waits, P pauses or resumes a queue. Into a pipe it
-    prints one line for each look, with --json one document. A stopped display asks the server nothing.
+    prints one line for each look, with --json one document; while the server is away it waits. A stopped display asks
+    the server nothing.
     """
     from headrace.cli.top_frame import TopReader
 
@@ -64,12 +65,22 @@ def _print_once(session: Session, frame: TopFrame) -> None:
 
 
 def _follow(session: Session, reader: TopReader, pause: float) -> NoReturn:
-    """A line or a document for each look, until Ctrl-C."""
+    """A line or a document for each look, until Ctrl-C. An outage of the store is a gap."""
+    frame = reader.read()
     while True:
-        frame = reader.read()
         session.output.done(summary(frame), frame.document())
         sys.stdout.flush()
         time.sleep(pause)
+        frame = _next(reader)
+
+
+def _next(reader: TopReader) -> TopFrame:
+    from headrace.errors import StoreUnavailable
+
+    while True:
+        # A look waits for as long as any call does, and says so.
+        with contextlib.suppress(StoreUnavailable):
+            return reader.read()
 
 
 class _Screen:
