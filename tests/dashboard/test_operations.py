@@ -129,6 +129,14 @@ async def test_a_limit_is_changed_and_held_as_a_whole_and_by_value(shop: Shop, d
     assert (await ask(dashboard, act + "set", form={"starts": "many"})).status == 400
     assert (await ask(dashboard, act + "set", form={})).status == 400
     assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "-1"}))
+    assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "3", "per": "0"}))
+    assert limit.state().rate is None
+
+
+async def test_numbers_of_many_digits_are_refused(shop: Shop, dashboard: Dashboard) -> None:
+    many = "9" * 5000  # more than Python reads
+    assert (await ask(dashboard, "/workers/w/act/scale", form={"size": many})).status == 400
+    assert (await ask(dashboard, f"/workflows/{shop.flow}?near={many}")).status == 200
 
 
 async def test_cached_values_go_by_name_and_by_tag(shop: Shop, dashboard: Dashboard) -> None:

@@ -145,7 +145,7 @@ async def _draw(
     base, asked = base_of(request), request.query_params.get("near", "")
     links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
     view, near = of_nodes(record.definition, nodes), 0
-    if asked.isdecimal() and int(asked) in links:
+    if asked.isdecimal() and len(asked) < 10 and int(asked) in links:
         near = int(asked)
     elif len(boxes_of(view).nodes) > MOST:
         # What broke or runs is what is looked for first.

@@ -65,7 +65,7 @@ async def set_limit(site: DashboardSite, name: str, form: Form) -> str:
     starts, per, most = number_in(form, "starts"), number_in(form, "per"), whole_in(form, "most")
     given: list[Rate | Concurrency] = []
     if starts is not None:
-        given.append(Rate(int(starts) if starts.is_integer() else starts, per or 1))
+        given.append(Rate(int(starts) if starts.is_integer() else starts, 1 if per is None else per))
     if most is not None:
         given.append(Concurrency(most))
     if not given:

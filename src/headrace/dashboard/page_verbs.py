@@ -118,8 +118,8 @@ async def _purge(site: DashboardSite, name: str, form: Form) -> str:
 
 async def _scale(site: DashboardSite, name: str, form: Form) -> str:
     size = form.get("size", "")
-    if not size.isdecimal():
-        raise HTTPException(400, "Give a whole number of runners.")
+    if not (size.isdecimal() and len(size) < 10):
+        raise HTTPException(400, "Give a whole number of runners, of at most nine digits.")
     kind = form.get("kind") or None
     worker = await site.app.workers.ascale(name, int(size), kind)  # type: ignore[arg-type]
     return f"Worker {worker.metadata.get('place', name)} was told to run {plural(int(size), 'job')} at once."
