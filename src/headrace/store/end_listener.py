@@ -108,7 +108,7 @@ class EndListener(Reach):
         """End the thread and all waits, with :class:`AppClosed`. It starts again when it is used again."""
         with self._lock:
             life = self._life
-            self._leave(AppClosed("the application was closed during this wait, and what it waits for goes on"))
+            self._leave(_closed())
         if life is not None and life.thread is not None and life.thread is not threading.current_thread():
             life.thread.join(2 * self.settings.timeout)
 
@@ -227,7 +227,7 @@ class EndListener(Reach):
             calls = [*looks, *(call for question in questions for call in question.calls)]
             replies = iter(self._values(calls, link.run(calls)))
         except BaseException:
-            self._questions.extendleft(reversed(questions))
+            self._ask_again(questions)
             raise
         for id in ids:
             seen = next(replies)
@@ -235,6 +235,15 @@ class EndListener(Reach):
                 self._tell(id, word)
         for question in questions:
             question.tell([next(replies) for _ in question.calls])
+
+    def _ask_again(self, questions: Sequence[EndQuestion]) -> None:
+        """These were not answered: the next connection is asked. After :meth:`close` there may be none."""
+        with self._lock:
+            self._questions.extendleft(reversed(questions))
+            if self._life is None:
+                self._leave(_closed())
+            else:
+                self._life.bell.ring()
 
     def _batch(self) -> tuple[dict[str, Look], list[EndQuestion], list[str]]:
         """What is next: ids to look at, the oldest first; questions; ids whose announcements nobody wants any more."""
@@ -276,6 +285,10 @@ class EndListener(Reach):
             self._left.append(id)
         for tell in () if wait is None else wait.tells:
             tell(word if isinstance(word, Exception) else (id, word))
+
+
+def _closed() -> AppClosed:
+    return AppClosed("the application was closed during this wait, and what it waits for goes on")
 
 
 def _accepted(replies: list[Any]) -> list[Any]:

@@ -1,0 +1,50 @@
+"""A wait ends with its application, whatever its question to the server was doing just then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.errors import AppClosed
+from headrace.store.end_listener import EndListener
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.store.test_waiting import enqueue, listened, made
+from tests.store.twin import started
+
+
+@pytest.mark.any_server
+def test_a_question_that_a_close_finds_on_its_way_is_answered(
+    server_name: str, new_server: Callable[..., Server], eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, batch = threading.Event(), EndListener._batch
+
+    def told(self: EndListener) -> Any:
+        found = batch(self)
+        if found[1]:
+            taken.set()
+        return found
+
+    monkeypatch.setattr(EndListener, "_batch", told)
+    server = new_server(server_name, tcp=True)
+    with Proxy(server) as proxy, made(proxy.url, timeout=1) as app:
+        jobs, ended = enqueue(app, 2), list[str]()
+
+        def wait(number: int) -> None:
+            with pytest.raises(AppClosed, match="was closed during this wait"):
+                jobs[number].result()
+            ended.append("closed")
+
+        waiters = [started(lambda: wait(0))]
+        eventually(lambda: listened(server.client(), jobs) == 1)
+        # The server falls silent with a question on its way to it, which is to be asked again.
+        proxy.mode = "swallow"
+        waiters.append(started(lambda: wait(1)))
+        assert taken.wait(30)
+        app.disconnect()
+        for one in waiters:
+            one.join(10)
+        assert ended == ["closed"] * 2
