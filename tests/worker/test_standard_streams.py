@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import socket
 import subprocess
 import sys
@@ -218,3 +219,32 @@ def test_one_that_ends_waits_a_moment_for_its_reader_and_no_longer(started: list
     assert process.wait(30) == 3
     os.close(writes)
     os.close(reads)
+
+
+PATIENT = """
+import sys
+from headrace.worker.forking.standard_streams import STREAMS
+
+STREAMS.install()
+STREAMS.be_patient()
+for number in range(10_000):
+    sys.stderr.write(f"{number:099}\\n")
+sys.stderr.flush()
+"""
+
+
+def test_a_job_waits_for_room_where_somebody_made_its_stream_one_that_does_not_wait(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    reads, writes = os.pipe()
+    # As a parent does that serves its end with an event loop: the open file is shared, and so is this.
+    os.set_blocking(writes, False)
+    process = start(PATIENT, writes, started)
+    os.close(writes)
+    eventually(lambda: select.select([reads], [], [], 0)[0], 30)
+    said = bytearray()
+    while data := os.read(reads, 4096):
+        said += data
+    os.close(reads)
+    assert process.wait(30) == 0
+    assert said.decode().splitlines() == [f"{number:099}" for number in range(10_000)]

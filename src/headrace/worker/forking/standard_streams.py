@@ -110,7 +110,13 @@ class StandardStream(io.RawIOBase):
         # Whoever read it went away, or the disk is full: no fault of who writes.
         with contextlib.suppress(OSError):
             while text:
-                text = text[os.write(self._descriptor, text) :]
+                try:
+                    text = text[os.write(self._descriptor, text) :]
+                except BlockingIOError:
+                    # Whoever shares it with us has made it one that does not wait.
+                    room = select.poll()
+                    room.register(self._descriptor, select.POLLOUT)
+                    room.poll()
 
     def _write_kept(self) -> None:
         try:
