@@ -57,7 +57,8 @@ def health(path: Path | None, password: str | None, *, timeout: float = 1.0) -> 
             return "loading"
         # Any other refusal (a full disk, a script that runs too long) is that of a living server of ours.
         return "stranger" if word in {"WRONGPASS", "NOAUTH"} or "AUTH" in str(error) else "ready"
-    except TimeoutError:
+    except (TimeoutError, BlockingIOError):
+        # No room among those that wait for it to accept them: it listens.
         return "silent"
     except (OSError, ValueError):
         return "absent"
