@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -112,3 +114,60 @@ def test_what_cannot_be_held_is_refused(app: Headrace) -> None:
         pass
     with pytest.raises(OptionsError, match="was used already"), mine:
         pass
+
+
+def late(app: Headrace, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen in a thread when the server has given the limit, and before the program hears of it."""
+    run = app.client.run
+
+    def slow(call: Any) -> Any:
+        answer = run(call)
+        if getattr(answer, "word", "") == "held":
+            happens()
+        return answer
+
+    monkeypatch.setattr(app.client, "run", slow)
+
+
+def test_an_interrupt_as_the_limit_is_given_gives_it_back(app: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    late(app, monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), app.limits["one"].hold():
+        pass
+    assert held(app, "one") == 0
+
+
+def test_a_hold_that_nothing_can_renew_is_given_back(app: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    late(app, monkeypatch, lambda: monkeypatch.setattr(threading.Thread, "start", none))
+    with pytest.raises(RuntimeError, match="can't start"), app.limits["one"].hold():
+        pass
+    assert held(app, "one") == 0
+
+
+def test_a_cancellation_as_the_limit_is_given_gives_it_back(app: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        one, arun, given = app.limits["one"], app.client.arun, asyncio.Event()
+
+        async def slow(call: Any) -> Any:
+            answer = await arun(call)
+            if getattr(answer, "word", "") == "held":
+                given.set()
+                await asyncio.sleep(60)
+            return answer
+
+        async def hold() -> None:
+            async with one.hold():
+                pass
+
+        monkeypatch.setattr(app.client, "arun", slow)
+        holds = asyncio.create_task(hold())
+        await given.wait()
+        holds.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holds
+        assert (await one.astate()).held == 0
+        await app.client.aclose()
+
+    asyncio.run(main())

@@ -6,6 +6,7 @@ Owns the lease's renewal while the block runs: a thread, or a task of the event 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -50,11 +51,19 @@ class LimitHold:
     def __enter__(self) -> Self:
         begun, attempt = time.monotonic(), 0
         self._begin()
-        while (pause := self._pause(self._client.run(self._hold()), begun, attempt)) is not None:
-            attempt += 1
-            time.sleep(pause)
-        self._over = threading.Event()
-        threading.Thread(target=self._renew, args=(self._over,), name="headrace limit", daemon=True).start()
+        try:
+            while (pause := self._pause(self._client.run(self._hold()), begun, attempt)) is not None:
+                attempt += 1
+                time.sleep(pause)
+            self._over = threading.Event()
+            threading.Thread(target=self._renew, args=(self._over,), name="headrace limit", daemon=True).start()
+        except HeadraceError:
+            raise
+        except BaseException:
+            # The server may have given it just before the interrupt, and nobody would leave this block.
+            with contextlib.suppress(HeadraceError):
+                self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -67,9 +76,17 @@ class LimitHold:
     async def __aenter__(self) -> Self:
         begun, attempt = time.monotonic(), 0
         self._begin()
-        while (pause := self._pause(await self._client.arun(self._hold()), begun, attempt)) is not None:
-            attempt += 1
-            await asyncio.sleep(pause)
+        try:
+            while (pause := self._pause(await self._client.arun(self._hold()), begun, attempt)) is not None:
+                attempt += 1
+                await asyncio.sleep(pause)
+        except HeadraceError:
+            raise
+        except BaseException:
+            # As above; a cancellation comes at any of these.
+            with contextlib.suppress(HeadraceError):
+                await self.__aexit__(None, None, None)
+            raise
         self._task = asyncio.create_task(self._arenew())
         return self
 
