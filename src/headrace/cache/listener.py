@@ -95,15 +95,23 @@ class Listener:
             if self._childhood > 0:
                 self._childhood -= 1
                 return False
-            if self._thread is None:
-                self._closing, self._bell = False, Bell()
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._bell,), name="headrace-cache", daemon=True
-                )
-                self._thread.start()
+            if self._thread is None and not self._begin_thread():
+                return False
             if self._first is not None:
                 self._first.append(landed)
             return self._first is not None
+
+    def _begin_thread(self) -> bool:
+        """Whether there is a thread now; where the system has no room for one, a later read tries again. Lock held."""
+        bell, self._closing = Bell(), False
+        thread = threading.Thread(target=self._run, args=(bell,), name="headrace-cache", daemon=True)
+        try:
+            thread.start()
+            self._thread, self._bell = thread, bell
+        except RuntimeError as error:
+            bell.close()
+            self.fault = str(error)
+        return self._thread is not None
 
     def depart(self, name: str, landed: Callable[[], object], awaited: int = 2) -> Flight | None:
         """Send a read whose reply may be kept; None without a link. ``landed`` is called by the listening thread."""
@@ -175,10 +183,9 @@ class Listener:
         self._childhood, self.fault = CHILDHOOD, ""
         self.shelf.clear()
         with contextlib.suppress(Exception):
-            if link is not None:
-                link.close()
-            if bell is not None:
-                bell.close()
+            for one in (link, bell):
+                if one is not None:
+                    one.close()
 
     def _plan(self, end: float) -> None:
         if end < self._planned and self._bell is not None:
