@@ -81,7 +81,7 @@ class Flusher:
                 try:
                     self._thread.start()
                 except RuntimeError:
-                    # The interpreter is about to end, and will flush.
+                    # The interpreter is about to end, and will flush; or there is no room now, and a later call tries.
                     self._thread = None
 
     def flush(self) -> None:

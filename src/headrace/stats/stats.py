@@ -117,7 +117,8 @@ class Stats:
                 calls = self._count(label, fields, moment)
             except Full:
                 calls = self._writer.merge_in_full(self._lane, label, fields, moment, check_count)
-            if calls == 1 or calls == size:  # noqa: PLR1714 - what a count costs
+            # As in Writer.merged, at what a count may cost.
+            if calls & 63 == 1 or calls == size:
                 self._writer.merged(calls)
         else:
             self._writer.merge(self._lane, label, fields, self._moment(at), check_count)

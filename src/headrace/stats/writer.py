@@ -55,7 +55,8 @@ class Writer:
 
     def merged(self, calls: int) -> None:
         """The buffer holds so many calls now."""
-        if calls in (1, self.flusher.size):
+        # Not the first call alone: it may have been interrupted here, or have found no room for a thread.
+        if calls & 63 == 1 or calls == self.flusher.size:
             self.flusher.send_in_time(calls)
 
     def merge(
