@@ -7,6 +7,7 @@ silent for longer than a lease. The dispatcher goes on meanwhile, and stops its 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -73,7 +74,11 @@ class Connector:
         """Begin an attempt and return at once; ``revive`` is asked first, in the thread, where the server is now."""
         self.busy = True
         arguments = (target, revive)
-        threading.Thread(target=self._try, args=arguments, name="headrace-connect", daemon=True).start()
+        try:
+            threading.Thread(target=self._try, args=arguments, name="headrace-connect", daemon=True).start()
+        except RuntimeError as error:
+            # The system has no room for one now: tried again like a server that is away, since jobs run.
+            self._end(OSError(errno.EAGAIN, str(error)))
 
     def take(self) -> Links | Exception:
         """What the attempt that has ended brought."""
@@ -84,11 +89,14 @@ class Connector:
 
     def _try(self, target: Target, revive: Callable[[], str] | None) -> None:
         try:
-            self._result = self._connect(target if revive is None else parse(revive()))
+            self._end(self._connect(target if revive is None else parse(revive())))
         except (driver.RedisError, HeadraceError, OSError) as error:
-            self._result = error
+            self._end(error)
         except Exception as error:  # noqa: BLE001 - nobody else would hear of it, and the dispatcher would wait for ever
-            self._result = HeadraceError(f"internal error while connecting: {error!r}")
+            self._end(HeadraceError(f"internal error while connecting: {error!r}"))
+
+    def _end(self, result: Links | Exception) -> None:
+        self._result = result
         self._bell.send(b"!")
 
     def _connect(self, target: Target) -> Links:
