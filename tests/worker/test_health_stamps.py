@@ -252,3 +252,22 @@ def test_a_supervisor_that_cannot_fork_counts_as_silent() -> None:
         assert made.read().supervisor == 100 + LEASE
     finally:
         made.end()
+
+
+def test_a_probe_between_two_fields_of_a_stamp_sees_no_lease_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = HealthStamps()
+    write, seen = HealthStamps._stamp, list[list[str]]()
+
+    def probed(self: HealthStamps, place: int, form: str, *values: float) -> None:
+        write(self, place, form, *values)
+        seen.append(self.read().unready(102.0))
+
+    try:
+        made.begin(LEASE, 100.0)
+        made.dispatched(101.0, 0, 0.0, 0.0)
+        monkeypatch.setattr(HealthStamps, "_stamp", probed)
+        made.dispatched(102.0, WELL, 117.0, 0.0)
+    finally:
+        made.end()
+    assert seen[-1] == []
+    assert "its lease is over" not in {word for words in seen for word in words}

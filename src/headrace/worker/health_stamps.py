@@ -140,8 +140,9 @@ class HealthStamps:
 
     def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:
         """The dispatcher turns; see :class:`Stamp`."""
-        self._stamp(_FLAGS, "I", flags)
+        # The flags last: a probe between the two must not find a registered worker without its lease.
         self._stamp(_DISPATCHER, "ddd", now, until, starving)
+        self._stamp(_FLAGS, "I", flags)
 
     def _stamp(self, place: int, form: str, *values: float) -> None:
         data = struct.pack(form, *values)
