@@ -72,7 +72,7 @@ class LabelledBuffer:
     Attributes:
         since, until: the piece of time that ``current`` is of.
         current: counts by label as callers write it; several texts of one label lead to the same counts.
-        acquire, release: the buffer's lock; looking it up, and ``with``, would take as long as the count does.
+        lock: the buffer's, which to look up there would take as long.
     """
 
     def __init__(self, buffer: Buffer, layout: Resolutions, prefix: str) -> None:
@@ -80,8 +80,7 @@ class LabelledBuffer:
         self.prefix = prefix
         self.since = self.until = 0
         self.current: dict[str, dict[str, int]] = {}
-        self.acquire: Callable[[], object] = buffer.lock.acquire
-        self.release: Callable[[], object] = buffer.lock.release
+        self.lock = buffer.lock
         self._buffer = buffer
         self._slot = layout.slot
         self._rows: dict[tuple[str, int], dict[str, int]] = {}
@@ -99,8 +98,8 @@ class LabelledBuffer:
             Full: a counter is new, and there is no room; nothing was added.
         """
         buffer = self._buffer
-        self.acquire()
-        try:
+        # Not acquire() and ``try``: a job's time limit may be raised between the two, and the lock would be lost.
+        with self.lock:
             counts = self.current.get(label) if self.since <= at < self.until else None
             if counts is None:
                 counts = self._open(label, at)
@@ -110,8 +109,6 @@ class LabelledBuffer:
                 counts[field] += n
             buffer.calls = calls = buffer.calls + 1
             return calls
-        finally:
-            self.release()
 
     def row(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> Row:
         """Counts that go past the buffer, checked alike."""
@@ -209,7 +206,7 @@ class Buffer:
         self._number = 0
         for lane in self._lanes.values():
             lane.drain()
-            lane.acquire, lane.release = self.lock.acquire, self.lock.release
+            lane.lock = self.lock
 
     def lane(self, layout: Resolutions, prefix: str = "") -> LabelledBuffer:
         """The way in for a layout and prefix, the same one for the same."""

@@ -6,12 +6,14 @@ Its thread lives only while something is held: an idle program has none, and a f
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from headrace.errors import HeadraceError
 from headrace.stats.batch import Batch
@@ -66,14 +68,15 @@ class Flusher:
         self.pid = 0
         self._lock = threading.RLock()
         self._sending = threading.RLock()
-        self._due = threading.Event()
+        # Not an event: a time limit that is raised in its Python code would keep its lock for ever.
+        self._due: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def send_in_time(self, calls: int) -> None:
         """The buffer holds so many calls now: see to it that they are sent in time."""
         self._used_here()
         if calls >= self.size:
-            self._due.set()
+            self.rouse()
         with self._lock:
             if self._thread is None:
                 # A daemon: what it has not sent when the program ends is sent by the exit hook.
@@ -163,18 +166,25 @@ class Flusher:
 
     def rouse(self) -> None:
         """Let the thread look at once; it ends when nothing is held."""
-        self._due.set()
+        if self._due.empty():
+            self._due.put(None)
+
+    def _wait(self, seconds: float) -> None:
+        """Until it is roused, or the time is over; then nobody has roused it."""
+        with contextlib.suppress(Empty):
+            self._due.get(timeout=seconds)
+            while True:
+                self._due.get_nowait()
 
     def _run(self) -> None:
         while True:
-            self._due.wait(self.age)
-            self._due.clear()
+            self._wait(self.age)
             try:
                 self.flush()
             except HeadraceError as error:
                 self._warn(error)
                 # The store has tried for long; full buffers must not make it try without a pause.
-                self._due.clear()
+                self._wait(0)
             with self._lock:
                 if not self.buffer.held:
                     self._thread = None
