@@ -28,7 +28,7 @@ from headrace.cache.tracking_link import Announced, Flight, Protocol, TrackingLi
 from headrace.protocol.keys import Keys
 from headrace.store.connection import pause_before
 from headrace.store.fork_reset import in_forks
-from headrace.store.raw_connection import Bell, Lost
+from headrace.store.raw_connection import Bell, Lost, start_with_bell
 from headrace.store.url import parse
 
 log = logging.getLogger("headrace.cache")
@@ -95,23 +95,16 @@ class Listener:
             if self._childhood > 0:
                 self._childhood -= 1
                 return False
-            if self._thread is None and not self._begin_thread():
-                return False
+            if self._thread is None:
+                self._closing = False
+                try:
+                    self._thread, self._bell = start_with_bell(self._run, "headrace-cache")
+                except RuntimeError as error:  # a later read tries again
+                    self.fault = str(error)
+                    return False
             if self._first is not None:
                 self._first.append(landed)
             return self._first is not None
-
-    def _begin_thread(self) -> bool:
-        """Whether there is a thread now; where the system has no room for one, a later read tries again. Lock held."""
-        bell, self._closing = Bell(), False
-        thread = threading.Thread(target=self._run, args=(bell,), name="headrace-cache", daemon=True)
-        try:
-            thread.start()
-            self._thread, self._bell = thread, bell
-        except RuntimeError as error:
-            bell.close()
-            self.fault = str(error)
-        return self._thread is not None
 
     def depart(self, name: str, landed: Callable[[], object], awaited: int = 2) -> Flight | None:
         """Send a read whose reply may be kept; None without a link. ``landed`` is called by the listening thread."""

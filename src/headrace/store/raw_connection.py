@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -136,3 +137,19 @@ class Bell:
     def close(self) -> None:
         os.close(self._listens)
         os.close(self._rings)
+
+
+def start_with_bell(run: Callable[[Bell], None], name: str) -> tuple[threading.Thread, Bell]:
+    """A daemon thread that has begun, and the bell that wakes it.
+
+    Raises:
+        RuntimeError: the system has no room for a thread.
+    """
+    bell = Bell()
+    thread = threading.Thread(target=run, args=(bell,), name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        bell.close()
+        raise
+    return thread, bell
