@@ -95,7 +95,10 @@ class Program:
         self.write("tasks", TASKS)
 
     def write(self, module: str, text: str) -> None:
-        (self.directory / f"{module}.py").write_text(text)
+        # As a whole: another worker may be importing it.
+        new = self.directory / f"{module}.new"
+        new.write_text(text)
+        new.replace(self.directory / f"{module}.py")
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str] | Forked:
         """A command that runs beside the test, which must end it.
