@@ -116,6 +116,13 @@ def test_limits_come_in_pages(app: Headrace, do: Verb) -> None:
     assert ([one.name for one in last], last.count, last.next) == (["c"], 3, None)
 
 
+def test_the_values_of_one_limit_are_no_page_of_limits(app: Headrace, do: Verb) -> None:
+    for name in ("a", "b", "c"):
+        do(app.limit(name, Rate(1), by="who"), "pause", value="ann")
+    page = app.limits["a"].values(2)
+    assert (len(page), page.count, page.next) == (2, 3, None)
+
+
 def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) -> None:
     limit, keys = app.limits["account"], app.client.keys
     app.client.run(consume.register(keys, "w1", 10**9, ["place", "here:1"]))

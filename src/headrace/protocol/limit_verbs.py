@@ -41,11 +41,11 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
     )
 
 
-def _page(reply: Any, limit: int) -> LimitPage:
+def _page(reply: Any, size: int | None) -> LimitPage:
     now, count, flat, limited = reply
     named = {text_of(limited[n]): tuple(row[0] for row in _decode(limited[n + 1])) for n in range(0, len(limited), 2)}
     rows = [state_of(row, now) for row in flat]
-    return LimitPage(rows, count, rows[-1].name if len(rows) == limit < count else None, now, named)
+    return LimitPage(rows, count, rows[-1].name if size and len(rows) == size < count else None, now, named)
 
 
 def read_limits(
@@ -69,7 +69,7 @@ def read_limits(
     """
     return load("limit_read").bind(
         keys,
-        lambda reply: _page(reply, limit),
+        lambda reply: _page(reply, None if names else limit),
         names=list(names),
         after=after,
         limit=limit,

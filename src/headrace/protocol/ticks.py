@@ -179,7 +179,7 @@ def read_schedules(
     def parsed(reply: Any) -> SchedulePage:
         now, count, flat = reply
         rows = [(flat[n].decode(), pairs(flat[n + 1]), flat[n + 2]) for n in range(0, len(flat), 3)]
-        following = rows[-1][0] if len(rows) == limit < count else None
+        following = rows[-1][0] if not names and len(rows) == limit < count else None
         return SchedulePage([schedule_record(*row) for row in rows if row[1]], count, following, now)
 
     return load("schedule_read").bind(keys, parsed, names=list(names), after=after, limit=limit, ticks=ticks)
