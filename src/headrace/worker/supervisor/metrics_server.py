@@ -29,14 +29,15 @@ class MetricsAddress:
 
     Attributes:
         sock: where it listens; None before and after.
+        told: whether the log says that the address is taken.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.sock: socket.socket | None = None
         self._address = host, port
-        # Since when it is waited for; whether that was told.
+        self.told = False
+        # Since when it is waited for.
         self._since: float | None = None
-        self._told = False
 
     def listen(self) -> str:
         """Take the address; the URL to ask at.
@@ -56,9 +57,9 @@ class MetricsAddress:
                 log.info("metrics server listens on %s", self.listen())
             except HeadraceError as error:
                 self._since = now if self._since is None else self._since
-                if now - self._since >= PATIENCE and not self._told:
+                if now - self._since >= PATIENCE and not self.told:
                     log.warning("the metrics server cannot start yet: %s", error)
-                    self._told = True
+                    self.told = True
         return self.sock is not None
 
     def close(self) -> None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.worker")
 
-# Seconds between two starts: one that dies at once must not keep the supervisor busy; and between two attempts to have
-# an address, at which nobody is answered meanwhile.
-PAUSE, AGAIN = 1.0, 0.05
+# Seconds between two starts: one that dies at once must not keep the supervisor busy.
+PAUSE = 1.0
+# Seconds between two attempts to have an address which the image before gives up soon: nobody is answered meanwhile.
+AGAIN = 0.05
 _NEVER = float("inf")
 
 
@@ -78,7 +79,7 @@ class SideProcess:
         """
         now = time.monotonic()
         if self.address is not None and not self.address.listens(now):
-            self.next = now + AGAIN
+            self.next = now + (PAUSE if self.address.told else AGAIN)
             return
         parent, mine = os.getpid(), self.socks
 
