@@ -285,18 +285,20 @@ def test_an_error_while_leaving_is_logged_and_keeps_no_other_from_its_turn(
     assert one.stdout() == "first in\n" * 2 + "first out\n" * 2
 
 
+def hangs() -> Iterator[None]:
+    yield
+    threading.Event().wait()
+
+
+async def ahangs() -> AsyncIterator[None]:
+    yield
+    await asyncio.Event().wait()
+
+
 @pytest.mark.parametrize("kind", ["process", "async"])
 def test_one_that_hangs_while_it_is_left_is_cut_and_the_others_have_their_turn(
     start: Callable[..., Runner], app: Headrace, kind: str
 ) -> None:
-    def hangs() -> Iterator[None]:
-        yield
-        threading.Event().wait()
-
-    async def ahangs() -> AsyncIterator[None]:
-        yield
-        await asyncio.Event().wait()
-
     app.after_fork_child(to_stderr)
     app.lifespan(first)
     app.lifespan(ahangs if kind == "async" else hangs)  # type: ignore[type-var]
@@ -315,14 +317,6 @@ def test_one_that_hangs_while_it_is_left_for_another_that_cannot_be_entered_is_c
 ) -> None:
     """Else the runner would neither work nor be replaced, and nobody would be told why."""
     monkeypatch.setattr(module, "PATIENCE", 1.0)
-
-    def hangs() -> Iterator[None]:
-        yield
-        threading.Event().wait()
-
-    async def ahangs() -> AsyncIterator[None]:
-        yield
-        await asyncio.Event().wait()
 
     def refuses() -> Iterator[None]:
         raise ConnectionError("no database")

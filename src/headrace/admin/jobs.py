@@ -155,6 +155,9 @@ class Jobs:
             since, until: inclusive, with a time zone. Of ready jobs a page then looks at 1,000 at most, too.
             values: read arguments and results, too. False: no results, and no arguments of more than 4 KiB.
 
+        Returns:
+            records. Its ``count`` is of this state, or of the one structure that the queue, task or key names.
+
         Raises:
             OptionsError: an argument is out of range.
 

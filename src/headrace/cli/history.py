@@ -36,7 +36,7 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
     now = time.time()
     rows = [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page]
     session.output.table(("when", "who", "by", "act", "on", "reply"), rows, keep=("when",), spare="reply")
-    if not page.rows:
+    if not page:
         session.output.remark("no act is recorded yet: headrace records the verbs of the dashboard and of this program")
     if page.next:
         session.output.remark(f"more: --after {page.next}")
@@ -76,7 +76,7 @@ def events(
         session.output.document({"next": page.next})
     elif page.next:
         session.output.remark(f"more: --after {page.next}")
-    elif not page.rows:
+    elif not page:
         session.output.remark("no event is stored: nothing has failed or changed")
 
 

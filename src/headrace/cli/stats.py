@@ -189,7 +189,7 @@ def consume(
                 if burst:
                     raise
                 if not told:
-                    session.output.remark(f"counts wait: {error}; this goes on when that is over")
+                    session.output.remark(f"{error}; the consumer goes on when that is over")
                 step, told = Taken(0, 0, 0.0, 0), True
             if step.batches or burst:
                 facts = {"batches": step.batches, "waiting": step.waiting, "lag": step.lag, "lost": step.lost}

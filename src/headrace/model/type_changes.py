@@ -25,13 +25,15 @@ class Change(NamedTuple):
         path: to the value, such as ``[0]['when']``; empty where it is the whole.
         sent: the value.
         back: what comes back for it.
-        annotation: of the whole, with which it would come back as it was sent; empty for a record that is narrowed.
+        annotation: of the whole, with which it would come back as it was sent; empty for a record.
+        is_key: whether it is a record that is the key of a dictionary.
     """
 
     path: str
     sent: object
     back: object
     annotation: str
+    is_key: bool = False
 
     @property
     def place(self) -> str:
@@ -97,9 +99,8 @@ def _changed_entry(sent: dict[object, object], back: dict[object, object]) -> Ch
 def narrowed(sent: object, back: object) -> Change | None:
     """The first record that came ``back`` as a class that its own extends, without what that adds; None: none did.
 
-    One that is the key of a dictionary would be a dictionary to all that read without annotations.
-
-    Records are dataclasses, attrs classes, Structs and models, at any depth.
+    A record that is the key of a dictionary counts, too: without annotations it is read as a dictionary, which can be
+    no key. Records are dataclasses, attrs classes, Structs and models, at any depth.
     """
     # Every job with a record passes here, and most records hold no others.
     if type(sent) is type(back) and not _holding(cast(Any, type(back))) and not isinstance(back, (list, tuple, dict)):
@@ -110,7 +111,7 @@ def narrowed(sent: object, back: object) -> Change | None:
         kind = cast(Any, type(other))
         if (names := _holding(kind)) is None:
             if isinstance(one, dict) and (key := _record_key(cast("dict[object, object]", one))) is not None:
-                return Change(path, key, {}, "")
+                return Change(path, key, {}, "", is_key=True)
             stack += _parts(path, one, other)
         elif type(one) is kind:
             stack += [(f"{path}.{name}", getattr(one, name, None), getattr(other, name, None)) for name in names]
@@ -132,7 +133,7 @@ def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> A
     )
     if reason:
         return ArgumentError(f"{fault}; its annotation does not help: {reason}")
-    if found.back == {} and not found.annotation:
+    if found.is_key:
         return ArgumentError(f"argument {name!r} of {task}{path}: {codec.RECORD_KEY}")
     if found.annotation:
         advice = f"annotate it in the task, {name}: {found.annotation}"

@@ -72,7 +72,7 @@ class LabelledBuffer:
     Attributes:
         since, until: the piece of time that ``current`` is of.
         current: counts by label as callers write it; several texts of one label lead to the same counts.
-        lock: the buffer's, which to look up there would take as long.
+        lock: the buffer's lock, kept here too: looking it up there would take as long as the count.
     """
 
     def __init__(self, buffer: Buffer, layout: Resolutions, prefix: str) -> None:

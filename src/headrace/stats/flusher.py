@@ -170,7 +170,7 @@ class Flusher:
             self._due.put(None)
 
     def _wait(self, seconds: float) -> None:
-        """Until it is roused, or the time is over; then nobody has roused it."""
+        """Wait until somebody rouses the thread or the time is over, and forget who did."""
         with contextlib.suppress(Empty):
             self._due.get(timeout=seconds)
             while True:

@@ -117,7 +117,7 @@ class Stats:
                 calls = self._count(label, fields, moment)
             except Full:
                 calls = self._writer.merge_in_full(self._lane, label, fields, moment, check_count)
-            # As in Writer.merged, at what a count may cost.
+            # Written out from Writer.merged: a call would cost as much as the count.
             if calls & 63 == 1 or calls == size:
                 self._writer.merged(calls)
         else:

@@ -150,7 +150,7 @@ class HealthStamps:
 
     def read(self) -> Stamp:
         """What is stamped now, in any process that was forked from the one that made this."""
-        return _stamp(self._bytes)
+        return _unpacked(self._bytes)
 
     def end(self) -> None:
         """The worker has ended in order; ending twice is fine."""
@@ -212,12 +212,12 @@ def _read(path: str) -> Stamp | None:
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            return _stamp(data) if len(data) == SIZE and data.startswith(_MAGIC) else None
+            return _unpacked(data) if len(data) == SIZE and data.startswith(_MAGIC) else None
         return None
     finally:
         os.close(file)
 
 
-def _stamp(data: mmap.mmap | bytes) -> Stamp:
+def _unpacked(data: mmap.mmap | bytes) -> Stamp:
     _, process, worker, flags, *moments = _FORM.unpack_from(data)
     return Stamp(process, worker, flags, *moments)

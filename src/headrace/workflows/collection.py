@@ -112,6 +112,9 @@ class Workflows:
             since, until: created then or between, both inclusive, with a time zone; the earlier one is ``since`` in
                 either order. Positions count within the window.
 
+        Returns:
+            records without arguments and globals. Its ``count`` is of this definition and state, whatever the window.
+
         Raises:
             OptionsError: an argument is out of range, or contradicts another.
 

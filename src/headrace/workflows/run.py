@@ -241,6 +241,10 @@ class WorkflowRun:
             limit: 1 to 1000.
             after: ``next`` of the page before.
 
+        Returns:
+            their records. Its ``count`` is of all stored nodes, with those that a run does not count (undo, callbacks,
+            joins), and with large values that several nodes take, which are on no page.
+
         Raises:
             WorkflowNotFound: it is not stored any more.
             OptionsError: an argument is out of range.

@@ -35,7 +35,7 @@ from headrace.worker.worker_options import WorkerOptions
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
-# Descriptors that a dispatcher has for each runner, and for all else at most.
+# A dispatcher opens so many descriptors for each runner, and at most so many for all else.
 EACH, OTHERS = 4, 20
 
 

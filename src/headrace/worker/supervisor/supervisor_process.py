@@ -198,7 +198,7 @@ class Supervisor:
     def retire(self) -> None:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
         self.retired, self._dispatcher.fork_at = True, None
-        # The address and the hooks are the next image's; first, since a probe must not hear here that the worker stops.
+        # The address and the hooks are the next image's. They end first: a probe must not hear that the worker stops.
         self.sides.stop()
         self._dispatcher.tell(Drain(now=False))
 
