@@ -13,26 +13,27 @@ from headrace.store.url import parse
 from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.watched import Selectors
+from tests.proxy import Proxy
 
 
 class Loop:
     """A dispatcher's loop with nothing but an exchange in it."""
 
-    def __init__(self, url: str, namespace: str) -> None:
+    def __init__(self, url: str, namespace: str, patience: float = 5.0) -> None:
         self.keys = Keys(namespace)
         self.watched = Selectors()
         self.answered: list[str] = []
         self.inbox: list[Event] = []
         # What goes out first on each connection.
         self.first: list[Step] = []
-        self.exchange = StoreSession(parse(url), 5.0, self.watched, self.inbox)
+        self.exchange = StoreSession(parse(url), patience, self.watched, self.inbox)
 
     def step(self, name: str) -> Step:
         call: Call[Any] = settle_calls.holds(self.keys, name, 0, 1)
         return call, lambda reply: self.answered.append(name)
 
     def turn(self) -> None:
-        self.exchange.links.keep(time.monotonic())
+        self.exchange.keep(time.monotonic())
         for handler in self.watched.select(0.01, 0.0):
             handler()
         for event in self.inbox:
@@ -93,3 +94,26 @@ def test_a_private_server_that_refuses_the_password_is_not_told_as_a_wrong_passw
     assert "the store does not answer" in caplog.text
     assert "refused the credentials" not in caplog.text
     loop.close()
+
+
+def test_the_end_of_a_sleep_that_the_server_never_saw_is_waited_for_as_long_as_any_answer(
+    new_server: Any, namespace: str, eventually: Any
+) -> None:
+    with Proxy(new_server(tcp=True)) as proxy:
+        asked: list[bytes] = []
+
+        def is_lost(data: bytes) -> bool:
+            asked.append(data)
+            return b"BZPOPMIN" in data
+
+        proxy.lost_request = is_lost
+        loop = Loop(proxy.url, namespace, patience=0.3)
+        exchange = loop.exchange
+        eventually(lambda: loop.turn() or exchange.idle)
+        exchange.arm([loop.keys.wake("default")], loop.step("claim"))
+        exchange.disarm()
+        # The sleep itself would be over after two minutes.
+        eventually(lambda: loop.turn() or "claim" in loop.answered)
+        assert exchange.armed is None
+        assert 1 < sum(b"UNBLOCK" in data for data in asked) < 100
+        loop.close()

@@ -156,7 +156,7 @@ class Dispatcher:
             STREAMS.next,
             self._log.next,
             self._links.next,
-            self._session.links.next,
+            self._session.next,
             tally.next if tally else until,
         )
         if self._unstamped:
@@ -178,7 +178,7 @@ class Dispatcher:
         if now >= self._log.next:
             self._log.pass_on(now)
         self._links.pass_on(now)
-        self._session.links.keep(now)
+        self._session.keep(now)
         if self._inbox:
             self._turn()
         self._unstamped = now < self._stamp_at

@@ -6,6 +6,8 @@ The connections are those of store_links.py.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
@@ -35,6 +37,8 @@ from headrace.worker.dispatcher.links.watched import Selectors
 Aside = Literal["load", "unblock"]
 
 WAKE_WAIT = 120.0
+# Where the server knows of no sleep to end, it is asked again after so many seconds.
+_DISARM_PAUSE = 0.005
 # Scripts that each new connection has the server load, so that no call of them is refused first. Those of schedules,
 # profiles and stacks are not among them: few workers call them, and the server is told of one when it refuses a call.
 SCRIPTS = (
@@ -84,12 +88,25 @@ class StoreSession:
         self._goes_ahead = False
         # Whether the loop was told that a request can be sent.
         self._told_ready = False
+        self._disarm_at = math.inf
 
     @property
     def idle(self) -> bool:
         """Whether a request can be sent now."""
         busy = self._inflight or self._awaited or self._before or self._held_back
         return self.links.made is not None and not busy
+
+    @property
+    def next(self) -> float:
+        """When :meth:`keep` must be called (monotonic seconds)."""
+        return min(self._disarm_at, self.links.next)
+
+    def keep(self, now: float) -> None:
+        """Do what is due: a connection, or the end of a sleep."""
+        self.links.keep(now)
+        if now >= self._disarm_at:
+            self._disarm_at = math.inf
+            self.disarm()
 
     # -- what the core says -----------------------------------------------------------------------------------------
 
@@ -140,12 +157,16 @@ class StoreSession:
     def disarm(self) -> None:
         """End the sleep. The claim is made all the same, and answered: only so is it known what it brought.
 
+        The sleep may have been lost, or its answer: when it is not answered in the time of any other request, the
+        connections are made anew, and the claim is sent on them.
+
         Cost: one round trip, on the connection for requests, behind the request that is under way.
         """
         self._told_ready = False
         made = self.links.made
         if made is None or self.armed is None or "unblock" in self._awaited:
             return
+        made.waker.deadline = min(made.waker.deadline, time.monotonic() + self.links.patience)
         self._awaited.append("unblock")
         self.links.post(made.main, [("CLIENT", "UNBLOCK", made.waker_id)])
 
@@ -231,7 +252,7 @@ class StoreSession:
             self.links.fail(reply, "CLIENT UNBLOCK")
         elif not reply:
             # It did not sleep: its reply is on the way, or it had not begun to.
-            self.disarm()
+            self._disarm_at = time.monotonic() + _DISARM_PAUSE
 
     def _on_wake(self) -> None:
         # Until the job is on its way each call counts: the processor slept, too, and has forgotten the code.
