@@ -15,14 +15,10 @@ from headrace.model.options import Kind
 from headrace.protocol import claim_calls
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.admission import ClaimRequest
-from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
-from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
-from headrace.worker.dispatcher.runners.local_queues import LocalQueues
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 
 CLAIM_MOST = 300
@@ -40,29 +36,16 @@ class Claiming:
         found_none: a claim showed that a worker that leaves when all is done may do so.
     """
 
-    def __init__(
-        self,
-        worker: WorkerState,
-        runner_pool: RunnerPool,
-        lines: LocalQueues,
-        endings: Endings,
-        placement: Placement,
-        demand: Demand,
-        maintenance: Maintenance,
-    ) -> None:
+    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
         self.arrivals: deque[tuple[Call[claim_calls.Claimed], Any, int]] = deque()
         self.unnoted: tuple[claim_calls.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
         self.paused = frozenset[str]()
-        self._worker = worker
-        self._requests = worker.requests
-        self._pool = runner_pool
-        self._lines = lines
-        self._endings = endings
-        self._placement = placement
-        self._demand = demand
-        self._maintenance = maintenance
+        self._worker, self._requests = worker, worker.requests
+        self._pool, self._lines = placement.pool, placement.lines
+        self._endings, self._demand = placement.endings, placement.demand
+        self._placement, self._maintenance = placement, maintenance
 
     # -- what is wanted ---------------------------------------------------------------------------------------------
 

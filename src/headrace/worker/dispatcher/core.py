@@ -86,16 +86,12 @@ class Core:
         endings = self._endings = Endings(worker, lines)
         self.ends = endings.batch
         placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)
-        settling = self._settlement = Settlement(worker, runner_pool, endings, placing, demand, maintenance)
-        claiming = self._claiming = Claiming(worker, runner_pool, lines, endings, placing, demand, maintenance)
-        reconciler = self._reconciler = Reconciler(worker, settling.settled_again, endings, placing)
-        self._departure = Departure(
-            worker, runner_pool, endings, placing, claiming, settling, demand, maintenance, reconciler
-        )
-        self._control = RemoteControl(
-            worker, runner_pool, lines, placing, demand, maintenance, self.report, self._departure
-        )
-        self.vitals = Vitals(worker, runner_pool, claiming, maintenance.renewal)
+        settling = self._settlement = Settlement(worker, placing, maintenance)
+        claiming = self._claiming = Claiming(worker, placing, maintenance)
+        reconciler = self._reconciler = Reconciler(worker, placing, settling)
+        departure = self._departure = Departure(worker, placing, maintenance, claiming, settling, reconciler)
+        self._control = RemoteControl(worker, placing, maintenance, self.report, departure)
+        self.vitals = Vitals(worker, placing, maintenance, claiming)
         self._heed = self._hearers()
         self.awoken = False
 

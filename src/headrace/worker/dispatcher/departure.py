@@ -7,12 +7,9 @@ import logging
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.claiming import Claiming
-from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
-from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.reconcile import Reconciler
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -30,25 +27,16 @@ class Departure:
     def __init__(
         self,
         worker: WorkerState,
-        runner_pool: RunnerPool,
-        endings: Endings,
         placement: Placement,
+        maintenance: Maintenance,
         claiming: Claiming,
         settlement: Settlement,
-        demand: Demand,
-        maintenance: Maintenance,
         reconciler: Reconciler,
     ) -> None:
-        self._worker = worker
-        self._requests = worker.requests
-        self._pool = runner_pool
-        self._endings = endings
-        self._placement = placement
-        self._claiming = claiming
-        self._settlement = settlement
-        self._demand = demand
-        self._maintenance = maintenance
-        self._reconciler = reconciler
+        self._worker, self._requests = worker, worker.requests
+        self._pool, self._endings, self._demand = placement.pool, placement.endings, placement.demand
+        self._placement, self._maintenance = placement, maintenance
+        self._claiming, self._settlement, self._reconciler = claiming, settlement, reconciler
         # Whether the store had still counted jobs as ours when we were about to leave.
         self._refused_once = False
         # What ended the worker, if it does not leave in order.

@@ -37,6 +37,7 @@ class Placement:
     """Hands jobs out.
 
     Attributes:
+        pool, lines, endings, demand: the parts that it joins, for those that know it.
         inputs: nodes of workflows that wait for outputs.
     """
 
@@ -44,11 +45,8 @@ class Placement:
         self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: Demand
     ) -> None:
         self.inputs = Inputs(worker.keys)
+        self.pool, self.lines, self.endings, self.demand = runner_pool, lines, endings, demand
         self._worker = worker
-        self._pool = runner_pool
-        self._lines = lines
-        self._endings = endings
-        self._demand = demand
         # Kind and plan of jobs without options of their own, by task: every job passes here.
         self._plans: dict[str, tuple[Kind, RunPlan]] = {}
         # Gates that refused calls closed, each with the last token that was given before.
@@ -57,8 +55,8 @@ class Placement:
     @property
     def busy(self) -> bool:
         """Whether jobs run or are about to, or ends are to be settled."""
-        endings = self._endings
-        return bool(self._pool.running or self._lines.waiting or endings.batch or self.inputs or endings.growth)
+        endings = self.endings
+        return bool(self.pool.running or self.lines.waiting or endings.batch or self.inputs or endings.growth)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -80,16 +78,16 @@ class Placement:
                 continue
             for claim in claims:
                 error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                self._endings.end_with(claim, Failed, error)
+                self.endings.end_with(claim, Failed, error)
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
         """Work came back from a runner: it goes to another one, or waits where its strategy wants it."""
-        self._endings.ended(returned.ends)
+        self.endings.ended(returned.ends)
         back = returned.back
         bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
         if bound:
-            self._lines.put_back(bound)
+            self.lines.put_back(bound)
         self.hand_out([start.claim for start in back if not (bound and start.bound)])
 
     def close(self, gates: Collection[str], token: int = 0) -> None:
@@ -101,7 +99,7 @@ class Placement:
         oldest = self._server_now - RECALL
         self._closed = {gate: last for gate, last in self._closed.items() if last > oldest}
         self._closed |= dict.fromkeys(gates, token or max(self._worker.starts.held, default=0))
-        self._pool.recall(self._shut)
+        self.pool.recall(self._shut)
 
     def _shut(self, claim: Claim) -> bool:
         """Whether a gate of a job was closed after the job had passed it."""
@@ -111,9 +109,9 @@ class Placement:
         """Hand a job back to the server before it starts, if a gate was closed after it had passed; whether one was."""
         if not self._shut(claim):
             return False
-        self._endings.end(claim, Released())
+        self.endings.end(claim, Released())
         # The runner that had it may take another job.
-        self._pool.supply.freed.add(kind)
+        self.pool.supply.freed.add(kind)
         return True
 
     @property
@@ -131,7 +129,7 @@ class Placement:
         Returns:
             what fits nowhere, to be handed back.
         """
-        worker, assignment, refused = self._worker, self._pool.assignment, list[Refused]()
+        worker, assignment, refused = self._worker, self.pool.assignment, list[Refused]()
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
@@ -146,15 +144,15 @@ class Placement:
                     strategy = "least_loaded"
                 suspect = claim.crashes > 0
                 if suspect and kind in SHARED:
-                    handle = self._pool.supply.isolated(kind)
+                    handle = self.pool.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
                     handle = assignment.choose(kind, claim.task, now, suspect=suspect)
                 elif claim.lane:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
                     handle = assignment.prefer(kind, claim, strategy, now, suspect=suspect)
-                elif self._lines.add((claim, plan), kind, strategy):
+                elif self.lines.add((claim, plan), kind, strategy):
                     # At once: a job of any place that comes behind it must find the room that is left.
-                    starts += self._lines.serve(now, self.in_time)
+                    starts += self.lines.serve(now, self.in_time)
                     continue
             if handle is None:
                 refused.append((claim, kind))
@@ -162,19 +160,19 @@ class Placement:
             start = Attempt(claim, plan, handle)
             assignment.assign(handle, start, now)
             starts.append(start)
-        self._pool.give(starts, now)
+        self.pool.give(starts, now)
         return refused
 
     def hand_back(self, refused: Iterable[Refused]) -> None:
         """Send claims back for which no runner has room."""
         for claim, kind in refused:
-            self._endings.end(claim, Released())
+            self.endings.end(claim, Released())
             if self._worker.phase == "working" and not self._worker.fenced:
-                self._demand.handed_back(kind)
+                self.demand.handed_back(kind)
 
     def serve(self, now: float) -> None:
         """Hand out what waited for a place that has room by now."""
-        self._pool.give(self._lines.serve(now, self.in_time), now)
+        self.pool.give(self.lines.serve(now, self.in_time), now)
 
     def _strategy(self, claim: Claim) -> str:
         """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
@@ -188,13 +186,13 @@ class Placement:
             self._worker.actions.log(
                 logging.WARNING, text, claim.id, claim.task, code="job.parked", facts=fields_of(claim)
             )
-            self._endings.end(claim, Parked())
+            self.endings.end(claim, Parked())
             return None
         try:
             found = task.kind, task.plan(claim.options)
         except (HeadraceError, msgspec.MsgspecError) as error:
             fault = JobError(type="Corrupt", message=str(error), attempt=claim.attempt)
-            self._endings.end_with(claim, Corrupt, fault)
+            self.endings.end_with(claim, Corrupt, fault)
             return None
         if not claim.options:
             self._plans[claim.task] = found
@@ -221,22 +219,22 @@ class Placement:
                 self._worker.actions.log(
                     logging.ERROR, "job %s: its record names no task", claim.id, facts={"job": claim.id}
                 )
-            self._endings.end(claim, ended)
+            self.endings.end(claim, ended)
         return ended is None
 
     def cancel(self, id: str) -> None:
         """Stop a job that was cancelled, wherever it is here."""
-        waiting = self._lines.cancel(id) if self._lines.waiting else None
+        waiting = self.lines.cancel(id) if self.lines.waiting else None
         if waiting is None:
-            self._pool.stops.cancel(id, self._worker.now)
+            self.pool.stops.cancel(id, self._worker.now)
         else:
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
-            self._endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
+            self.endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
-        for claim in [*(claim for claim, _ in self._lines.take_all()), *self.inputs.take_all()]:
-            self._endings.end(claim, Released())
+        for claim in [*(claim for claim, _ in self.lines.take_all()), *self.inputs.take_all()]:
+            self.endings.end(claim, Released())
 
 
 def special(claim: Claim) -> bool:

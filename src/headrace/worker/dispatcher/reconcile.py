@@ -6,7 +6,6 @@ Produces calls, which travel before what else was to be sent; sends nothing itse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -14,8 +13,8 @@ from headrace.protocol import settle_calls
 from headrace.protocol.script import Call
 from headrace.protocol.settle_calls import Held, Settled
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.placement import Placement
+from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.starts import KnownStarts, Repair, Rows, compare
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -27,20 +26,12 @@ TOGETHER = 8
 class Reconciler:
     """Compares, and repairs."""
 
-    def __init__(
-        self, worker: WorkerState, settled: Callable[[Settled], None], endings: Endings, placement: Placement
-    ) -> None:
-        """Make one.
-
-        Args:
-            settled: reads the answer to a settle that was sent again.
-        """
+    def __init__(self, worker: WorkerState, placement: Placement, settlement: Settlement) -> None:
         self._worker = worker
         # Before all others, one list after the other.
         self._ahead = worker.requests.send_first
-        self._settled = settled
-        self._endings = endings
-        self._placement = placement
+        self._placement, self._endings = placement, placement.endings
+        self._settlement = settlement
 
     def look(self) -> Step:
         """Ask what the store knows. Cost: a page for each 500 claims."""
@@ -84,7 +75,7 @@ class Reconciler:
             if refused and not left:
                 text = "refused, since a newer start owns them or the server lost them: %d jobs, such as %s"
                 self._worker.actions.log(logging.WARNING, text, len(refused), ", ".join(refused[:10]))
-            self._settled(reply)
+            self._settlement.settled_again(reply)
 
         for n in range(0, len(calls), TOGETHER):
             self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])

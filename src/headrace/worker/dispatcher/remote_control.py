@@ -6,13 +6,10 @@ import logging
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
-from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runners.local_queues import LocalQueues
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.stack_requests import StackRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -30,23 +27,16 @@ class RemoteControl:
     def __init__(
         self,
         worker: WorkerState,
-        runner_pool: RunnerPool,
-        lines: LocalQueues,
         placement: Placement,
-        demand: Demand,
         maintenance: Maintenance,
         report: SelfReport,
         departure: Departure,
     ) -> None:
         self._worker = worker
-        self._pool = runner_pool
-        self._lines = lines
-        self._placement = placement
-        self._demand = demand
-        self._maintenance = maintenance
-        self._report = report
-        self._departure = departure
-        self.stacks = StackRequests(worker, runner_pool)
+        self._pool, self._lines, self._demand = placement.pool, placement.lines, placement.demand
+        self._placement, self._maintenance = placement, maintenance
+        self._report, self._departure = report, departure
+        self.stacks = StackRequests(worker, placement.pool)
 
     def told(self, message: Drain | Resize | Size) -> None:
         """The supervisor asks for something."""

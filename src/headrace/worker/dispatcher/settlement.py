@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 
 from headrace.protocol import consume, settle_calls
-from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
-from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.ends.outcome_batch import SETTLE_MOST, Outcomes
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
 
@@ -23,22 +20,10 @@ NOTES_EVERY = 0.25
 class Settlement:
     """What is due of ends and notes."""
 
-    def __init__(
-        self,
-        worker: WorkerState,
-        runner_pool: RunnerPool,
-        endings: Endings,
-        placement: Placement,
-        demand: Demand,
-        maintenance: Maintenance,
-    ) -> None:
-        self._worker = worker
-        self._requests = worker.requests
-        self._pool = runner_pool
-        self._endings = endings
-        self._placement = placement
-        self._demand = demand
-        self._maintenance = maintenance
+    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
+        self._worker, self._requests = worker, worker.requests
+        self._pool, self._endings, self._demand = placement.pool, placement.endings, placement.demand
+        self._placement, self._maintenance = placement, maintenance
 
     def steps(self, now: float, *, claims: bool) -> list[Step]:
         """What is due: notes before ends.

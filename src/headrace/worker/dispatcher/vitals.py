@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.worker.dispatcher.claiming import Claiming
-from headrace.worker.dispatcher.duties.renewal import Renewal
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
 
@@ -12,11 +12,10 @@ from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNER
 class Vitals:
     """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
 
-    def __init__(self, worker: WorkerState, runner_pool: RunnerPool, claiming: Claiming, renewal: Renewal) -> None:
+    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, claiming: Claiming) -> None:
         self._worker = worker
-        self._pool = runner_pool
+        self._pool, self._renewal = placement.pool, maintenance.renewal
         self._claiming = claiming
-        self._renewal = renewal
         self._starving = 0.0
 
     def look(self, now: float) -> tuple[int, float, float]:
