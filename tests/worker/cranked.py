@@ -27,7 +27,6 @@ from headrace.settings import Settings
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     HURRY,
-    Ask,
     Connected,
     Disconnected,
     Event,
@@ -40,19 +39,17 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Replied,
     RunnerClosed,
     RunnerDied,
-    RunnerUp,
     Send,
     SendFirst,
     Sleep,
     Step,
     TakeBack,
     TakenBack,
-    Told,
     WakeUp,
     Woken,
 )
 from headrace.worker.dispatcher.worker_context import WorkerContext
-from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Stop, Up
+from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Spawned, Stop, Up
 from headrace.worker.worker_options import WorkerOptions
 
 KINDS = ("async", "fork", "process", "thread")
@@ -545,8 +542,8 @@ class World:
         self.log: list[str] = []
         self._number = 0
         self._doing: dict[type, Callable[[Any], None]] = {
-            Give: self._give, Notify: self._tell, TakeBack: self._take_back, Ask: self._ask, Send: self._send,
-            SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
+            Give: self._give, Notify: self._tell, TakeBack: self._take_back, Send: self._send,
+            SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up, Spawn: lambda action: self.wanted.append(action.kind), Signal: self._signal,
             Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
         context = WorkerContext(
@@ -694,14 +691,9 @@ class World:
 
     # -- the supervisor and its runners -----------------------------------------------------------------------------
 
-    def _ask(self, action: Ask) -> None:
-        match action.message:
-            case Spawn(kind=kind):
-                self.wanted.append(kind)
-            case Signal(runner=number, what="kill") if number in self.runners:
-                self.runners[number].killed = True
-            case _:
-                pass
+    def _signal(self, action: Signal) -> None:
+        if action.what == "kill" and action.runner in self.runners:
+            self.runners[action.runner].killed = True
 
     def spawn(self) -> bool:
         if not self.wanted:
@@ -713,7 +705,7 @@ class World:
         self.runners[self._number] = Runner(
             self._number, kind, slots=options.slots(kind), quota=options.recycle_jobs, starting=starting
         )
-        self.inbox.append(RunnerUp(self._number, kind, 1000 + self._number, starting=starting))
+        self.inbox.append(Spawned(self._number, kind, 1000 + self._number, starting=starting))
         return True
 
     def come_up(self) -> bool:
@@ -814,7 +806,7 @@ class World:
             self.inbox.append(Mail(text))
 
     def told(self, message: Drain) -> None:
-        self.inbox.append(Told(message))
+        self.inbox.append(message)
 
     # -- what must hold ---------------------------------------------------------------------------------------------
 

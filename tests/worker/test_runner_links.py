@@ -15,7 +15,6 @@ from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.dispatcher_events import (
-    Ask,
     Capture,
     Event,
     Give,
@@ -24,10 +23,8 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Orphaned,
     RunnerClosed,
     RunnerDied,
-    RunnerUp,
     TakeBack,
     TakenBack,
-    Told,
 )
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
 from headrace.worker.dispatcher.links.supervisor_link import ControlLink
@@ -86,7 +83,7 @@ class Rig:
 def rig() -> Iterator[Rig]:
     with ExitStack() as stack:
         rig = Rig(stack)
-        assert rig.turn() == [RunnerUp(7, "process", os.getpid(), False)]
+        assert rig.turn() == [Spawned(7, "process", os.getpid())]
         yield rig
         rig.links.died(Died(7, 9, 0, 0))
 
@@ -170,11 +167,11 @@ def test_what_the_supervisor_says_and_its_death_are_events(rig: Rig, monkeypatch
     killed: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
     rig.supervisor.send(Drain(now=False))
-    assert rig.turn() == [Told(Drain(now=False))]
+    assert rig.turn() == [Drain(now=False)]
     rig.supervisor.sock.close()
     orphaned, death = rig.turn()
     assert (orphaned, type(death), killed) == (Orphaned(), RunnerDied, [os.getpid()])
-    rig.link.ask(Ask(Spawn("process")))
+    rig.link.ask(Spawn("process"))
 
 
 def test_who_asks_for_many_runners_waits_for_nobody(rig: Rig) -> None:
@@ -182,7 +179,7 @@ def test_who_asks_for_many_runners_waits_for_nobody(rig: Rig) -> None:
 
     def ask() -> None:
         for _ in range(MOST):
-            rig.link.ask(Ask(Spawn("process")))
+            rig.link.ask(Spawn("process"))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -12,16 +12,14 @@ from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
-    Ask,
     Notify,
     RunnerDied,
-    RunnerUp,
     TakeBack,
     TakenBack,
 )
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.messages import Exit, Signal, Stop
+from headrace.worker.messages import Exit, Signal, Spawn, Spawned, Stop
 from headrace.worker.worker_options import WorkerOptions
 from tests.worker.worker_states import worker_state
 
@@ -36,7 +34,7 @@ class Rig:
         self.actions, self.timers = worker.actions, worker.timers
         self.runner_pool = RunnerPool(worker)
         self.runner_pool.supply.resize(kind, 1)
-        self.runner_pool.supply.up(RunnerUp(7, kind, 70), 0)
+        self.runner_pool.supply.up(Spawned(7, kind, 70), 0)
         self.handle = self.runner_pool.assignment.handles[7]
         self.actions.take()
 
@@ -79,9 +77,9 @@ def test_limits_of_a_start_that_was_taken_back_do_not_count_for_the_next_of_its_
     rig.runner_pool.stops.enforce(9)
     assert Notify(7, Stop(1, "soft")) in rig.done()
     rig.runner_pool.stops.enforce(103.9)
-    assert Ask(Signal(7, "kill")) not in rig.done()
+    assert Signal(7, "kill") not in rig.done()
     rig.runner_pool.stops.enforce(104)
-    assert Ask(Signal(7, "kill")) in rig.done()
+    assert Signal(7, "kill") in rig.done()
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
@@ -121,7 +119,7 @@ def test_a_cancelled_job_that_began_meanwhile_is_stopped() -> None:
     rig.runner_pool.stops.cancel("id2", 0)
     assert rig.done() == [TakeBack(7, 2)]
     assert rig.runner_pool.taken_back(TakenBack(7, 0), 0) == ([], [])
-    assert rig.done() == [Notify(7, Stop(2, "cancel")), Ask(Signal(7, "stop"))]
+    assert rig.done() == [Notify(7, Stop(2, "cancel")), Signal(7, "stop")]
     rig.runner_pool.taken_back(TakenBack(7, 0), 0)
     assert not rig.done(), "it is told once"
 
@@ -153,4 +151,4 @@ def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
     rig.runner_pool.taken_back(TakenBack(7, 1), 0)
     assert not rig.done(), "one runs"
     rig.runner_pool.died(RunnerDied(7, unstarted=0), 5)
-    assert [type(one.message).__name__ for one in rig.done() if isinstance(one, Ask)] == ["Spawn"]
+    assert [type(one) for one in rig.done() if isinstance(one, Spawn | Signal)] == [Spawn]

@@ -8,11 +8,11 @@ from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
-from headrace.worker.dispatcher.dispatcher_events import Ask, Heard, Notify, RunnerDied, RunnerUp
+from headrace.worker.dispatcher.dispatcher_events import Heard, Notify, RunnerDied
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Up
+from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Spawned, Up
 from tests.worker.worker_states import worker_state
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
@@ -29,7 +29,7 @@ class Life:
         self.exits: list[int] = []
 
     def born(self, number: int, kind: str = "thread", *, starting: bool = True) -> RunnerHandle:
-        self.runner_pool.supply.up(RunnerUp(number, kind, 0, False, starting), NOW)
+        self.runner_pool.supply.up(Spawned(number, kind, 0, False, starting), NOW)
         return self.runner_pool.assignment.handles[number]
 
     def says(self, number: int, message: FromRunner) -> None:
@@ -39,7 +39,7 @@ class Life:
         """Kinds of the runners that were asked for since."""
         actions = self.actions.take()
         self.exits += [one.runner for one in actions if isinstance(one, Notify) and one.message == Exit()]
-        return [one.message.kind for one in actions if isinstance(one, Ask) and isinstance(one.message, Spawn)]
+        return [one.kind for one in actions if isinstance(one, Spawn)]
 
     def room(self, kind: str = "thread") -> int:
         return self.runner_pool.assignment.rooms(NOW)[kind]

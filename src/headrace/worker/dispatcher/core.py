@@ -27,7 +27,6 @@ from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
-    Ask,
     Connected,
     Disconnected,
     Event,
@@ -38,12 +37,10 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Replied,
     RunnerClosed,
     RunnerDied,
-    RunnerUp,
     StackHeard,
     Step,
     Subscribe,
     TakenBack,
-    Told,
     Woken,
 )
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
@@ -60,7 +57,7 @@ from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.vitals import Vitals
 from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import Owner
+from headrace.worker.messages import Drain, Owner, Resize, Size, Spawned
 
 # Renewals in a row that count other jobs as ours than we do, before we look which: a claim may be under way in one.
 DOUBTS = 2
@@ -89,8 +86,8 @@ class Core:
         settling = self._settlement = Settlement(worker, placing, maintenance)
         claiming = self._claiming = Claiming(worker, placing, maintenance)
         reconciler = self._reconciler = Reconciler(worker, placing, settling)
-        departure = self._departure = Departure(worker, placing, maintenance, claiming, settling, reconciler)
-        self._control = RemoteControl(worker, placing, maintenance, self.report, departure)
+        self._departure = Departure(worker, placing, maintenance, claiming, settling, reconciler)
+        self._control = RemoteControl(worker, placing, maintenance, self.report)
         self.vitals = Vitals(worker, placing, maintenance, claiming)
         self._heed = self._hearers()
         self.awoken = False
@@ -102,11 +99,13 @@ class Core:
         return {
             Heard: lambda event: endings.ended(runner_pool.heard(event, worker.now)),
             TakenBack: lambda event: placement.returned(runner_pool.taken_back(event, worker.now)),
-            RunnerUp: lambda event: runner_pool.supply.up(event, worker.now),
+            Spawned: lambda event: runner_pool.supply.up(event, worker.now),
             RunnerClosed: lambda event: runner_pool.closed(event.runner, garbled=event.garbled),
             RunnerDied: lambda event: placement.returned(runner_pool.died(event, worker.now)),
             StackHeard: control.stacks.heard,
-            Told: lambda event: control.told(event.message),
+            Drain: lambda event: departure.drain(now=event.now),
+            Resize: lambda event: control.grow(event.by),
+            Size: lambda event: control.resize(event.kind, event.size),
             Orphaned: lambda _: departure.orphaned(),
             Replied: lambda event: event.read(event.reply),
             Woken: self._woke,
@@ -258,7 +257,7 @@ class Core:
         self._endings.growth.owner = owner
         self.maintenance.begin(owner, sent, spared / 1e6)
         self.report.begin()
-        worker.actions.add(Ask(Owner(owner)))
+        worker.actions.add(Owner(owner))
         worker.actions.add(Subscribe(worker.keys.mail(owner)))
         worker.actions.log(logging.INFO, "worker %s serves %s", owner, ", ".join(worker.options.queues.names))
 

@@ -1,7 +1,8 @@
 """What happens to a dispatcher (events), and what it does about it (actions): all that its loop and its core exchange.
 
 The loop turns sockets, pipes and clocks into events and performs the actions; the core (core.py) turns events into
-actions and touches nothing outside.
+actions and touches nothing outside. What the supervisor and the core say to each other (messages.py) are events and
+actions as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import msgspec
 
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
-from headrace.model.options import Kind
 from headrace.protocol.script import Call
-from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Stop, ToSupervisor
+from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Spawned, Stop, ToSupervisor
 
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
@@ -25,16 +25,6 @@ CALLED, HURRY = "@", "renew"
 
 
 # -- events: the runners ----------------------------------------------------------------------------------------------
-
-
-class RunnerUp(msgspec.Struct, frozen=True):
-    """The supervisor forked a runner; fields as in :class:`headrace.worker.messages.Spawned`."""
-
-    runner: int
-    kind: Kind
-    pid: int
-    is_fork_server: bool = False
-    starting: bool = False
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -92,12 +82,6 @@ class StackHeard(msgspec.Struct, frozen=True):
 # -- events: the supervisor, the store, others ------------------------------------------------------------------------
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The supervisor asks for something."""
-
-    message: Drain | Resize | Size
-
-
 class Orphaned(msgspec.Struct, frozen=True):
     """The supervisor died. The loop has killed the runners: a :class:`RunnerDied` follows for each."""
 
@@ -144,13 +128,15 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 Event = (
-    RunnerUp
+    Spawned
     | Heard
     | TakenBack
     | RunnerClosed
     | RunnerDied
     | StackHeard
-    | Told
+    | Drain
+    | Resize
+    | Size
     | Orphaned
     | Replied
     | Woken
@@ -198,12 +184,6 @@ class Capture(msgspec.Struct, frozen=True):
     until: float
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """Send the supervisor a message."""
-
-    message: ToSupervisor
-
-
 class Send(msgspec.Struct, frozen=True):
     """Send steps to the store in one round trip, again on each new connection until they are answered."""
 
@@ -242,7 +222,7 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-Action = Give | Notify | TakeBack | Capture | Ask | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
+Action = Give | Notify | TakeBack | Capture | ToSupervisor | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
 
 
 class Actions:

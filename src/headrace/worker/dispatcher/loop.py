@@ -12,13 +12,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
-    Ask,
     Capture,
     Event,
     Give,
@@ -43,7 +42,7 @@ from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
-from headrace.worker.messages import FromSupervisor
+from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
@@ -102,7 +101,7 @@ class Dispatcher:
             Notify: links.tell,
             TakeBack: links.take_back,
             Capture: links.capture,
-            Ask: ControlLink(control, self._watched, links, self._inbox).ask,
+            **dict.fromkeys(get_args(ToSupervisor), ControlLink(control, self._watched, links, self._inbox).ask),
             Send: lambda action: session.send(action.steps),
             SendFirst: lambda action: session.send_first(action.steps),
             Sleep: lambda action: session.arm(action.keys, action.claim),

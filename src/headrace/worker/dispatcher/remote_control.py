@@ -6,14 +6,13 @@ import logging
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
-from headrace.worker.dispatcher.departure import Departure
-from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Ask
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.self_report import SelfReport
 from headrace.worker.dispatcher.stack_requests import StackRequests
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import Drain, Resize, Size
+from headrace.worker.messages import Size
 from headrace.worker.worker_options import SHARED
 
 
@@ -30,24 +29,17 @@ class RemoteControl:
         placement: Placement,
         maintenance: Maintenance,
         report: SelfReport,
-        departure: Departure,
     ) -> None:
         self._worker = worker
         self._pool, self._lines, self._demand = placement.pool, placement.lines, placement.demand
         self._placement, self._maintenance = placement, maintenance
-        self._report, self._departure = report, departure
+        self._report = report
         self.stacks = StackRequests(worker, placement.pool)
 
-    def told(self, message: Drain | Resize | Size) -> None:
-        """The supervisor asks for something."""
-        match message:
-            case Resize():
-                main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
-                self._scale(main, self._worker.options.at_once(main) + message.by)
-            case Size():
-                self._resize(message.kind, message.size)
-            case Drain():
-                self._departure.drain(now=message.now)
+    def grow(self, by: int) -> None:
+        """Have so many runners more, or fewer."""
+        main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
+        self._scale(main, self._worker.options.at_once(main) + by)
 
     def mailed(self, text: str) -> None:
         """What others wrote.
@@ -86,10 +78,10 @@ class RemoteControl:
         except OptionsError as error:
             worker.actions.log(logging.WARNING, "not resized: %s", error)
             return
-        worker.actions.add(Ask(Size(kind, size)))
-        self._resize(kind, size)
+        worker.actions.add(Size(kind, size))
+        self.resize(kind, size)
 
-    def _resize(self, kind: Kind, size: int) -> None:
+    def resize(self, kind: Kind, size: int) -> None:
         """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
         worker = self._worker
         if worker.phase != "working" or size == worker.options.at_once(kind):

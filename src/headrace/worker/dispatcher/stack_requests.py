@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.model.stacks import MOST, MOST_EACH, RunnerStacks, WorkerStacks
 from headrace.protocol import operations
-from headrace.worker.dispatcher.dispatcher_events import Ask, Capture, StackHeard, Step
+from headrace.worker.dispatcher.dispatcher_events import Capture, StackHeard, Step
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Signal
@@ -37,7 +37,7 @@ class StackRequests:
         for handle in self._pool.assignment.handles.values():
             if not handle.gone:
                 worker.actions.add(Capture(handle.number, worker.now + WAIT))
-                worker.actions.add(Ask(Signal(handle.number, "stacks")))
+                worker.actions.add(Signal(handle.number, "stacks"))
         worker.timers.set(_TIMER, worker.now + WAIT)
 
     def heard(self, event: StackHeard) -> None:

@@ -24,7 +24,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Notify,
     RunnerClosed,
     RunnerDied,
-    RunnerUp,
     StackHeard,
     TakeBack,
     TakenBack,
@@ -152,9 +151,7 @@ class RunnerLinks:
         link = self._links[message.runner] = RunnerLink(message, descriptors)
         self._watched.watch(link.channel, lambda: self._on_socket(link))
         self._watched.watch(link.stderr, lambda: self._on_stderr(link))
-        self._inbox.append(
-            RunnerUp(message.runner, message.kind, message.pid, message.is_fork_server, message.starting)
-        )
+        self._inbox.append(message)
 
     def give(self, action: Give) -> None:
         """Send claims to a runner; one that just died tells so by its socket, and what it was sent comes back then."""

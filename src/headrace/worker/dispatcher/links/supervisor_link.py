@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.dispatcher.dispatcher_events import Ask, Event, Orphaned, Told
+from headrace.worker.dispatcher.dispatcher_events import Event, Orphaned
 from headrace.worker.dispatcher.links.runner_links import RunnerLinks
 from headrace.worker.dispatcher.links.watched import Selectors
-from headrace.worker.messages import Died, FromSupervisor, Spawned
+from headrace.worker.messages import Died, FromSupervisor, Spawned, ToSupervisor
 
 
 class ControlLink:
@@ -26,13 +26,13 @@ class ControlLink:
         self._inbox = inbox
         watched.watch(control, self._on_ready, urgent=True)
 
-    def ask(self, action: Ask) -> None:
+    def ask(self, message: ToSupervisor) -> None:
         """Send a message after what did not fit before.
 
         Never waits: the supervisor may be waiting for us to read what it said. That it is gone its socket will tell.
         """
         with contextlib.suppress(Closed):
-            self._control.offer(action.message)
+            self._control.offer(message)
             self._watched.also_write(self._control, wanted=self._control.full)
 
     def _on_ready(self) -> None:
@@ -55,4 +55,4 @@ class ControlLink:
                 case Died():
                     self._links.died(message)
                 case _:
-                    self._inbox.append(Told(message))
+                    self._inbox.append(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.worker.dispatcher.dispatcher_events import Actions, Ask, Notify, TakeBack
+from headrace.worker.dispatcher.dispatcher_events import Actions, Notify, TakeBack
 from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
 from headrace.worker.messages import Exit, Signal, Stop
 
@@ -20,7 +20,7 @@ class RunnerCommands:
 
     def signal(self, handle: RunnerHandle, what: str) -> None:
         """Have the supervisor ``stop`` what it runs, or ``kill`` it."""
-        self._actions.add(Ask(Signal(handle.number, what)))
+        self._actions.add(Signal(handle.number, what))
 
     def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
         """Ask for what it has not begun, ``but`` for the first ones; whether there may be any."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.dispatcher_events import Ask, RunnerUp
 from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
 from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerHandle
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import Exit, Spawn
+from headrace.worker.messages import Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
 
 # A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
@@ -68,7 +67,7 @@ class RunnerSupply:
 
     def spawn(self, kind: Kind) -> None:
         """Ask the supervisor for a runner."""
-        self._worker.actions.add(Ask(Spawn(kind, self._advice.profiles(kind))))
+        self._worker.actions.add(Spawn(kind, self._advice.profiles(kind)))
 
     def isolated(self, kind: Kind) -> RunnerHandle | None:
         """A runner for one suspect alone; None while it is being forked, or while there are enough of them."""
@@ -106,7 +105,7 @@ class RunnerSupply:
 
     # -- one runner -------------------------------------------------------------------------------------------------
 
-    def up(self, event: RunnerUp, now: float) -> None:
+    def up(self, event: Spawned, now: float) -> None:
         """A runner is there."""
         options = self._worker.options
         handle = RunnerHandle(event.runner, event.kind, event.pid, options.slots(event.kind))
