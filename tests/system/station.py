@@ -14,8 +14,8 @@ from pathlib import Path
 
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload.advice import NOTHING
+from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Launch
-from headrace.worker.reload.pid_holder import Founder, LogForm
 from headrace.worker.supervisor import supervisor_process
 from headrace.worker.supervisor.supervisor_process import Supervisor
 from headrace.worker.worker_options import WorkerOptions, parse_queues
@@ -41,5 +41,5 @@ def main() -> int:
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
-    founder = Founder(Launch.taken(os.environ, sys.orig_argv), 60, LogForm("text", logging.INFO, []))
-    return Supervisor(app, WorkerOptions(**given), founder, (), NOTHING, HealthStamps()).run()
+    lineage = Succession(Launch.taken(os.environ, sys.orig_argv), 60)
+    return Supervisor(app, WorkerOptions(**given), lineage, (), NOTHING, HealthStamps()).run()

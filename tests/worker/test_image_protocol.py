@@ -18,7 +18,7 @@ from headrace.worker.reload import pid_holder
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch
 from headrace.worker.reload.image_words import Words
-from headrace.worker.reload.pid_holder import Anchor, Founder, LogForm
+from headrace.worker.reload.pid_holder import LogForm
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.
 STARTS = """
@@ -112,7 +112,7 @@ def born() -> Iterator[list[Born]]:
 
 
 def succession(launch: Launch = LAUNCH) -> Succession:
-    return Succession(launch, 60, lambda image, on: None)
+    return Succession(launch, 60)
 
 
 def test_a_wish_for_new_code_that_finds_no_process_replaces_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -154,29 +154,27 @@ def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkey
     class Executed(Exception):
         pass
 
-    kept: dict[str, Any] = {}
+    kept: list[Any] = []
 
     def execve(path: str, arguments: list[str], environ: dict[str, str]) -> None:
-        kept.update(json.loads(environ[pid_holder.STATE]))
+        kept.extend(json.loads(environ[pid_holder.STATE]))
         raise Executed
 
     monkeypatch.setattr(os, "execve", execve)
     image, _ = born
-    founder = Founder(LAUNCH, 60, LogForm("text", 20, []))
-    founder.succession.current, founder.succession.reason = image, "no model"
+    state = succession()
+    state.current, state.reason = image, "no model"
     image.theirs.sock.sendall(b'["modules", "a.p')
     assert image.link.hear() == ([], True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         with pytest.raises(Executed):
-            founder.carry_on(0)
+            pid_holder.carry_on(state, LogForm("text", 20, []), 0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     heard: list[str] = []
-    next_one, _ = pid_holder.carried_on(
-        kept | {"current": [image.pid, image.link.sock.detach(), kept["current"][2]]}, {}
-    )
-    assert isinstance(next_one, Anchor)
+    kept[0]["current"]["link"][0] = image.link.sock.detach()
+    next_one, _ = pid_holder.carried_on(json.dumps(kept), {})
     next_one.succession.heard = heard.extend
     image.theirs.sock.sendall(b'y"]\n')
     current = next_one.succession.current

@@ -6,10 +6,8 @@ No person starts it by hand: it carries on what it finds in its environment.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from typing import Any, cast
 
 from headrace.cli import logs
 from headrace.worker.reload.pid_holder import STATE, carried_on
@@ -22,7 +20,7 @@ def main() -> int:
     if text is None:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
         return 2
-    anchor, form = carried_on(cast(dict[str, Any], json.loads(text)), environ)
+    anchor, form = carried_on(text, environ)
     logs.configure(form.shape, form.level, form.secrets)
     return anchor.run()
 

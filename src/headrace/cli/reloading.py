@@ -21,9 +21,10 @@ from headrace.cli.exit_codes import ExitCode, exit_of
 
 if TYPE_CHECKING:
     from headrace.cli.session import Session
+    from headrace.worker.reload.handover import Succession
     from headrace.worker.reload.image_launch import Launch
     from headrace.worker.reload.image_protocol import Heir
-    from headrace.worker.reload.pid_holder import Founder
+    from headrace.worker.reload.pid_holder import LogForm
 
 
 class Origin(msgspec.Struct):
@@ -36,7 +37,7 @@ class Origin(msgspec.Struct):
 
     launch: Launch
     heir: Heir | None
-    _founder: Founder | None = None
+    _carries: tuple[Succession, LogForm] | None = None
     _early: list[int] = msgspec.field(default_factory=list[int])
 
     @classmethod
@@ -95,20 +96,23 @@ class Origin(msgspec.Struct):
             error = error.__cause__ or error.__context__
         self.heir.link.say("modules", *sorted(files))
 
-    def lineage(self, limit: float, shape: str, level: int, secrets: Collection[str]) -> Founder | Heir:
+    def lineage(self, limit: float, shape: str, level: int, secrets: Collection[str]) -> Succession | Heir:
         """What the supervisor is to know of images before and after it."""
-        from headrace.worker.reload.pid_holder import Founder, LogForm
+        from headrace.worker.reload.handover import Succession
+        from headrace.worker.reload.pid_holder import LogForm
 
         if self.heir is not None:
             self.heir.early = self._early
             return self.heir
-        form = LogForm(shape, level, sorted(secrets))
-        self._founder = Founder(self.launch, limit, form, self._early)
-        return self._founder
+        succession = Succession(self.launch, limit, self._early)
+        self._carries = succession, LogForm(shape, level, sorted(secrets))
+        return succession
 
     def carry_on(self, code: int) -> int:
         """The supervisor has ended: go on as the anchor of the images after it, if there are any; the exit code."""
-        return code if self._founder is None else self._founder.carry_on(code)
+        from headrace.worker.reload.pid_holder import carry_on
+
+        return code if self._carries is None else carry_on(*self._carries, code)
 
 
 def reload(session: Session, launch: Launch, level: int) -> int:
@@ -116,6 +120,7 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     from headrace.cli import logs
     from headrace.settings import environment_name
     from headrace.worker.reload.file_watch import Reload
+    from headrace.worker.reload.handover import Succession
     from headrace.worker.reload.pid_holder import Anchor
 
     settings = session.app().settings
@@ -127,6 +132,6 @@ def reload(session: Session, launch: Launch, level: int) -> int:
         launch.environ[environment_name("log")] = settings.log
     # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
     launch.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
-    anchor = Anchor(launch, settings.reload_timeout)
+    anchor = Anchor(Succession(launch, settings.reload_timeout))
     anchor.duty = Reload(anchor.succession, {ExitCode.SERVER})
     return anchor.run()

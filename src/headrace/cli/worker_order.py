@@ -38,11 +38,11 @@ class Order(msgspec.Struct, frozen=True):
     level: int
     json: bool
     debug: bool
-    launch: dict[str, Any] = {}
+    launch: Launch | None = None
 
     def carry_out(self, launch: Launch) -> NoReturn:
         """Become the worker: this process goes on as another program, without the command line in its memory."""
-        order = msgspec.structs.replace(self, launch=launch.facts())
+        order = replace(self, launch=replace(launch, environ={}))
         heir = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
         environ = {**launch.environ, **heir, _NAME: msgspec.json.encode(order).decode()}
         for stream in (sys.stdout, sys.stderr):
@@ -62,7 +62,8 @@ class Order(msgspec.Struct, frozen=True):
         first = {name: value for name, value in environ.items() if name != VARIABLE}
         # Commands that jobs start are none of ours.
         environ.pop(MARK, None)
-        return order, Launch(environ=first, **order.launch)
+        assert order.launch is not None
+        return order, replace(order.launch, environ=first)
 
 
 def instrumented(launch: Launch) -> Launch:

@@ -9,22 +9,27 @@ Its duties:
 5. pass a stop on to every image, and a size to the one that works: a roll changes the code, not the size.
 
 Owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is the
-first image itself, or the anchor that it becomes when its own jobs have ended.
+first image itself, or the anchor that it becomes when its own jobs have ended. To the supervisor of the first image it
+is the lineage; those of later images have an :class:`headrace.worker.reload.image_protocol.Heir` instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import selectors
 import signal
+import socket
 import time
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker.reload.image_launch import Image, Launch
+from headrace.worker.reload.image_protocol import Works
 from headrace.worker.reload.image_words import Word
 
 log = logging.getLogger("headrace.worker")
@@ -33,9 +38,6 @@ log = logging.getLogger("headrace.worker")
 # An image that was given up hands its jobs back; one that has not ended so many seconds later is killed.
 PATIENCE = 5.0
 
-# How a loop is told of the link of an image: what to call when it can be read; None: watch it no longer.
-Watch: TypeAlias = Callable[[Image, Callable[[], None] | None], None]
-
 
 class Succession(msgspec.Struct):
     """The images of one worker, but for the first, which is the process itself.
@@ -43,7 +45,10 @@ class Succession(msgspec.Struct):
     Attributes:
         launch: how to start one.
         limit: seconds that a new image may take until it claims.
-        watch: tells the loop of links.
+        early: hang-ups that came before it could hear them.
+        waits: whether this image is to claim before another one leaves, so that its runners must be known to work.
+        selector: of the loop, for the links of images; its data are called when these can be read.
+        stop_wanted: called when the terminal is gone, and the worker should stop.
         retire: makes the process's own image drain; None: it is no image.
         heard: called with the modules of an image that has imported them.
         current: the image that works; None: the process itself, or nobody.
@@ -58,9 +63,13 @@ class Succession(msgspec.Struct):
         given_up: when those are killed that were told to end at once, by pid (monotonic seconds).
     """
 
+    waits: ClassVar[bool] = False
+
     launch: Launch
     limit: float
-    watch: Watch
+    early: Sequence[int] = ()
+    selector: selectors.BaseSelector = msgspec.field(default_factory=selectors.DefaultSelector)
+    stop_wanted: Callable[[], None] = lambda: None
     retire: Callable[[], None] | None = None
     heard: Callable[[list[str]], None] = lambda _: None
     current: Image | None = None
@@ -80,12 +89,32 @@ class Succession(msgspec.Struct):
         """All that live or were not reaped yet."""
         return [image for image in (self.current, self.warming) if image] + list(self.retiring.values())
 
-    def hung_up(self) -> bool:
-        """HUP came. True: it means that the terminal is gone, and that the worker should stop."""
-        if self.launch.hung_up:
-            return not self.launch.immune
-        self.asked()
-        return False
+    # -- the first image --------------------------------------------------------------------------------------------
+
+    def join(self, selector: selectors.BaseSelector, works: Works) -> None:
+        """Take part in the supervisor's loop."""
+        self.selector, self.stop_wanted, self.retire = selector, works.asked_to_stop, works.retire
+        if self.early:
+            self.hung_up()
+
+    def links(self) -> list[socket.socket]:
+        """What its children must close: a link that one of them holds does not end with its image."""
+        return [image.link.sock for image in self.images]
+
+    def claims(self) -> None:
+        """It serves its queues, and its runners have settled in. Nobody was there before it."""
+
+    def failed(self, reason: str) -> None:
+        """It cannot work, and stops. Only an heir is asked for that."""
+
+    # -- new images -------------------------------------------------------------------------------------------------
+
+    def hung_up(self) -> None:
+        """HUP came."""
+        if not self.launch.hung_up:
+            self.asked()
+        elif not self.launch.immune:
+            self.stop_wanted()
 
     def asked(self) -> None:
         """Somebody wants the code that is there now."""
@@ -126,7 +155,11 @@ class Succession(msgspec.Struct):
 
     def adopt(self, image: Image) -> None:
         """Listen to an image."""
-        self.watch(image, lambda: self._on_words(image))
+        self.selector.register(image.link, selectors.EVENT_READ, lambda: self._on_words(image))
+
+    def _unheard(self, image: Image) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(image.link)
 
     @property
     def next(self) -> float:
@@ -149,7 +182,7 @@ class Succession(msgspec.Struct):
             for word in words:
                 self._on_word(image, word)
             if not open_:
-                self.watch(image, None)
+                self._unheard(image)
             if not (words and open_):
                 return
 
@@ -219,7 +252,7 @@ class Succession(msgspec.Struct):
         self.given_up.pop(pid, None)
         # Its last words count: they may say why it ended.
         self._on_words(image)
-        self.watch(image, None)
+        self._unheard(image)
         image.link.close()
         code = os.waitstatus_to_exitcode(status)
         if image is self.warming:

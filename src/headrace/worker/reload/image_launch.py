@@ -9,10 +9,9 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import msgspec
-from msgspec.structs import asdict
 
 from headrace.worker.forking import signals
 from headrace.worker.reload.image_words import VARIABLE, Words
@@ -62,10 +61,6 @@ class Launch(msgspec.Struct, frozen=True):
             terminal=_has_terminal(),
             immune=signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
         )
-
-    def facts(self) -> dict[str, Any]:
-        """For a process that carries on in our place; the environment travels as such."""
-        return {name: value for name, value in asdict(self).items() if name != "environ"}
 
     @property
     def hung_up(self) -> bool:

@@ -36,7 +36,7 @@ class Works(Protocol):
 
 
 class Heir:
-    """The lineage of an image that another process started, and watches: as ``Founder`` in pid_holder.py.
+    """The lineage of an image that another process started, and watches: what ``Succession`` is to the first one.
 
     The end of that process is an orderly stop: whoever restarts the worker starts a whole one.
 

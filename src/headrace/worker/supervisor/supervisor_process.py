@@ -45,7 +45,7 @@ from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.worker.reload.pid_holder import Founder
+    from headrace.worker.reload.handover import Succession
 
 log = logging.getLogger("headrace.worker")
 
@@ -67,7 +67,7 @@ class Supervisor:
         self,
         app: Headrace,
         options: WorkerOptions,
-        lineage: Founder | Heir,
+        lineage: Succession | Heir,
         sides: Sequence[SideProcess],
         learned: Learned,
         stamps: HealthStamps,
