@@ -171,6 +171,11 @@ class Calls:
             self._answers.give(number, result, error)
 
 
+def run_chunk(fn: Any, sets: list[tuple[Any, ...]]) -> list[Any]:
+    """The results of a function for several sets of arguments, which travelled together."""
+    return [fn(*each) for each in sets]
+
+
 def _packed(error: BaseException) -> bytes:
     """An error and its traceback's text, in a form that can be read: some can be pickled and not read back."""
     text = "".join(traceback.format_exception(error))

@@ -10,17 +10,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from headrace.errors import CallTimeout
 from headrace.pool.events import Events
 from headrace.pool.overrun import Alert, Overrun
-from headrace.pool.pool_options import PoolOptions
 from headrace.pool.repair import repair
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Call, Lease, Member
@@ -29,42 +29,33 @@ from headrace.pool.state import Call, Lease, Member
 _LOOK = 0.25
 
 
-class WatchedPool(Protocol):
-    """A pool as its watch sees it.
-
-    Attributes:
-        name: of the pool.
-        options: what its user has chosen.
-        scheduler: where calls wait and run.
-        events: whom alerts are told to.
-    """
-
-    name: str
-    options: PoolOptions
-    scheduler: Scheduler
-    events: Events
-
-    def kill(self, member: Member, call: Call[Any], reason: str) -> None:
-        """End a member for what it runs, unless it has just ended that by itself."""
-        ...
-
-    def finish(self) -> None:
-        """The pool is not used any more: run what was accepted."""
-        ...
-
-
 class PoolWatch:
     """The watch of one pool."""
 
-    def __init__(self, pool: WatchedPool) -> None:
-        self._pool = pool
-        self._alerts = pool.options.alerts
+    def __init__(
+        self,
+        name: str,
+        alerts: Overrun | None,
+        scheduler: Scheduler,
+        events: Events,
+        kill: Callable[[Member, Call[Any], str], None],
+        finish: Callable[[], None],
+    ) -> None:
+        """Make one that does not run yet.
+
+        Args:
+            name: of the pool.
+            kill: ends a member for what it runs, with the reason.
+            finish: called when the pool is not used any more.
+        """
+        self._name, self._alerts, self._scheduler, self._events = name, alerts, scheduler, events
+        self._kill, self._finish = kill, finish
         self._due: list[tuple[float, int, float, Call[Any]]] = []
         self._number = count()
         self._most = 64
         self._leases = False
         self._closed = False
-        self._bell = pool.scheduler.bell
+        self._bell = scheduler.bell
         # Guards what is due.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -93,7 +84,7 @@ class PoolWatch:
     def start(self) -> None:
         """Watch, unless it does. There may be new members whose calls run long."""
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._watch, name=f"{self._pool.name}-watch", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name=f"{self._name}-watch", daemon=True)
             self._thread.start()
         self._bell.put(False)
 
@@ -108,18 +99,18 @@ class PoolWatch:
 
     def _answer(self, wait: float | None) -> None:
         """Wait until something is due or the bell rings, and do what is asked."""
-        scheduler, asked = self._pool.scheduler, set[bool | Lease | None]()
+        asked = set[bool | Lease | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))
             while True:
                 asked.add(self._bell.get_nowait())
         for lease in asked:
             if isinstance(lease, Lease):
-                scheduler.end_lease(lease)
+                self._scheduler.end_lease(lease)
         if True in asked:
-            repair(scheduler)
+            repair(self._scheduler)
         if None in asked:
-            self._pool.finish()
+            self._finish()
 
     def _expire_due(self) -> float:
         while True:
@@ -128,7 +119,7 @@ class PoolWatch:
                     return self._due[0][0] if self._due else float("inf")
                 _, _, timeout, call = heappop(self._due)
             # Whoever takes it out of its line decides: from here on no member can get it.
-            if self._pool.scheduler.withdraw(call) and call.begin():
+            if self._scheduler.withdraw(call) and call.begin():
                 call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
 
     def _look_at_overruns(self) -> float:
@@ -136,31 +127,29 @@ class PoolWatch:
         if alerts is None:
             return float("inf")
         soonest = now + alerts.after
-        for member in self._pool.scheduler.members:
+        for member in self._scheduler.members:
             call = member.running
             if call is None or call.lease is not None or member.away:
                 continue
             seconds = now - member.since
             if seconds >= alerts.due(call.alerts + 1):
                 call.alerts += 1
-                self._alert(alerts, member.id, call, seconds, call.alerts)
-                if alerts.last(call.alerts):
-                    self._pool.kill(member, call, f"killed: {call.title} ran for {seconds:.3g} s")
+                last = alerts.last(call.alerts)
+                kind: Literal["limit", "overrun"] = "limit" if last else "overrun"
+                self._events.alert(Alert(kind, self._name, member.id, call.title, seconds, call.alerts))
+                if last:
+                    self._kill(member, call, f"killed: {call.title} ran for {seconds:.3g} s")
                     continue
             soonest = min(soonest, member.since + alerts.due(call.alerts + 1))
         return soonest
-
-    def _alert(self, alerts: Overrun, member: int, call: Call[Any], seconds: float, number: int) -> None:
-        kind: Literal["limit", "overrun"] = "limit" if alerts.last(number) else "overrun"
-        self._pool.events.alert(Alert(kind, self._pool.name, member, call.title, seconds, number))
 
     def _look_at_leases(self) -> float:
         if not self._leases:
             return float("inf")
         self._leases = False
-        leases = [member.lease for member in self._pool.scheduler.members if member.lease is not None]
+        leases = [member.lease for member in self._scheduler.members if member.lease is not None]
         self._leases = self._leases or bool(leases)
         for lease in leases:
             if lease.forgotten:
-                self._pool.scheduler.release(lease)
+                self._scheduler.release(lease)
         return monotonic() + _LOOK if leases else float("inf")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
 from headrace.errors import PoolBroken
-from headrace.pool import shutdown
 from headrace.pool.deadlines import PoolWatch
 from headrace.pool.events import Events
 from headrace.pool.pool_options import PoolOptions
 from headrace.pool.restarts import Restarts
 from headrace.pool.scheduler import Scheduler, died, fail
 from headrace.pool.state import Call, Member, MemberBackend
-from headrace.pool.threads import ThreadBody
 from headrace.pool.unbroken import apart
 
 log = logging.getLogger("headrace.pool")
@@ -32,12 +30,14 @@ class Members:
         watch: what is due.
     """
 
-    def __init__(self, options: PoolOptions, name: str) -> None:
+    def __init__(self, options: PoolOptions, name: str, body: Callable[[Members, Member], MemberBackend]) -> None:
+        """Make one without members; ``body`` makes the thread or process behind one."""
         self.name = name
         self.options = options
         self.scheduler = Scheduler(lifo=options.queue == "lifo", backlog=options.backlog)
         self.events = Events(name, options.callbacks, options.overrun_handlers)
-        self.watch = PoolWatch(self)
+        self.watch = PoolWatch(name, options.alerts, self.scheduler, self.events, self.kill, self.finish)
+        self._body = body
         self._resizing = threading.Lock()
         # How many members were asked for last.
         self._size = 0
@@ -46,7 +46,6 @@ class Members:
         self._living: set[Member] = set()
         self._next = 0
         self._orphaned = False
-        shutdown.tell(self)
 
     # -- size --------------------------------------------------------------------------------------------------------
 
@@ -73,16 +72,8 @@ class Members:
 
     def _member(self, number: int) -> Member:
         member = Member(number)
-        member.body = self._body(member)
+        member.body = self._body(self, member)
         return member
-
-    def _body(self, member: Member) -> MemberBackend:
-        if self.options.kind == "thread":
-            return ThreadBody(self, member)
-        # Only here, since it takes the interpreter's multiprocessing along.
-        from headrace.pool.processes import ProcessBody
-
-        return ProcessBody(self, member)
 
     # -- life, told by the bodies ------------------------------------------------------------------------------------
 

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from itertools import count, islice
 from time import monotonic
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from headrace.dispatch.hash_ring import Key, slot
 from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
+from headrace.pool import shutdown
+from headrace.pool.child import run_chunk
 from headrace.pool.lease import Leased
 from headrace.pool.members import Members
 from headrace.pool.pool_options import Handler, Keywords, PoolOptions, members
 from headrace.pool.pool_stats import PoolStats, census
 from headrace.pool.scheduler import lease_call
-from headrace.pool.state import Call, Lease, Member
+from headrace.pool.state import Call, Lease, Member, MemberBackend
+from headrace.pool.threads import ThreadBody
 
 T = TypeVar("T")
 _numbers = count(1)
@@ -55,9 +57,16 @@ class Pool(Executor):
         members(n)
         self.options = PoolOptions(**options)
         self.name = self.options.name or f"pool-{next(_numbers)}"
-        self._processes = self.options.kind == "process"
         self._choose: Strategy[Member] = named(self.options.strategy)
-        self._crew = Members(self.options, self.name)
+        self._pack: Callable[..., bytes] | None = None
+        body: Callable[[Members, Member], MemberBackend] = ThreadBody
+        if self.options.kind == "process":
+            # Only here, since it takes the interpreter's multiprocessing along.
+            from headrace.pool.processes import ProcessBody, packed
+
+            body, self._pack = ProcessBody, packed
+        self._crew = Members(self.options, self.name, body)
+        shutdown.tell(self._crew)
         self._scheduler = self._crew.scheduler
         self._withdraw = self._scheduler.withdraw
         # A pool that is forgotten ends as an executor does: what it accepted still runs.
@@ -163,14 +172,13 @@ class Pool(Executor):
         sets = zip(*iterables, strict=False)
         if chunksize > 1:
             chunks = iter(lambda: list(islice(sets, chunksize)), [])
-            rows = self._stream(_run_chunk, ((fn, chunk) for chunk in chunks), timeout, buffersize)
+            rows = self._stream(run_chunk, ((fn, chunk) for chunk in chunks), timeout, buffersize)
             return (value for row in rows for value in row)
         return self._stream(fn, sets, timeout, buffersize)
 
     def broadcast(self, fn: Callable[..., object], /, *args: Any, **kwargs: Any) -> int:
         """Run a function on every member, before all that waits; errors are logged. Returns how many were asked."""
-        calls = self._to_all(fn, args, kwargs, silent=True)
-        return len(calls)
+        return len(self._to_all(fn, args, kwargs, silent=True))
 
     def broadcall(self, fn: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Replies[T]:
         """Run a function on every member, before all that waits, and wait for all of them.
@@ -298,9 +306,7 @@ class Pool(Executor):
         if wait:
             self._crew.wait()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Shut down, and wait. After a Ctrl-C, or in a job that is stopped: interrupt what runs, and :meth:`stop`."""
         if kind is not None and issubclass(kind, _STOPS):
             self._crew.interrupt()
@@ -320,10 +326,8 @@ class Pool(Executor):
         if not callable(fn):
             raise ArgumentError(f"{fn!r} cannot be called: pass a function and its arguments")
         call: Call[T] = Call(self._withdraw, fn, args, kwargs)
-        if self._processes:
-            from headrace.pool.processes import packed
-
-            call.data = packed(call.title, fn, args, kwargs)
+        if self._pack is not None:
+            call.data = self._pack(call.title, fn, args, kwargs)
             # Only its name is of use here; the arguments travel as they are now.
             call.args = call.kwargs = None
         return call
@@ -368,15 +372,14 @@ class Pool(Executor):
         return calls
 
     def _stream(
-        self, fn: Callable[..., T], sets: Iterable[Any], timeout: float | None, buffersize: int | None
+        self, fn: Callable[..., T], sets: Iterator[Any], timeout: float | None, buffersize: int | None
     ) -> Iterator[T]:
         end = None if timeout is None else monotonic() + timeout
-        source = iter(sets)
         room = buffersize if buffersize is not None else self.options.backlog
         # Submitted here, not at the first result: a map that nobody iterates still runs, as with other executors.
         most = None if room is None else max(room, 1)
-        calls = deque(self.submit(fn, *each) for each in islice(source, most))
-        return self._results(fn, source, calls, end)
+        calls = deque(self.submit(fn, *each) for each in islice(sets, most))
+        return self._results(fn, sets, calls, end)
 
     def _results(
         self, fn: Callable[..., T], source: Iterator[Any], calls: deque[Call[T]], end: float | None
@@ -394,7 +397,3 @@ class Pool(Executor):
         finally:
             for call in calls:
                 call.cancel()
-
-
-def _run_chunk(fn: Callable[..., T], sets: list[tuple[Any, ...]]) -> list[T]:
-    return [fn(*each) for each in sets]

@@ -20,9 +20,9 @@ from time import monotonic
 from typing import Any
 
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
-from headrace.pool.backend_owner import BackendOwner
 from headrace.pool.child import RemoteTraceback
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, head
+from headrace.pool.members import Members
 from headrace.pool.nursery import born, ended_by, kill_group, reaped
 from headrace.pool.state import Call, Member, settle
 from headrace.pool.unbroken import MemberThread
@@ -46,7 +46,7 @@ def packed(what: str, *parts: object) -> bytes:
 class ProcessBody:
     """The process behind one member."""
 
-    def __init__(self, owner: BackendOwner, member: Member) -> None:
+    def __init__(self, owner: Members, member: Member) -> None:
         self.pid = 0
         self._owner = owner
         self._scheduler = owner.scheduler

@@ -6,33 +6,15 @@ import atexit
 import os
 import sys
 import weakref
-from typing import Protocol
+
+from headrace.pool.members import Members
+
+_known: weakref.WeakSet[Members] = weakref.WeakSet()
 
 
-class ShutdownHooks(Protocol):
-    """What must be told."""
-
-    def finish(self) -> None:
-        """Accept nothing more; returns at once."""
-        ...
-
-    def wait(self, timeout: float | None = None) -> bool: ...
-
-    def interrupt(self) -> None:
-        """A Ctrl-C ends the program: end what runs."""
-        ...
-
-    def orphan(self) -> None:
-        """This is a fork of the process that it worked in."""
-        ...
-
-
-_known: weakref.WeakSet[ShutdownHooks] = weakref.WeakSet()
-
-
-def tell(who: ShutdownHooks) -> None:
+def tell(crew: Members) -> None:
     """Tell this one, as long as it exists."""
-    _known.add(who)
+    _known.add(crew)
 
 
 def at_exit() -> None:

@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, cast
 
-from headrace.pool.backend_owner import BackendOwner
 from headrace.pool.deferred import DeferredResult
+from headrace.pool.members import Members
 from headrace.pool.state import Call, Member, outcome, settle
 from headrace.pool.unbroken import MemberThread
 
@@ -24,7 +24,7 @@ from headrace.pool.unbroken import MemberThread
 class ThreadBody:
     """The thread behind one member."""
 
-    def __init__(self, owner: BackendOwner, member: Member) -> None:
+    def __init__(self, owner: Members, member: Member) -> None:
         self.pid = os.getpid()
         self._owner = owner
         self._scheduler = owner.scheduler
