@@ -66,15 +66,32 @@ def reap() -> Iterator[tuple[int, int, int]]:
             yield ended[0], ended[1], ended[2].ru_maxrss
 
 
-def be_child(
-    main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, die_with_parent: bool
-) -> NoReturn:
-    """Be a forked child: nothing of the parent's but its memory, and never its frames' ``finally`` or ``atexit``.
+def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, tied: bool = True) -> int:
+    """Fork a child, which has nothing of ours but the memory, and never our frames' ``finally`` or ``atexit``.
 
     Args:
         main: its work; the exit code.
-        strangers: sockets of the parent's that it closes.
+        strangers: sockets of ours that it closes.
+        tied: it ends with this process, and leads a group, which a kill takes along and no Ctrl-C in the terminal hits.
+
+    Returns:
+        its process id.
+
+    Raises:
+        OSError: the system has no room for it.
     """
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        _be_child(main, strangers, parent, tied=tied)
+    if tied:
+        # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+    return pid
+
+
+def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, tied: bool) -> NoReturn:
     code = 70
     try:
         signal.set_wakeup_fd(-1)
@@ -87,7 +104,8 @@ def be_child(
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        if die_with_parent:
+        if tied:
+            os.setpgid(0, 0)
             die_with(parent)
         code = main()
     except BaseException:

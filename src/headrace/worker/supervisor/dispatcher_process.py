@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import selectors
 import socket
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking.child_process import be_child
+from headrace.worker.forking.child_process import fork_child
 from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload import warmup
 
@@ -53,7 +52,6 @@ class DispatcherProcess:
             OSError: the system has no room for it.
         """
         mine, theirs = socket.socketpair()
-        parent = os.getpid()
         warmup.write_out()
 
         def be() -> int:
@@ -67,14 +65,11 @@ class DispatcherProcess:
 
         with theirs:
             try:
-                pid = os.fork()
+                self.pid = fork_child(be, [mine, *strangers], tied=False)
             except OSError:
                 mine.close()
                 raise
-            if not pid:
-                be_child(be, [mine, *strangers], parent, die_with_parent=False)
-        self.fork_at = None
-        self.pid, self._born = pid, time.monotonic()
+        self.fork_at, self._born = None, time.monotonic()
         self._control = Channel(mine, ToSupervisor)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
 

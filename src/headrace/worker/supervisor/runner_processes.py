@@ -20,7 +20,7 @@ import msgspec
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel, decoder
 from headrace.worker.forking import signals
-from headrace.worker.forking.child_process import be_child, kill_group, kill_runner
+from headrace.worker.forking.child_process import fork_child, kill_group, kill_runner
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
@@ -117,7 +117,6 @@ class RunnerProcesses:
         ticket_read, ticket_write = _pipe(stack)
         err_read, err_write = _pipe(stack)
         os.set_blocking(ticket_read, False)
-        parent = os.getpid()
         settled = None if settling is None else stack.enter_context(settling.expected())
         is_fork_server = kind == "fork" and fork_server.lasts(self._app)
         facts = self._facts(kind, options, began, settled, is_fork_server=is_fork_server)
@@ -128,7 +127,6 @@ class RunnerProcesses:
         warmup.write_out()
 
         def be() -> int:
-            os.setpgid(0, 0)
             signals.regard()
             os.dup2(err_write, 2)
             STREAMS.be_patient()
@@ -137,12 +135,7 @@ class RunnerProcesses:
             self._selector.close()
             return runner_process.serve(self._app, kind, Channel(theirs, ToRunner), ticket_read, facts)
 
-        pid = os.fork()
-        if not pid:
-            be_child(be, [mine, *self._strangers()], parent, die_with_parent=True)
-        # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
+        pid = fork_child(be, [mine, *self._strangers()])
         self.last += 1
         self._children[pid] = Child(self.last, kind, pid, is_fork_server)
         starting = starts_up(self._app, kind, is_fork_server=is_fork_server)

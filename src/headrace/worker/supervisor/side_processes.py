@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.worker.forking.child_process import be_child, how
+from headrace.worker.forking.child_process import fork_child, how
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor.metrics_server import MetricsAddress, answer
 
@@ -81,19 +81,15 @@ class SideProcess:
         if self.address is not None and not self.address.listens(now):
             self.next = now + (PAUSE if self.address.told else AGAIN)
             return
-        parent, mine = os.getpid(), self.socks
+        mine = self.socks
 
         def be() -> int:
-            # Out of the group, so that a Ctrl-C in the terminal is the supervisor's to pass on.
-            os.setpgid(0, 0)
             selector.close()
             self._main(app)
             return 0
 
-        pid = os.fork()
-        if not pid:
-            be_child(be, [one for one in strangers if one not in mine], parent, die_with_parent=True)
-        self.pid, self.next = pid, _NEVER
+        self.pid = fork_child(be, [one for one in strangers if one not in mine])
+        self.next = _NEVER
 
     def died(self, status: int) -> None:
         """The child ended; another is due after a pause, unless it was stopped."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.admin.event_hooks import EventHook
 from headrace.model.activity import EventRecord
-from headrace.worker.forking.child_process import be_child, how, kill_group
+from headrace.worker.forking.child_process import fork_child, how, kill_group
 from headrace.worker.forking.lifecycle_hooks import Hook, run_each
 from headrace.worker.preload import warmup
 
@@ -44,15 +43,9 @@ class HookCall:
         Raises:
             OSError: the system has no room for a process.
         """
-        parent = os.getpid()
         self.until = time.monotonic() + LONGEST
         self._late = False
-        self.pid = os.fork()
-        if not self.pid:
-            be_child(lambda: _call(app, hook, events), strangers, parent, die_with_parent=True)
-        # Both sides set the group: whichever comes first, a kill of the group never hits the watcher's.
-        with contextlib.suppress(OSError):
-            os.setpgid(self.pid, self.pid)
+        self.pid = fork_child(lambda: _call(app, hook, events), strangers)
 
     def kill(self) -> None:
         """End it, and what it started."""
@@ -78,7 +71,6 @@ class HookCall:
 
 def _call(app: Headrace, hook: EventHook, events: list[EventRecord]) -> int:
     """Be the process; the exit code."""
-    os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warmup.reseed()
