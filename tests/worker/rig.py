@@ -35,6 +35,7 @@ from headrace.worker.messages import (
     ToRunner,
 )
 from headrace.worker.runner import runner_process
+from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.tickets import give_tickets, take_back
 from tests.worker import jobs
 
@@ -93,8 +94,9 @@ class Runner:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, only_wake)
             _plain_streams()
-            facts = runner_process.RunnerOptions(slots, options.pop("measure_memory", False), PLACE, **options)
-            code = runner_process.serve(app, self.kind, Channel(theirs, ToRunner), self.ticket_read, facts)
+            channel, measures = Channel[ToRunner](theirs, ToRunner), options.pop("measure_memory", False)
+            facts = RunnerOptions(self.kind, channel, self.ticket_read, slots, measures, PLACE, **options)
+            code = runner_process.serve(app, facts)
         except BaseException:  # noqa: BLE001 - its frames are the test's own
             traceback.print_exc()
         finally:

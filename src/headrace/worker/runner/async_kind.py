@@ -20,14 +20,14 @@ from functools import partial
 from headrace.context import CurrentJob, StopReason
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
-from headrace.worker.channel import Channel, Closed
+from headrace.worker.channel import Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.async_drive import SIGNALS, Drive, told
 from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
-from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.tickets import early, take_ticket
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
@@ -38,24 +38,15 @@ PATIENCE = 0.05
 class Loop:
     """One process whose event loop runs many jobs at once."""
 
-    def __init__(
-        self,
-        runner_context: RunnerContext,
-        channel: Channel[ToRunner],
-        tickets: int,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        slots: int,
-        measure_memory: bool,
-    ) -> None:
+    def __init__(self, runner_context: RunnerContext, options: RunnerOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.gate = MainGate(self._look, SIGNALS)
-        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory, following=self._following)
+        self._channel, self._tickets, self._slots = options.channel, options.tickets, options.slots
+        self.reporter = Reporter(
+            self._channel, self.gate, measure_memory=options.measure_memory, following=self._following
+        )
         self._runner_context = runner_context
         _, self._aperform = performers(runner_context)
-        self._channel = channel
         self._loop = loop
-        self._tickets = tickets
-        self._slots = slots
         # What was sent and has not begun, oldest first, and stops of these by token.
         self._inbox: deque[Claim] = deque()
         self._pending: dict[int, StopReason] = {}

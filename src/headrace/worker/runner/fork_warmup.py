@@ -22,7 +22,7 @@ from headrace.worker.forking import memory_mapping
 from headrace.worker.messages import FromRunner, Run, ToRunner
 from headrace.worker.runner.execute import perform
 from headrace.worker.runner.process_kind import Process
-from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.tickets import give_tickets
 
 # CPython specialises code that has run eight times, and then some more for what it finds out.
@@ -30,9 +30,9 @@ TIMES = 20
 _ROOM = 1000
 
 
-def prepare(app: Headrace, runner_context: RunnerContext, *, measure_memory: bool) -> None:
+def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
     """Make this process cheap to fork."""
-    _dry_run(app, runner_context, measure_memory=measure_memory)
+    _dry_run(app, runner_context, options)
     # What is garbage now, children must not collect.
     gc.collect()
     gc.freeze()
@@ -43,7 +43,7 @@ def prepare(app: Headrace, runner_context: RunnerContext, *, measure_memory: boo
 def _nothing() -> None: ...
 
 
-def _dry_run(app: Headrace, runner_context: RunnerContext, *, measure_memory: bool) -> None:
+def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
     """Have a job that does nothing go the whole way of a child's job, some times.
 
     What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
@@ -59,10 +59,10 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, *, measure_memory: bo
         end.callback(os.close, give)
         os.set_blocking(tickets, False)
         here: Channel[FromRunner] = Channel(mine, FromRunner)
-        there: Channel[ToRunner] = Channel(theirs, ToRunner)
+        options = replace(options, channel=Channel(theirs, ToRunner), tickets=tickets)
         for number in range(1, TIMES + 1):
             give_tickets(give, 1, 0)
             here.send(Run([Claim("", number, "", 0, task.name, args)]))
             # No span: what is traced are the application's jobs.
-            Process(runner_context, there, tickets, once=True, measure_memory=measure_memory, perform=perform).serve()
+            Process(runner_context, options, perform=perform).serve()
             here.receive(wait=True)

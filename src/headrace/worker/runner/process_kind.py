@@ -12,14 +12,14 @@ from collections import deque
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
-from headrace.worker.channel import Channel, Closed
+from headrace.worker.channel import Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
-from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.tickets import early, take_ticket
 
 # Seconds that a runner looks for work that was announced before it sleeps again.
@@ -36,28 +36,16 @@ class Process:
     """
 
     def __init__(
-        self,
-        runner_context: RunnerContext,
-        channel: Channel[ToRunner],
-        tickets: int,
-        *,
-        once: bool,
-        measure_memory: bool,
-        perform: Perform | None = None,
+        self, runner_context: RunnerContext, options: RunnerOptions, *, perform: Perform | None = None
     ) -> None:
-        """Make one.
-
-        Args:
-            once: it runs a single job, then it leaves.
-            perform: what runs its starts; None: as the application wants it.
-        """
+        """Make one; ``perform`` is what runs its starts; None: as the application wants it."""
         self.gate = MainGate(self._look)
-        self.reporter = Reporter(channel, self.gate, measure_memory=measure_memory)
+        self.reporter = Reporter(options.channel, self.gate, measure_memory=options.measure_memory)
         self.runner_context = runner_context
         self._perform = perform or performers(runner_context)[0]
-        self._channel = channel
-        self._tickets = tickets
-        self._once = once
+        self._channel, self._tickets = options.channel, options.tickets
+        # Whether it runs a single job, then leaves.
+        self._once = options.kind == "fork"
         self._inbox: deque[Claim] = deque()
         # Stops that came before their start's code began, by token.
         self._pending: dict[int, StopReason] = {}

@@ -13,6 +13,7 @@ from headrace.app import Headrace
 from headrace.context import CurrentJob
 from headrace.model.hidden_values import hiding
 from headrace.model.job import Claim
+from headrace.model.options import Kind
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.app_context import AppContext
@@ -20,10 +21,40 @@ from headrace.tasks.limit import name_of_own
 from headrace.tasks.middleware import Middleware
 from headrace.tasks.run_plan import NO_PLAN, RunPlan
 from headrace.tasks.task import Task
+from headrace.worker.channel import Channel
+from headrace.worker.messages import ToRunner
 from headrace.worker.runner import dynamic_nodes
 from headrace.workflows.definition_facts import Lookup
 
 Emit = Callable[[Note], None]
+
+
+class RunnerOptions(msgspec.Struct, frozen=True):
+    """What one runner is told by the supervisor that forked it.
+
+    Attributes:
+        channel: to the dispatcher.
+        tickets: reading end of the ticket pipe, not blocking.
+        slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
+        measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
+        place: ``host:pid`` of the worker, for errors.
+        forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
+            is done again in it; else 0.
+        is_fork_server: be one that forks a child for each job; the fork kind only.
+        exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
+        settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
+    """
+
+    kind: Kind
+    channel: Channel[ToRunner]
+    tickets: int
+    slots: int
+    measure_memory: bool
+    place: str
+    forked: int = 0
+    is_fork_server: bool = False
+    exit_deadline: float = 5.0
+    settled: Callable[[str], None] | None = None
 
 
 class RunnerContext(msgspec.Struct, frozen=True, eq=False):

@@ -26,11 +26,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import msgspec
-
 from headrace.app import Headrace
 from headrace.errors import LifespanError
-from headrace.model.options import Kind
 from headrace.model.redaction import Redactor
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
@@ -45,7 +42,7 @@ from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.job_log_handler import JobLogHandler
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
-from headrace.worker.runner.runner_context import RunnerContext, runner_context
+from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
 from headrace.worker.runner.stack_writer import answer_stacks
 from headrace.worker.runner.thread_kind import Threads
 
@@ -57,34 +54,8 @@ Work: TypeAlias = Process | Threads | Loop
 LIFESPANS = 0.8
 
 
-class RunnerOptions(msgspec.Struct, frozen=True):
-    """How one runner works.
-
-    Attributes:
-        slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
-        measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
-        place: ``host:pid`` of the worker, for errors.
-        forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
-            is done again in it; else 0.
-        is_fork_server: be one that forks a child for each job; the fork kind only.
-        exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
-        settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
-    """
-
-    slots: int
-    measure_memory: bool
-    place: str
-    forked: int = 0
-    is_fork_server: bool = False
-    exit_deadline: float = 5.0
-    settled: Callable[[str], None] | None = None
-
-
-def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> int:
+def serve(app: Headrace, options: RunnerOptions) -> int:
     """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
-
-    Args:
-        tickets: reading end of the ticket pipe, not blocking.
 
     Returns:
         the exit code for the process, which should end now, without the parent's ``atexit``.
@@ -95,12 +66,10 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
             answer_stacks()
     if app.job_log.level is not None:
         logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
-    lifespans = Lifespans(of_kind(app.context.lifespans, kind), asyncio.new_event_loop() if kind == "async" else None)
+    loop = asyncio.new_event_loop() if options.kind == "async" else None
+    lifespans = Lifespans(of_kind(app.context.lifespans, options.kind), loop)
     try:
-        if options.is_fork_server:
-            work = _forked(app, channel, tickets, options)
-        else:
-            work = _born(app, kind, channel, tickets, options, lifespans)
+        work = _forked(app, options) if options.is_fork_server else _born(app, options, lifespans)
     except LifespanError as error:
         log.error("%s: this runner is replaced", error, exc_info=error.__cause__)
         _write_out()
@@ -111,33 +80,37 @@ def serve(app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, o
     return 0
 
 
-def _forked(app: Headrace, channel: Channel[ToRunner], tickets: int, options: RunnerOptions) -> Work | None:
+def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     """Be a fork server. Returns in each child what it is to run; in the fork server, when it is to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
-    work = Process(_runner_context(app, options), channel, tickets, once=True, measure_memory=options.measure_memory)
-    fork_warmup.prepare(app, work.runner_context, measure_memory=options.measure_memory)
-    fork_server = ForkServer(app, channel, work.gate, profiled=options.forked > 0)
+    work = Process(_runner_context(app, options), options)
+    fork_warmup.prepare(app, work.runner_context, options)
+    fork_server = ForkServer(app, options.channel, work.gate, profiled=options.forked > 0)
     if not fork_server.run():
         _write_out()
         return None
     answer_stacks()
     work.recalls, work.fork_server = fork_server.recalls, fork_server
     settled = options.settled if fork_server.first else None
-    work.reporter.profiler = _settle_in(app, channel, fork_server.forked, settled, Lifespans(()))
+    work.reporter.profiler = _settle_in(app, options.channel, fork_server.forked, settled, Lifespans(()))
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
     return work
 
 
-def _born(
-    app: Headrace, kind: Kind, channel: Channel[ToRunner], tickets: int, options: RunnerOptions, lifespans: Lifespans
-) -> Work:
-    profiler = _settle_in(app, channel, options.forked, options.settled, lifespans)
-    work = _work(kind, _runner_context(app, options, lifespans.state), channel, tickets, options, lifespans)
+def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
+    profiler = _settle_in(app, options.channel, options.forked, options.settled, lifespans)
+    context = _runner_context(app, options, lifespans.state)
+    if options.kind == "thread":
+        work: Work = Threads(context, options)
+    elif lifespans.loop is not None:
+        work = Loop(context, options, lifespans.loop)
+    else:
+        work = Process(context, options)
     work.reporter.profiler = profiler
-    if starts_up(app, kind, is_fork_server=False):
+    if starts_up(app, options.kind, is_fork_server=False):
         with contextlib.suppress(Closed):
-            channel.send(Up())
+            options.channel.send(Up())
     if not isinstance(work, Threads):
         signal.signal(signal.SIGUSR1, work.gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
@@ -185,22 +158,6 @@ def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: L
     if profiler is not None:
         profiler.ready()
     return profiler
-
-
-def _work(
-    kind: Kind,
-    runner_context: RunnerContext,
-    channel: Channel[ToRunner],
-    tickets: int,
-    options: RunnerOptions,
-    lifespans: Lifespans,
-) -> Work:
-    slots, measure_memory = options.slots, options.measure_memory
-    if kind == "thread":
-        return Threads(runner_context, channel, tickets, slots=slots, measure_memory=measure_memory)
-    if lifespans.loop is not None:
-        return Loop(runner_context, channel, tickets, lifespans.loop, slots=slots, measure_memory=measure_memory)
-    return Process(runner_context, channel, tickets, once=kind == "fork", measure_memory=measure_memory)
 
 
 def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> None:

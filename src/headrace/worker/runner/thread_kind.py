@@ -22,13 +22,13 @@ from collections import deque
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
-from headrace.worker.channel import Channel, Closed
+from headrace.worker.channel import Closed
 from headrace.worker.forking.process_ties import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
 from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
-from headrace.worker.runner.runner_context import RunnerContext
+from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.tickets import SIZE, early, number
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -125,22 +125,15 @@ class ThreadGate:
 class Threads:
     """One process that runs ``slots`` jobs at once, each in its thread."""
 
-    def __init__(
-        self,
-        runner_context: RunnerContext,
-        channel: Channel[ToRunner],
-        tickets: int,
-        *,
-        slots: int,
-        measure_memory: bool,
-    ) -> None:
+    def __init__(self, runner_context: RunnerContext, options: RunnerOptions) -> None:
         # What was sent and has not begun, oldest first. Only the main thread adds to it, and takes from its end.
         self._inbox: deque[Claim] = deque()
-        self.reporter = Reporter(channel, None, measure_memory=measure_memory, following=self._inbox.__len__)
+        self._channel, self._tickets = options.channel, options.tickets
+        self.reporter = Reporter(
+            self._channel, None, measure_memory=options.measure_memory, following=self._inbox.__len__
+        )
         self._runner_context = runner_context
         self._perform, _ = performers(runner_context)
-        self._channel = channel
-        self._tickets = tickets
         self._ticket = ctypes.create_string_buffer(SIZE)
         # Guards the inbox, and all that says whether a job of it may begin; threads without a job wait for it.
         self._filed = threading.Condition()
@@ -153,7 +146,7 @@ class Threads:
         self._leaving = False
         self._over = False
         self._closed = False
-        self._gates = [ThreadGate(self._pending) for _ in range(slots)]
+        self._gates = [ThreadGate(self._pending) for _ in range(options.slots)]
 
     def serve(self) -> None:
         """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""

@@ -28,6 +28,7 @@ from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, S
 from headrace.worker.preload import warmup
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
+from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling, tell
 from headrace.worker.worker_options import WorkerOptions
@@ -119,7 +120,17 @@ class RunnerProcesses:
         os.set_blocking(ticket_read, False)
         settled = None if settling is None else stack.enter_context(settling.expected())
         is_fork_server = kind == "fork" and fork_server.lasts(self._app)
-        facts = self._facts(kind, options, began, settled, is_fork_server=is_fork_server)
+        facts = RunnerOptions(
+            kind,
+            Channel(theirs, ToRunner),
+            ticket_read,
+            slots=options.slots(kind),
+            measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all",
+            place=self._place,
+            forked=began,
+            is_fork_server=is_fork_server,
+            settled=None if settled is None else partial(tell, settled),
+        )
         # A fork server surrounds its own children with them.
         before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
         run_around_fork(list(reversed(before)))
@@ -133,7 +144,7 @@ class RunnerProcesses:
             for descriptor in (ticket_write, err_read, err_write):
                 os.close(descriptor)
             self._selector.close()
-            return runner_process.serve(self._app, kind, Channel(theirs, ToRunner), ticket_read, facts)
+            return runner_process.serve(self._app, facts)
 
         pid = fork_child(be, [mine, *self._strangers()])
         self.last += 1
@@ -141,18 +152,6 @@ class RunnerProcesses:
         starting = starts_up(self._app, kind, is_fork_server=is_fork_server)
         spawned = Spawned(self.last, kind, pid, is_fork_server, starting)
         self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
-
-    def _facts(
-        self, kind: Kind, options: WorkerOptions, forked: int, settled: socket.socket | None, *, is_fork_server: bool
-    ) -> runner_process.RunnerOptions:
-        return runner_process.RunnerOptions(
-            slots=options.slots(kind),
-            measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all",
-            place=self._place,
-            forked=forked,
-            is_fork_server=is_fork_server,
-            settled=None if settled is None else partial(tell, settled),
-        )
 
     def signal(self, message: Signal) -> None:
         """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
