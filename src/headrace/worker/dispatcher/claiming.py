@@ -71,7 +71,7 @@ class Claiming:
         worker, most = self._worker, CLAIM_MOST
         coming = sum([claim_calls.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
         if worker.options.max_jobs:
-            here = self._endings.batch.finished + self._pool.running + self._lines.waiting + coming
+            here = self._endings.finished + self._pool.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
         parked: list[Kind] = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)

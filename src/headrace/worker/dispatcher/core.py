@@ -80,8 +80,7 @@ class Core:
         maintenance = self.maintenance = Maintenance(worker, self.report.news, self._held)
         demand = self.demand = Demand(worker, runner_pool)
         lines = self.lines = LocalQueues(runner_pool.assignment)
-        endings = self._endings = Endings(worker, lines)
-        self.ends = endings.batch
+        endings = self.ends = Endings(worker, lines)
         placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)
         settling = self._settlement = Settlement(worker, placing, maintenance)
         claiming = self._claiming = Claiming(worker, placing, maintenance)
@@ -95,7 +94,7 @@ class Core:
     def _hearers(self) -> dict[type, Callable[[Any], None]]:
         """Who hears of which event."""
         worker, runner_pool, requests = self.worker, self.runner_pool, self._requests
-        endings, placement, control, departure = self._endings, self._placement, self._control, self._departure
+        endings, placement, control, departure = self.ends, self._placement, self._control, self._departure
         return {
             Heard: lambda event: endings.ended(runner_pool.heard(event, worker.now)),
             TakenBack: lambda event: placement.returned(runner_pool.taken_back(event, worker.now)),
@@ -216,7 +215,7 @@ class Core:
             self.maintenance.renewal.doubts = 0
             steps.append(self._reconciler.look())
         steps += self._control.stacks.steps(now)
-        steps += self._endings.growth.steps()
+        steps += self.ends.growth.steps()
         steps.extend(map(self._reading, self._placement.inputs.steps()))
         if wanted is not None:
             steps += self._claiming.steps(now, wanted)
@@ -254,7 +253,7 @@ class Core:
         worker = self.worker
         worker.owner, worker.fenced, worker.starts = owner, False, Starts()
         self.demand.begin()
-        self._endings.growth.owner = owner
+        self.ends.growth.owner = owner
         self.maintenance.begin(owner, sent, spared / 1e6)
         self.report.begin()
         worker.actions.add(Owner(owner))
@@ -268,7 +267,7 @@ class Core:
     def _connected(self) -> None:
         """Before anything that was under way is sent again: see whether the store remembers all."""
         if self.worker.owner:
-            self._endings.growth.restart()
+            self.ends.growth.restart()
             self._requests.send_first([self._reconciler.look()])
             # What was written to us meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.maintenance.renewal.renew_soon()

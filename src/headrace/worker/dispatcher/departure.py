@@ -73,7 +73,7 @@ class Departure:
         self._endings.interrupt_growth()
         if self._pool.running or not requests.ready or requests.armed:
             return
-        if self._endings.batch:
+        if self._endings:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
             requests.send([self._settlement.settle()])
         elif self._maintenance.renewal.gone:
@@ -94,7 +94,7 @@ class Departure:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
         if worker.phase == "working":
-            name, ran = worker.owner or worker.context.place, self._endings.batch.finished
+            name, ran = worker.owner or worker.context.place, self._endings.finished
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
             worker.actions.log(logging.INFO, text, name, ran, self._pool.running)
             worker.phase = "draining"
@@ -134,7 +134,7 @@ class Departure:
         # Nor does one that has not asked yet, since no runner is there to take it.
         self._idle_since = NEVER if self._demand.known.waiting else min(self._idle_since, now)
         timers.set("idle", self._idle_since + options.max_idle)
-        if options.max_jobs and self._endings.batch.finished >= options.max_jobs:
+        if options.max_jobs and self._endings.finished >= options.max_jobs:
             self.drain(now=False)
         elif options.max_idle and self._requests.ready and timers.due("idle", now):
             worker.actions.log(logging.INFO, "there was nothing to run for %g s", options.max_idle)
@@ -153,7 +153,7 @@ class Departure:
         registers = not (worker.owner or requests.ready or requests.away)
         if not (worker.owner or registers) or timers.due("leave", now):
             worker.phase = "left"
-        elif requests.ready and not (requests.armed or self._endings.batch or runner_pool.notes):
+        elif requests.ready and not (requests.armed or self._endings or runner_pool.notes):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(worker.keys, worker.owner, keep, self._why), self._retired)])
 
@@ -180,5 +180,5 @@ class Departure:
             text = "%s still holds jobs; they come back when its lease is over"
             worker.actions.log(logging.WARNING, text, worker.owner)
         text = "worker %s leaves: jobs that have run: %d"
-        worker.actions.log(logging.INFO, text, worker.owner, self._endings.batch.finished)
+        worker.actions.log(logging.INFO, text, worker.owner, self._endings.finished)
         worker.phase = "left"

@@ -1,39 +1,83 @@
-"""Starts that end, each by one way: into the batch that is settled next, or first to what it added to its workflow."""
+"""How starts ended, until the store is told: gathered, logged, counted, and settled in batches. Decides; no I/O.
+
+What a start added to its workflow is stored first.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import logging
+from collections import deque
+from typing import Any, Literal
 
-from headrace.model.ended import Corrupt, Ended, Failed, Growing, Interrupted
-from headrace.model.job import Claim, JobError, error_json
+from headrace.model.ended import (
+    Cancelled,
+    Corrupt,
+    Ended,
+    EndKind,
+    Failed,
+    Growing,
+    Interrupted,
+    RateRefused,
+    Retried,
+    Succeeded,
+)
+from headrace.model.job import Claim, JobError, Outcome, error_json
+from headrace.model.limit_values import gates_of
+from headrace.protocol import settle_calls
+from headrace.protocol.script import Call
 from headrace.settings import microseconds
-from headrace.worker.dispatcher.dispatcher_events import End
+from headrace.worker.dispatcher.dispatcher_events import End, Log
 from headrace.worker.dispatcher.duties.workflow_growth import Growth
-from headrace.worker.dispatcher.ends.outcome_batch import OutcomeBatch
+from headrace.worker.dispatcher.ends import job_log
+from headrace.worker.dispatcher.ends.journal import starts
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.worker_state import WorkerState
 
+# What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
+SETTLE_MOST, NODE = 600, 3
+# What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
+NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "limited", "retry"})
+_LEFT = error_json(
+    JobError(type="Cancelled", message="its worker could not run it: no such task or runner, or it stops")
+)
 _UNKNOWN = JobError(type="Lost", message="the store and its worker have both forgotten how this start ended")
+
+Outcomes = list[tuple[Outcome, Claim]]
 
 
 class Endings:
-    """What ended and is not settled.
+    """What ended and was not sent.
 
     Attributes:
-        batch: what is settled next.
+        finished: how many jobs have run here, or ended without.
+        since: since when the oldest of what is gathered waits (monotonic seconds).
+        urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
         growth: starts whose nodes must be stored first.
     """
 
     def __init__(self, worker: WorkerState, lines: LocalQueues) -> None:
-        self.batch = OutcomeBatch(worker)
-        self.growth = Growth(worker.keys, self.conclude)
-        self._worker = worker
-        self._lines = lines
-        self._failure_ttl = microseconds(worker.settings.failure_ttl)
+        self.finished = 0
+        self.since = 0.0
+        self.urgent = False
+        self.growth = Growth(worker.keys, lambda end: self.ended([end]))
+        # Gates that are to be closed, since a call was refused; what has not begun of their jobs goes back.
+        self._refused = set[str]()
+        self._waiting: deque[tuple[Outcome, Claim]] = deque()
+        self._keep = microseconds(worker.settings.failure_ttl)
+        self._logged = job_log.kinds(worker.settings)
+        self._debug = logging.getLogger("headrace.worker").isEnabledFor(logging.DEBUG)
+        self._worker, self._lines = worker, lines
+        self._tally = worker.context.tally
+
+    def __len__(self) -> int:
+        """How many are to be settled."""
+        return len(self._waiting)
+
+    # -- starts end -------------------------------------------------------------------------------------------------
 
     def ended(self, ends: list[End]) -> None:
-        """These starts ended; the next jobs of their keys may follow."""
-        lines, add, now = self._lines, self.batch.add, self._worker.now
+        """These starts ended, or go back to the server; the next jobs of their keys may follow."""
+        lines, add, now = self._lines, self._add, self._worker.now
         for end in ends:
             if lines.joined:
                 lines.ended(end.claim.token)
@@ -42,28 +86,89 @@ class Endings:
             else:
                 add(end, now)
 
-    def conclude(self, end: End) -> None:
-        """This start ended."""
-        self.ended([end])
-
     def end(self, claim: Claim, ended: Ended) -> None:
         """A start ends that no runner was given."""
-        self.conclude(End(claim, ended))
+        self.ended([End(claim, ended)])
 
     def end_with(self, claim: Claim, how: type[Failed | Corrupt], error: JobError) -> None:
         """A start that no runner was given ends with an error."""
-        self.end(claim, how(error_json(error), self._failure_ttl))
+        self.end(claim, how(error_json(error), self._keep))
 
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
         for claim in self.growth.drop_all():
-            self.end(claim, Interrupted(b"", self._failure_ttl))
+            self.end(claim, Interrupted(b"", self._keep))
 
     def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
         """End a start of which no more is known than its id and its token."""
         self._worker.starts.held[token] = id
-        self.batch.add_unread(id, token, kind, error)
+        outcome = Outcome(id, token, kind, error_json(error), self._keep)
+        self._waiting.append((outcome, Claim(id, token, "", 0, "", b"")))
 
     def hand_back(self, id: str, token: int) -> None:
         """Nobody here knows this start. It may have run: one that may start at most once fails."""
         self.end_unread(id, token, "interrupted", _UNKNOWN)
+
+    def _add(self, end: End, now: float) -> None:
+        claim, ended = end.claim, end.ended
+        if ended.kind in NO_END and claim.queue[0] == "@":
+            ended = (Failed if isinstance(ended, Retried) else Cancelled)(ended.data or _LEFT, self._keep)
+        kind = ended.kind
+        if not self._waiting:
+            self.since = now
+        if kind in self._logged:
+            self._write_line(end, ended)
+        if kind == "released":
+            self.urgent = True
+        else:
+            self.finished += 1
+            if self._tally is not None:
+                self._tally.ended(claim, kind, self.since, end.cost)
+        if isinstance(ended, Succeeded):
+            # Each line is paid for by every job: most succeed.
+            row = Outcome(claim.id, claim.token, kind, ended.result, ended.ttl)
+        else:
+            row = Outcome(claim.id, claim.token, kind, ended.data, ended.amount)
+            if isinstance(ended, RateRefused):
+                # The sooner its limit is closed, the fewer others are refused.
+                self._refused.update(gate for gate in gates_of(claim.lane) if gate.partition(":")[0] == ended.limit)
+                self.urgent = True
+        self._waiting.append((row, claim))
+
+    def _write_line(self, end: End, ended: Ended) -> None:
+        claim, kind = end.claim, ended.kind
+        error = job_log.error_of(kind, ended.data)
+        facts = job_log.facts(claim, kind, error, end.cost, end.memory)
+        extra: dict[str, Any] = {"code": job_log.CODES[kind], "facts": facts}
+        # A crash with a traceback is a fault of Headrace's own code.
+        if error is not None and error.traceback and (kind == "crashed" or self._debug):
+            extra["traceback"] = error.traceback
+        line = job_log.line(claim, kind, error, ended.amount, end.cost, end.memory)
+        self._worker.actions.add(Log(job_log.level(kind), "%s", (line,), extra))
+
+    # -- the store is told ------------------------------------------------------------------------------------------
+
+    def take_refused(self) -> set[str]:
+        """Gates that are to be closed since this was asked last."""
+        refused = self._refused
+        if refused:
+            self._refused = set[str]()
+        return refused
+
+    def take(self) -> Outcomes:
+        """The next batch to settle."""
+        batch: Outcomes = []
+        room, waiting = SETTLE_MOST, self._waiting
+        while waiting and room > 0:
+            one = waiting.popleft()
+            batch.append(one)
+            room -= NODE if one[1].facts else 1
+        self.urgent = self.urgent and bool(self._waiting)
+        return batch
+
+    def settle(self, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
+        """The call that tells the store of a batch."""
+        # One that succeeded lines up nowhere, and every job passes here.
+        ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
+        worker = self._worker
+        return settle_calls.settle(worker.keys, worker.owner, number, ends, self._keep, starts=starts(batch))

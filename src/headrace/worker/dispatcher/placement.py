@@ -56,7 +56,7 @@ class Placement:
     def busy(self) -> bool:
         """Whether jobs run or are about to, or ends are to be settled."""
         endings = self.endings
-        return bool(self.pool.running or self.lines.waiting or endings.batch or self.inputs or endings.growth)
+        return bool(self.pool.running or self.lines.waiting or endings or self.inputs or endings.growth)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 

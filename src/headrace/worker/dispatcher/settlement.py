@@ -7,7 +7,7 @@ import logging
 from headrace.protocol import consume, settle_calls
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.maintenance import Maintenance
-from headrace.worker.dispatcher.ends.outcome_batch import SETTLE_MOST, Outcomes
+from headrace.worker.dispatcher.endings import SETTLE_MOST, Outcomes
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -31,7 +31,7 @@ class Settlement:
         Args:
             claims: a claim is made in the same trip, which must find the ends told.
         """
-        if self._endings.batch and (claims or self._gathered(now)):
+        if self._endings and (claims or self._gathered(now)):
             return [*self._notes(), self.settle()]
         return self._notes() if self._pool.notes and self._noted(now) else []
 
@@ -39,9 +39,9 @@ class Settlement:
         """The call that tells the next batch of ends."""
         worker, requests = self._worker, self._requests
         requests.number += 1
-        number, batch, mine = requests.number, self._endings.batch.take(), worker.starts
+        number, batch, mine = requests.number, self._endings.take(), worker.starts
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed", "limited")]
-        call = self._endings.batch.settle(number, batch)
+        call = self._endings.settle(number, batch)
         mine.ended(batch, call, number, worker.now)
 
         def settled(reply: settle_calls.Settled) -> None:
@@ -66,7 +66,7 @@ class Settlement:
 
     def _settled(self, reply: settle_calls.Settled) -> None:
         worker = self._worker
-        self._endings.batch.since = worker.now
+        self._endings.since = worker.now
         if worker.options.burst:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
             self._demand.may_wait()
@@ -84,8 +84,8 @@ class Settlement:
 
     def _gathered(self, now: float) -> bool:
         """Whether ends have gathered for long enough; they may while every runner has work ahead."""
-        until = self._endings.batch.since + GATHER
-        if now >= until or self._endings.batch.urgent or not self._pool.assignment.least_held:
+        until = self._endings.since + GATHER
+        if now >= until or self._endings.urgent or not self._pool.assignment.least_held:
             return True
         self._worker.timers.set("gather", until)
         return False
