@@ -48,7 +48,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
     Woken,
 )
-from headrace.worker.dispatcher.worker_context import WorkerContext
+from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Spawned, Stop, Up
 from headrace.worker.worker_options import WorkerOptions
 
@@ -546,10 +546,10 @@ class World:
             SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up, Spawn: lambda action: self.wanted.append(action.kind), Signal: self._signal,
             Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
-        context = WorkerContext(
+        worker = WorkerState(
             Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda handle: (handle.pid, 0)
         )
-        self.core = Core(context)
+        self.core = Core(worker)
         self.perform(self.core.start((), self.now))
         self.turn()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
-from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.worker_options import WorkerOptions
 
@@ -21,8 +20,7 @@ class Middling(Random):
 
 def worker_state(tasks: Any = None, options: WorkerOptions | None = None, **settings: Any) -> WorkerState:
     """A worker that nobody has registered."""
-    context = WorkerContext(
+    return WorkerState(
         keys_of("hr"), Settings(**settings), tasks or {}, options or WorkerOptions(), "here:1", 2, Middling(),
         lambda handle: (handle.pid, 0),
     )  # fmt: skip
-    return WorkerState(context)

@@ -129,7 +129,7 @@ class Claiming:
         return [f"@{self._worker.owner}"]
 
     def _order(self) -> list[str]:
-        queues, dice = self._worker.options.queues, self._worker.context.dice
+        queues, dice = self._worker.options.queues, self._worker.dice
         return list(queues.arrange([dice.random() for _ in queues.names] if queues.weights else []))
 
     # -- the answers ------------------------------------------------------------------------------------------------

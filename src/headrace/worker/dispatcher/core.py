@@ -55,7 +55,6 @@ from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.starts import Starts
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.vitals import Vitals
-from headrace.worker.dispatcher.worker_context import WorkerContext
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Drain, Owner, Resize, Size, Spawned
 
@@ -72,8 +71,8 @@ class Core:
         awoken: a sleep ended in this turn; its jobs went out, all else is decided in the next.
     """
 
-    def __init__(self, context: WorkerContext) -> None:
-        worker = self.worker = WorkerState(context)
+    def __init__(self, worker: WorkerState) -> None:
+        self.worker = worker
         self._requests = worker.requests
         runner_pool = self.runner_pool = RunnerPool(worker)
         self.report = SelfReport(worker, runner_pool)
@@ -234,15 +233,15 @@ class Core:
     # -- the store --------------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> list[Step]:
-        worker, context = self.worker, self.worker.context
+        worker = self.worker
         if worker.phase != "working":
             return []
-        owner = f"{context.place}:{context.dice.getrandbits(32):08x}"
-        metadata: list[str | int] = ["place", context.place, "queues", ",".join(worker.options.queues.names)]
-        metadata += ["dispatcher", context.pid]
+        owner = f"{worker.place}:{worker.dice.getrandbits(32):08x}"
+        metadata: list[str | int] = ["place", worker.place, "queues", ",".join(worker.options.queues.names)]
+        metadata += ["dispatcher", worker.pid]
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
-        metadata += ["anchor", context.anchor] if context.anchor else []
+        metadata += ["anchor", worker.anchor] if worker.anchor else []
         metadata += [*self.report.about(), *budgets(worker.tasks, worker.settings.max_crashes)]
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)

@@ -94,7 +94,7 @@ class Departure:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
         if worker.phase == "working":
-            name, ran = worker.owner or worker.context.place, self._endings.finished
+            name, ran = worker.owner or worker.place, self._endings.finished
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
             worker.actions.log(logging.INFO, text, name, ran, self._pool.running)
             worker.phase = "draining"

@@ -67,7 +67,7 @@ class Endings:
         self._logged = job_log.kinds(worker.settings)
         self._debug = logging.getLogger("headrace.worker").isEnabledFor(logging.DEBUG)
         self._worker, self._lines = worker, lines
-        self._tally = worker.context.tally
+        self._tally = worker.tally
 
     def __len__(self) -> int:
         """How many are to be settled."""

@@ -39,7 +39,7 @@ from headrace.worker.dispatcher.links.supervisor_link import ControlLink
 from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER
-from headrace.worker.dispatcher.worker_context import WorkerContext
+from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor, ToSupervisor
@@ -81,11 +81,11 @@ class Dispatcher:
         stats = app.stats
         self._tally = Tally(stats, stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
-        pid, tally, limits = os.getpid(), self._tally, app.limits.declared()
-        context = WorkerContext(
-            store.keys, settings, app.tasks, options, place, pid, Random(), probe, tally, anchor, rows, learned, limits
-        )
-        self._core = Core(context)
+        worker = WorkerState(
+            store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe,
+            tally=self._tally, anchor=anchor, schedules=rows, learned=learned, limits=app.limits.declared(),
+        )  # fmt: skip
+        self._core = Core(worker)
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(

@@ -52,7 +52,7 @@ class SelfReport:
         if worker.phase == "draining" and not self.leaving:
             self.leaving = True
             metadata += ["draining", 1]
-        runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.context.look, self.shown)
+        runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.look, self.shown)
         if runners != self.said:
             self.said = runners
             metadata += ["runner_facts", runners]

@@ -60,7 +60,7 @@ class StackRequests:
             text = bytes(self._heard.get(handle.number, b""))[:each].decode("utf-8", "replace")
             rows.append(
                 RunnerStacks(
-                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.context.look(handle)[0],
+                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.look(handle)[0],
                     job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
                 )
             )  # fmt: skip

@@ -233,8 +233,8 @@ class Maintenance:
         self.background = BackgroundWork(keys)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        self.ticks = TickDuty(keys, worker.context.schedules, worker.actions.log)
-        self.limits = LimitDeclaration(keys, tasks, worker.context.limits)
+        self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
+        self.limits = LimitDeclaration(keys, tasks, worker.limits)
         self._duties: tuple[Duty, ...] = (
             self.limits,
             self.renewal,

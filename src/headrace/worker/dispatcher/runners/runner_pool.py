@@ -64,13 +64,13 @@ class RunnerPool:
         settings, auto = worker.settings, AUTO in preload_names(worker.settings.preload)
         self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: dict[int, Note] = {}
-        self.advice = Advice(worker.context.learned, enabled=settings.startup_profiling, auto=auto)
+        self.advice = Advice(worker.learned, enabled=settings.startup_profiling, auto=auto)
         commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
         self.supply = RunnerSupply(worker, self.assignment, commands, self.advice)
         self._worker = worker
         self._actions = worker.actions
-        self._tally = worker.context.tally
+        self._tally = worker.tally
         self._dying: dict[int, RunnerHandle] = {}
 
     @property
@@ -261,10 +261,10 @@ class RunnerPool:
             exit_code=None if died.signal else died.code,
             peak_memory=died.memory,
             stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
-            worker=self._worker.context.place,
+            worker=self._worker.place,
         )
         stop_reason = start.stop_reason or ("other" if handle.condemned or self.stops.killing else "")
-        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.context.dice.random()))
+        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random()))
 
 
 def _how(died: RunnerDied) -> str:
