@@ -91,80 +91,38 @@ class SideProcess:
         self.pid = fork_child(be, [one for one in strangers if one not in mine])
         self.next = _NEVER
 
-    def died(self, status: int) -> None:
-        """The child ended; another is due after a pause, unless it was stopped."""
+    def reaped(self, pid: int, status: int) -> bool:
+        """Whether this process was the child; another is due after a pause, unless it was stopped."""
+        if pid != self.pid:
+            return False
         self.pid = 0
         if not self._stopped:
             log.warning("the %s exited (%s); restarting", self._name, how(status))
             self.next = time.monotonic() + PAUSE
+        return True
 
     def stop(self) -> None:
         """It ends, and its address is free. Stopping twice is fine."""
         self._stopped, self.next = True, _NEVER
         if self.address is not None:
             self.address.close()
-        self.signal(self._stop_by)
+        self._signal(self._stop_by)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it lives."""
+    def wait(self, until: float) -> None:
+        """Wait until then (monotonic seconds) for the end of a child that was told to end; then end it."""
+        while self.pid:
+            with contextlib.suppress(ChildProcessError):
+                if not os.waitpid(self.pid, os.WNOHANG)[0]:
+                    if time.monotonic() >= until:
+                        self._signal(signal.SIGKILL)
+                    time.sleep(0.01)
+                    continue
+            self.pid = 0
+
+    def _signal(self, number: signal.Signals) -> None:
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-
-
-class SideProcesses:
-    """All of a worker."""
-
-    def __init__(self, sides: Sequence[SideProcess]) -> None:
-        self._sides = sides
-
-    @property
-    def next(self) -> float:
-        """When one must be forked (monotonic seconds)."""
-        return min((side.next for side in self._sides), default=_NEVER)
-
-    @property
-    def socks(self) -> list[socket.socket]:
-        """What other children must close."""
-        return [sock for side in self._sides for sock in side.socks]
-
-    def fork_due(
-        self, now: float, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]
-    ) -> None:
-        """Fork those that are due.
-
-        Raises:
-            OSError: the system has no room for one.
-        """
-        for side in self._sides:
-            if now >= side.next:
-                side.fork(app, selector, strangers)
-
-    def reaped(self, pid: int, status: int) -> bool:
-        """Whether this process was one of them."""
-        for side in self._sides:
-            if side.pid == pid:
-                side.died(status)
-                return True
-        return False
-
-    def stop(self) -> None:
-        """Tell all of them to end."""
-        for side in self._sides:
-            side.stop()
-
-    def wait(self, patience: float) -> None:
-        """Wait so many seconds until those that were told to end have ended; then end them."""
-        end = time.monotonic() + patience
-        for side in self._sides:
-            while side.pid:
-                with contextlib.suppress(ChildProcessError):
-                    if not os.waitpid(side.pid, os.WNOHANG)[0]:
-                        if time.monotonic() >= end:
-                            side.signal(signal.SIGKILL)
-                        time.sleep(0.01)
-                        continue
-                side.pid = 0
 
 
 def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:

@@ -40,7 +40,7 @@ from headrace.worker.reload.image_protocol import Heir
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling
 from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
-from headrace.worker.supervisor.side_processes import SideProcess, SideProcesses
+from headrace.worker.supervisor.side_processes import SideProcess
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Supervisor:
         self.app = app
         self.options = options
         self.lineage = lineage
-        self.sides = SideProcesses(sides)
+        self.sides = sides
         self.learned = learned
         self.stamps = stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
@@ -111,16 +111,18 @@ class Supervisor:
                 self.lineage.tick(now)
         finally:
             self.stamps.end()
-            self.sides.stop()
+            self._stop_sides()
             self._runners.stop(EXIT_PATIENCE)
-            self.sides.wait(EXIT_PATIENCE)
+            end = time.monotonic() + EXIT_PATIENCE
+            for side in self.sides:
+                side.wait(end)
             STREAMS.drain()
         return 0
 
     def _pause(self) -> float:
         fork = min(
             _FOREVER if self._dispatcher.fork_at is None else self._dispatcher.fork_at,
-            self.sides.next,
+            *(side.next for side in self.sides),
             0.0 if self._wanted else _FOREVER,
         )
         wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next)
@@ -137,8 +139,9 @@ class Supervisor:
             while self._wanted:
                 self._runners.fork(self._wanted[0], self.options, self._settling)
                 self._wanted.popleft()
-            if now >= self.sides.next:
-                self.sides.fork_due(now, self.app, self._selector, self._strangers())
+            for side in self.sides:
+                if now >= side.next:
+                    side.fork(self.app, self._selector, self._strangers())
         except OSError as error:
             log.error("cannot fork a process (%s); trying again in %.1f s", error, self._again_after)
             self._again_at = time.monotonic() + self._again_after
@@ -156,7 +159,8 @@ class Supervisor:
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
-        socks = [self._wake, self._alarm, *self._dispatcher.socks, *self.sides.socks]
+        socks = [self._wake, self._alarm, *self._dispatcher.socks]
+        socks += [sock for side in self.sides for sock in side.socks]
         socks += [] if self._settling is None else self._settling.socks
         return socks + self.lineage.links()
 
@@ -199,8 +203,12 @@ class Supervisor:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
         self.retired, self._dispatcher.fork_at = True, None
         # The address and the hooks are the next image's. They end first: a probe must not hear that the worker stops.
-        self.sides.stop()
+        self._stop_sides()
         self._dispatcher.tell(Drain(now=False))
+
+    def _stop_sides(self) -> None:
+        for side in self.sides:
+            side.stop()
 
     def resize(self, kind: Kind, size: int) -> None:
         """Run so many of a kind at once, as the image before this one did."""
@@ -235,7 +243,9 @@ class Supervisor:
         for pid, status, memory in reap():
             if pid == self._dispatcher.pid:
                 self._dispatcher_died(status)
-            elif not self._runners.reaped(pid, status, memory) and not self.sides.reaped(pid, status):
+            elif not (
+                self._runners.reaped(pid, status, memory) or any(side.reaped(pid, status) for side in self.sides)
+            ):
                 self.lineage.reaped(pid, status)
 
     def _dispatcher_died(self, status: int) -> None:
