@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.worker.dispatcher.links.log_folding import AGAIN_AFTER, Flood, Folded
+from headrace.worker.dispatcher.links.dispatcher_log import DispatcherLog
+from headrace.worker.dispatcher.links.log_folding import AGAIN_AFTER, Folded
 
 
 def test_a_line_that_repeats_itself_is_said_once_and_counted() -> None:
@@ -32,7 +33,7 @@ def test_another_line_tells_how_often_the_one_before_was_repeated() -> None:
 
 
 def test_a_flood_of_one_code_and_task_is_counted_and_told_when_its_second_is_over() -> None:
-    flood = Flood()
+    flood = DispatcherLog()
     admitted = [flood.admits("job.failed", "a", 30, 100 + n / 1000) for n in range(542)]
     assert sum(admitted) == 10
     assert admitted[:10] == [True] * 10
@@ -47,6 +48,6 @@ def test_a_flood_of_one_code_and_task_is_counted_and_told_when_its_second_is_ove
 
 
 def test_ten_lines_in_each_of_many_seconds_are_no_flood() -> None:
-    flood = Flood()
+    flood = DispatcherLog()
     assert all(flood.admits("job.failed", "a", 30, 100 + n / 9) for n in range(500))
     assert flood.next == float("inf")

@@ -1,4 +1,4 @@
-"""Log lines that would repeat themselves for as long as a fault lasts, or come in floods: said, then counted."""
+"""Log lines that would repeat themselves for as long as a fault lasts: said, then counted."""
 
 from __future__ import annotations
 
@@ -35,40 +35,3 @@ class Folded:
     def _count(self) -> list[str]:
         times, self._unsaid = self._unsaid, 0
         return [f"{self._text} (repeated {times} times)" if times > 1 else f"{self._text} (once more)"]
-
-
-# Lines of one code and task that a second has room for.
-MOST = 10
-
-
-class Flood:
-    """Lines about jobs, of which a second has room for a few of each code and task. Times are monotonic seconds.
-
-    Attributes:
-        next: when what was held back must be told.
-    """
-
-    def __init__(self) -> None:
-        self.next = float("inf")
-        self._since = 0.0
-        self._counts: dict[tuple[str, str], list[int]] = {}
-
-    def admits(self, code: str, task: str, level: int, now: float) -> bool:
-        """Whether a line is to be logged; else it is counted."""
-        if now - self._since >= 1.0 and self.next > now:
-            self._counts.clear()
-            self._since = now
-        row = self._counts.setdefault((code, task), [0, level])
-        row[0] += 1
-        if row[0] > MOST:
-            self.next = self._since + 1.0
-        return row[0] <= MOST
-
-    def rest(self, now: float) -> list[tuple[int, str, str, int]]:
-        """Level, code, task and number of lines that were held back, once their second is over."""
-        if now < self.next:
-            return []
-        held = [(level, *key, count - MOST) for key, (count, level) in self._counts.items() if count > MOST]
-        self._counts.clear()
-        self._since, self.next = now, float("inf")
-        return held
