@@ -7,12 +7,11 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from headrace.worker.forking import signals
+from headrace.worker.forking import signals, standard_streams
 from headrace.worker.forking.process_ties import die_with
 from headrace.worker.forking.standard_streams import STREAMS
 
@@ -111,8 +110,6 @@ def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], paren
     except BaseException:
         log.critical("a process of the worker failed", exc_info=True)
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        standard_streams.flush()
         STREAMS.drain()
         os._exit(code)

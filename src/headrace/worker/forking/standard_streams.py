@@ -241,3 +241,12 @@ class Streams:
 
 
 STREAMS = Streams()
+
+
+def flush() -> None:
+    """Write out what Python has buffered for both; one that cannot be written to, whoever made it, is passed over."""
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110 - the application may have put anything in its place
+            pass

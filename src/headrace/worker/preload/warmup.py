@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import PreloadError
 from headrace.settings import AUTO, preload_names
-from headrace.worker.forking import leak_check, memory_mapping
+from headrace.worker.forking import leak_check, memory_mapping, standard_streams
 from headrace.worker.forking.lifecycle_hooks import name_of
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def write_out() -> None:
         # A handler that cannot write has its own way to say so; the fork goes on.
         with contextlib.suppress(Exception):
             handler.flush()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+    standard_streams.flush()
 
 
 def _handlers() -> Iterable[logging.Handler]:

@@ -13,7 +13,6 @@ One thread; signals are values in a queue that one loop reads. Its duties:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from headrace.worker.forking import signals
+from headrace.worker.forking import signals, standard_streams
 from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.handover import Succession
@@ -146,9 +145,7 @@ def carry_on(state: Succession, form: LogForm, code: int) -> int:
         return state.code or code
     for sock in state.links():
         sock.set_inheritable(True)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    standard_streams.flush()
     STREAMS.drain()
     carried = Carried(**{name: getattr(state, name) for name in Carried.__struct_fields__})
     # The environment travels as such.

@@ -18,6 +18,7 @@ from headrace.model.ended import Ended, Succeeded
 from headrace.model.job import Claim
 from headrace.protocol.consume import Note
 from headrace.worker.channel import Channel, Closed
+from headrace.worker.forking import standard_streams
 from headrace.worker.messages import Done, JobProgress, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
 from headrace.worker.runner.error_report import clean
@@ -197,9 +198,5 @@ def peak_memory() -> int:
 
 def _leave_stray(ended: Ended) -> None:
     """End a process that a job forked and that returned from the job: two runners on one channel would ruin both."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            continue
+    standard_streams.flush()
     os._exit(0 if isinstance(ended, Succeeded) else 1)

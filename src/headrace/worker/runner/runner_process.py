@@ -20,7 +20,6 @@ import math
 import os
 import random
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from headrace.errors import LifespanError
 from headrace.model.redaction import Redactor
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
+from headrace.worker.forking import standard_streams
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.forking.process_ties import FAULTY, let_fork
 from headrace.worker.messages import ToRunner, Up
@@ -197,11 +197,7 @@ def _write_out(handlers: object = None) -> None:
     """Write what is buffered; ``handlers``: if there are no others, none of them has kept anything back."""
     if handlers is None or handlers != warmup.all_handlers():
         logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+    standard_streams.flush()
 
 
 def _watch(left: _thread.LockType, deadline: float) -> None:
