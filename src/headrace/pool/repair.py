@@ -7,10 +7,8 @@ wrong are the counts, and a member that was not told what is booked for it. To t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headrace.pool.scheduler import Scheduler
+from headrace.pool.scheduler import Scheduler
 
 
 def repair(scheduler: Scheduler) -> None:

@@ -12,8 +12,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from headrace.app import Headrace
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -45,9 +46,6 @@ from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

@@ -11,10 +11,9 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from headrace.worker.channel import Channel
+from headrace.worker.channel import Channel
 
 # Signal handlers of ours are defined in here.
 _OURS = "headrace.worker."

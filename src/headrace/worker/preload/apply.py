@@ -10,8 +10,8 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.model.notation import duration
 from headrace.protocol import operations
@@ -19,9 +19,6 @@ from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import leak_check
 from headrace.worker.preload import trial, warmup
 from headrace.worker.preload.advice import NOTHING, Learned
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

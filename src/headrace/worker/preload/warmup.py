@@ -23,15 +23,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.app import Headrace
 from headrace.errors import PreloadError
 from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import leak_check, memory_mapping, standard_streams
 from headrace.worker.forking.lifecycle_hooks import name_of
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 _ADVICE = {
     "thread": "runners will not have it, and may hang on locks that it held",

@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -28,12 +28,10 @@ from msgspec.structs import asdict, replace
 from headrace.worker.forking import signals, standard_streams
 from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.reload.file_watch import Reload
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch
 from headrace.worker.reload.image_words import Words
-
-if TYPE_CHECKING:
-    from headrace.worker.reload.file_watch import Reload
 
 log = logging.getLogger("headrace.worker")
 

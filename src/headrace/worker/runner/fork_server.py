@@ -23,8 +23,8 @@ import struct
 import sys
 import time
 from types import FrameType
-from typing import TYPE_CHECKING
 
+from headrace.app import Headrace
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
@@ -32,9 +32,6 @@ from headrace.worker.forking.process_ties import adopt_orphans, die_with
 from headrace.worker.messages import ChildCrashed, Exit, ToRunner
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 # A fork server's first children are profiled, then one in so many.
 FIRST, EACH = 4, 64

@@ -14,15 +14,13 @@ import signal
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from headrace.app import Headrace
 from headrace.errors import LifespanError
 from headrace.model.options import Kind
 from headrace.tasks.lifespan import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

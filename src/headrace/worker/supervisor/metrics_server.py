@@ -11,11 +11,11 @@ import socket
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.worker.health_stamps import HealthStamps
 
 if TYPE_CHECKING:
-    from headrace.app import Headrace
     from headrace.stats.http_server import Answer, Page
 
 log = logging.getLogger("headrace.worker")

@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.app import Headrace
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel, decoder
 from headrace.worker.forking import signals
@@ -32,9 +32,6 @@ from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling, tell
 from headrace.worker.worker_options import WorkerOptions
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 # A dispatcher opens so many descriptors for each runner, and at most so many for all else.
 EACH, OTHERS = 4, 20

@@ -15,14 +15,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from headrace.app import Headrace
 from headrace.worker.forking.child_process import fork_child, how
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor.metrics_server import MetricsAddress, answer
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

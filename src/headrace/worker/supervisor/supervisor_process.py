@@ -24,8 +24,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headrace.app import Headrace
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
@@ -36,16 +36,13 @@ from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
+from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_protocol import Heir
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.readiness import Settling
 from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
 from headrace.worker.supervisor.side_processes import SideProcess
 from headrace.worker.worker_options import WorkerOptions
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
-    from headrace.worker.reload.handover import Succession
 
 log = logging.getLogger("headrace.worker")
 

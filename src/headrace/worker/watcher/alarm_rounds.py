@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.app import Headrace
 from headrace.model.alarm import SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
 from headrace.protocol import overviews
 from headrace.protocol.overviews import Overview
@@ -14,9 +15,6 @@ from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, wat
 from headrace.stats.reading import Bucket, Reading
 from headrace.store.client import Steps, single, together
 from headrace.worker.watcher.alarm_figures import FoundFigure, figure_of, label_of
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 EVERY = 10.0
 # Microseconds after which the alarms of a watcher that died are another's.

@@ -10,16 +10,14 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.admin.event_hooks import EventHook
+from headrace.app import Headrace
 from headrace.model.activity import EventRecord
 from headrace.worker.forking.child_process import fork_child, how, kill_group
 from headrace.worker.forking.lifecycle_hooks import Hook, run_each
 from headrace.worker.preload import warmup
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

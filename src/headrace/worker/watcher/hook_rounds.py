@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.admin.event_hooks import EventHook
+from headrace.app import Headrace
 from headrace.model.activity import event_of
 from headrace.model.job import number
 from headrace.protocol import streams
@@ -19,9 +20,6 @@ from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
 from headrace.protocol.watches import Fields, HeldWatches, hold_watches, note_watch, watch_name
 from headrace.worker.watcher.hook_call import HookCall
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 

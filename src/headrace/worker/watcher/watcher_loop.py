@@ -10,15 +10,12 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
 
+from headrace.app import Headrace
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.worker.forking import signals
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
 from headrace.worker.watcher.hook_rounds import HookRounds
-
-if TYPE_CHECKING:
-    from headrace.app import Headrace
 
 log = logging.getLogger("headrace.worker")
 
