@@ -6,9 +6,9 @@ Owns the context variable. :class:`headrace.context.CurrentJob` is what user cod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from datetime import datetime
-from typing import NoReturn, Protocol
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from headrace.errors import NoCurrentJob, WaitRefused
 from headrace.model.headers import NO_HEADERS, with_correlation
@@ -46,10 +46,30 @@ class RunningJob(Protocol):
     def snooze(self, delay: Duration) -> NoReturn: ...
 
 
+J = TypeVar("J", bound=RunningJob)
+
 _running: ContextVar[RunningJob] = ContextVar("headrace_current_job")
 
 begin, end = _running.set, _running.reset
 """Make a job the current one for the rest of this context; and undo that, given what it returned."""
+
+
+class running(Generic[J]):  # noqa: N801 - reads as a verb: with running(job)
+    """Make a job the current one for the length of a block. A class, since every job passes here."""
+
+    __slots__ = ("_before", "_job")
+
+    def __init__(self, job: J) -> None:
+        self._job = job
+        self._before: Token[RunningJob] | None = None
+
+    def __enter__(self) -> J:
+        self._before = begin(self._job)
+        return self._job
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            end(self._before)
 
 
 def running_job() -> RunningJob:

@@ -30,7 +30,7 @@ from headrace.errors import (
 from headrace.model.job import Claim, JobError, Outcome, error_json
 from headrace.protocol import claim_calls, consume, settle_calls
 from headrace.protocol.consume import Note
-from headrace.worker.runner.current_start import running
+from headrace.running_job import running
 from headrace.workflows.run import WorkflowRun
 
 OWNER = "host-1-abc"

@@ -12,8 +12,8 @@ from headrace.errors import CorruptHeaders, OptionsError
 from headrace.model.form import Form
 from headrace.model.headers import packed, unpacked
 from headrace.model.job import Claim
+from headrace.running_job import running
 from headrace.tasks.bound_task import BoundTask
-from headrace.worker.runner.current_start import running
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from headrace.model import codec, slots
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Graft, NodeFacts, Payload, pack_facts
+from headrace.running_job import running
 from headrace.worker.runner import dynamic_nodes
-from headrace.worker.runner.current_start import running
 from tests.unit.graphs import facts
 
 ID = node_id(flow_id(5, 6), 7)

@@ -14,8 +14,8 @@ from headrace.errors import OptionsError
 from headrace.model import codec
 from headrace.model.job import Claim, Input
 from headrace.protocol.consume import Note
+from headrace.running_job import running
 from headrace.tasks.drawn_ids import new_id
-from headrace.worker.runner.current_start import running
 
 # Bytes of one payload.
 MOST = 64 << 20

@@ -24,20 +24,20 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.headers import unpacked
+from headrace.model.ids import flow_of
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
 from headrace.model.retry import signal_in
-from headrace.model.workflow import parse_facts
+from headrace.model.workflow import Graft, parse_facts
 from headrace.protocol.consume import Note
-from headrace.running_job import begin
+from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
 from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
-from headrace.worker.dispatcher.duties.workflow_growth import pack_grown
+from headrace.worker.dispatcher.duties.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
-from headrace.worker.runner.current_start import running
-from headrace.worker.runner.enqueue_middleware import asubmitted, submitted
 from headrace.worker.runner.error_report import evidence, fault, forget, plain
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
@@ -62,7 +62,7 @@ def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ende
     if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
     try:
-        return runner.context.copy().run(submitted, runner.app.client, runner.job(claim, emit, (), {}), ended)
+        return runner.context.copy().run(_submitted, runner, runner.job(claim, emit, (), {}), ended)
     except BaseException as error:  # noqa: BLE001 - a middleware is user code
         return _not_added(runner, claim, error)
 
@@ -90,7 +90,7 @@ async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit
     if not isinstance(ended, Growing) or not runner.app.client.enqueue_middlewares:
         return ended
     try:
-        return await asubmitted(runner.app.client, runner.job(claim, emit, (), {}), ended)
+        return await _asubmitted(runner, runner.job(claim, emit, (), {}), ended)
     except BaseException as error:  # noqa: BLE001 - as above
         return _not_added(runner, claim, error)
 
@@ -110,6 +110,32 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
         return refused.ended
     except BaseException as error:  # noqa: BLE001 - as above
         return _faulty(runner, claim, error)
+
+
+def _submitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growing:
+    """What a node adds, as the application's enqueue middleware changed it; raises what a middleware raises."""
+    act, grown = _submission(job, ended)
+    with running(job), around(runner.app.client, act):
+        return _changed(ended, act, grown)
+
+
+async def _asubmitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growing:
+    act, grown = _submission(job, ended)
+    with running(job):
+        async with around(runner.app.client, act):
+            return _changed(ended, act, grown)
+
+
+def _submission(job: CurrentJob, ended: Growing) -> tuple[Submission, Grown]:
+    grown = unpack_grown(ended.result)
+    # Their numbers, and so their ids, are reserved when the dispatcher stores them.
+    return of_nodes("grow", grown.graft.nodes, flow_of(job.id), lambda _: ""), grown
+
+
+def _changed(ended: Growing, act: Submission, grown: Grown) -> Growing:
+    graft = grown.graft
+    made = Graft(act.nodes(graft.nodes), graft.join, graft.gather)
+    return Growing(pack_grown(grown.result, made), ended.ttl)
 
 
 def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob
+from headrace.running_job import running
 from headrace.tasks.middleware import Middleware, aenter, ordinary
-from headrace.worker.runner.current_start import running
 
 # Stands for the value of a function whose exception a middleware has swallowed.
 SWALLOWED = object()
