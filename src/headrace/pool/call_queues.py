@@ -53,11 +53,7 @@ class CallQueues:
         self.waiting += 1
 
     def admit(self, member: Member | None, call: Call[Any]) -> None:
-        """Let a new call wait.
-
-        Raises:
-            PoolFull: too many wait already.
-        """
+        """Let a new call wait. Raises PoolFull: too many wait already."""
         if self.waiting >= self.backlog and not self.soon_free(member) and self._surplus() >= self.backlog:
             raise self.too_many()
         self.add(member, call)

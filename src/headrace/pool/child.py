@@ -46,7 +46,6 @@ class Answers:
             send(self._sock, kind, number, body)
 
     def give(self, number: int, result: object, error: BaseException | None) -> None:
-        """Answer a call."""
         if error is None:
             try:
                 body = _dumps(result, 5)

@@ -76,7 +76,6 @@ class PoolWatch:
             self._bell.put(False)
 
     def mind_leases(self) -> None:
-        """There is a lease."""
         if not self._leases:
             self._leases = True
             self._bell.put(False)

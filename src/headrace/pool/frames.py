@@ -31,7 +31,6 @@ class Frame(NamedTuple):
 
 
 def head(kind: int, number: int, body: bytes) -> bytes:
-    """What goes before a body."""
     return HEADER.pack(MARK, kind, number, len(body))
 
 

@@ -29,11 +29,7 @@ from headrace.pool.unbroken import MemberThread
 
 
 def packed(what: str, *parts: object) -> bytes:
-    """The pickle of a call or initializer.
-
-    Raises:
-        ArgumentError: it cannot travel.
-    """
+    """The pickle of a call or initializer. Raises ArgumentError: it cannot travel."""
     try:
         return pickle.dumps(parts, 5)
     except Exception as error:
@@ -269,7 +265,6 @@ class ProcessBody:
 
 
 def _opened(kind: int, body: bytes | memoryview) -> tuple[object, BaseException | None]:
-    """What an answer says."""
     try:
         if kind != ERROR:
             return pickle.loads(body), None  # noqa: S301 - from our own process, over a socket that only we two have

@@ -110,7 +110,6 @@ class Scheduler:
             raise
 
     def place_leased(self, lease: Lease, call: Call[Any]) -> None:
-        """Give a call to a leased member."""
         try:
             with self.lock:
                 member = lease.member
@@ -508,7 +507,6 @@ class Scheduler:
                 member.body.interrupt()
 
     def forget(self, member: Member) -> None:
-        """A removed member has ended."""
         with self.lock:
             if member in self.members and member not in self.snapshot.members:
                 self.members.remove(member)
@@ -545,7 +543,6 @@ class Scheduler:
             return calls
 
     def waiting(self) -> list[Call[Any]]:
-        """All calls that wait for a member."""
         with self.lock:
             places = [self.lines.central, *(m.inbox for m in self.members), *(m.urgent for m in self.members)]
             return [call for place in places for call in place]

@@ -239,6 +239,5 @@ def settle(call: Call[Any], result: object, error: BaseException | None) -> None
 
 
 def outcome(future: Future[Any]) -> tuple[object, BaseException | None]:
-    """How a future that is done ended."""
     error = future.exception()
     return (None if error else future.result()), error

@@ -27,7 +27,6 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """A message as it is sent."""
     body = _encode(message)
     return _HEAD.pack(len(body), len(body) ^ _CHECK) + body
 
@@ -116,11 +115,7 @@ class Channel(Generic[T]):
         return bool(self._unsent)
 
     def flush(self, *, wait: bool = False) -> bool:
-        """Send what was kept; True when nothing is left.
-
-        Raises:
-            Closed: nobody reads any more.
-        """
+        """Send what was kept; True when nothing is left. Raises Closed: nobody reads any more."""
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent, 0 if wait else socket.MSG_DONTWAIT)

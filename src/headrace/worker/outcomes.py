@@ -64,11 +64,7 @@ def of_error(
 
 
 def of_death(plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float) -> Ended:
-    """The outcome of a start whose runner died.
-
-    Args:
-        error: how the runner died.
-    """
+    """The outcome of a start whose runner died; ``error``: how the runner died."""
     if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
     if stop_reason == "hard":

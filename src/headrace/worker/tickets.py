@@ -41,7 +41,6 @@ def take_ticket(descriptor: int) -> int | None:
 
 
 def number(ticket: bytes) -> int:
-    """Runner: the number on a ticket."""
     return int.from_bytes(ticket, "little")
 
 

@@ -56,7 +56,6 @@ class Claiming:
         return wanted if wanted is not None and wanted.now else None
 
     def has_room(self, now: float) -> bool:
-        """Whether a claim could bring a job."""
         return self._wanted(now) is not None
 
     @property
@@ -65,7 +64,6 @@ class Claiming:
         return self._demand.called or (self._maintenance.background.at == 0.0 and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
-        """What is wanted of the queues now."""
         if not self._takes:
             return None
         worker, most = self._worker, CLAIM_MOST
@@ -78,7 +76,6 @@ class Claiming:
 
     @property
     def _takes(self) -> bool:
-        """Whether it may claim at all."""
         worker = self._worker
         working = worker.phase == "working" and not worker.fenced and bool(worker.owner)
         return working and self._lines.waiting < MOST_WAITING

@@ -116,11 +116,7 @@ class Core:
     # -- for the loop -----------------------------------------------------------------------------------------------
 
     def start(self, predecessors: Sequence[str], now: float) -> Sequence[Action]:
-        """Begin to work.
-
-        Args:
-            predecessors: the incarnations that this one takes over from, whose processes are dead.
-        """
+        """Begin to work; ``predecessors``: the incarnations that this one takes over from, whose processes are dead."""
         self.worker.now = now
         for predecessor in predecessors:
             self.maintenance.reclaim.add(predecessor)
@@ -172,7 +168,6 @@ class Core:
     # -- a turn -----------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
-        """Look at everything that may be due."""
         worker, runner_pool, requests, claiming = self.worker, self.runner_pool, self._requests, self._claiming
         cancels = self.maintenance.renewal.cancels
         runner_pool.stops.enforce(now)

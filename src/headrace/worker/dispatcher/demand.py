@@ -54,11 +54,7 @@ class Demand:
         self.known = self.known.handed_back(kind)
 
     def answered(self, wanted: ClaimRequest, summary: claim_calls.ClaimSummary, now: float, *, woken: bool) -> None:
-        """A claim was answered.
-
-        Args:
-            woken: it ended a sleep, which a queue had ended.
-        """
+        """A claim was answered; ``woken``: it ended a sleep, which a queue had ended."""
         self.known = self.known.answered(wanted, summary.brought, summary.looked)
         if self.known.beyond:
             self._timers.set("look", now + LOOK_EVERY)

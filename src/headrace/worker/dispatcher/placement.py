@@ -124,11 +124,7 @@ class Placement:
             self.hand_back(refused)
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
-        """Hand claims out.
-
-        Returns:
-            what fits nowhere, to be handed back.
-        """
+        """Hand claims out; returns what fits nowhere, to be handed back."""
         worker, assignment, refused = self._worker, self.pool.assignment, list[Refused]()
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
         for claim in claims:

@@ -35,7 +35,6 @@ class SelfReport:
         return ["version", __version__, *self.sizes()]
 
     def sizes(self) -> list[str]:
-        """How many runners and jobs of each kind there are."""
         kinds, options = self._worker.kinds, self._worker.options
         runners = " ".join(f"{kind}:{options.runners(kind)}" for kind in kinds)
         return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]

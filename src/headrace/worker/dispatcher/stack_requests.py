@@ -41,7 +41,6 @@ class StackRequests:
         worker.timers.set(_TIMER, worker.now + WAIT)
 
     def heard(self, event: StackHeard) -> None:
-        """A runner wrote a part of its stacks."""
         text = self._heard.setdefault(event.runner, bytearray())
         if len(text) < MOST_EACH:
             text += event.text

@@ -118,13 +118,11 @@ class Starts:
         self._outcomes = 0
 
     def took(self, claims: Iterable[Claim], number: int) -> None:
-        """A claim was answered."""
         for claim in claims:
             self.held[claim.token] = claim.id
         self.claimed = max(self.claimed, number)
 
     def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:
-        """A settle is sent."""
         for outcome, _ in batch:
             self.held.pop(outcome.token, None)
         sent = Sent(number, call, len(batch), now)
@@ -144,5 +142,4 @@ class Starts:
         self.held = {token: id for token, id in self.held.items() if id not in gone}
 
     def view(self) -> KnownStarts:
-        """What is known now."""
         return KnownStarts(dict(self.held), self.claimed, self.settled, tuple(self._sent))

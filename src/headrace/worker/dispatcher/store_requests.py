@@ -40,7 +40,6 @@ class StoreRequests:
         self._actions.add(Sleep(list(keys), claim))
 
     def wake_up(self) -> None:
-        """End the sleep, if there is one."""
         if self.armed and not self.waking:
             self.waking = True
             self.ready = False

@@ -29,7 +29,6 @@ class Timers:
         return self._times.get(name, NEVER)
 
     def due(self, name: str, now: float) -> bool:
-        """Whether its time has come."""
         return now >= self._times.get(name, NEVER)
 
     def next(self, now: float) -> float:

@@ -108,7 +108,6 @@ class Advice:
         return self._enabled and (number < FIRST or number % EACH == 0)
 
     def ended(self, task: str) -> None:
-        """A job of this task ended."""
         row = self.rows.get(task)
         if row is not None:
             row.jobs += 1

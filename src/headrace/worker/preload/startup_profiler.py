@@ -56,7 +56,6 @@ class StartupProfiler:
         self._sampler = Sampler()
 
     def ready(self) -> None:
-        """The runner is ready for its first job."""
         self._born = (time.monotonic_ns() - self._forked) // 1000
 
     def begin(self, task: str) -> bool:

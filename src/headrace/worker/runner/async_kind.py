@@ -135,11 +135,7 @@ class Loop:
         self._loop.remove_reader(self._channel.fileno())
 
     def _start_all(self) -> None:
-        """Start what may begin: a ticket for each (see tickets.py).
-
-        Raises:
-            Closed: nobody gives tickets any more.
-        """
+        """Start what may begin: a ticket for each (see tickets.py). Raises Closed: nobody gives tickets any more."""
         if self._gone:
             self._inbox.clear()
         while self._inbox and len(self._drives) < self._slots:

@@ -184,11 +184,7 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
 
 
 def _of_node(claim: Claim, plan: RunPlan) -> bytes:
-    """A node's arguments.
-
-    Raises:
-        Refused: it is skipped, or is a map: what it comes to is known without its code.
-    """
+    """A node's arguments. Raises Refused: it is skipped, or is a map: what it comes to is known without its code."""
     facts = parse_facts(claim.facts)
     if dynamic_nodes.unwanted(facts, claim.inputs):
         raise Refused(Skipped(plan.result_ttl))

@@ -31,7 +31,6 @@ _ROOM = 1000
 
 
 def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
-    """Make this process cheap to fork."""
     _dry_run(app, runner_context, options)
     # What is garbage now, children must not collect.
     gc.collect()

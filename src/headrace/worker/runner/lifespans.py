@@ -124,7 +124,6 @@ class Lifespans:
 
     @property
     def starting(self) -> str:
-        """The name of the one that is being entered."""
         return self._lifespans[min(len(self._entered), len(self._lifespans) - 1)].name
 
     def _enter(self, *, cuts: bool) -> None:

@@ -124,11 +124,7 @@ class Reporter:
             self._channel.flush(wait=True)
 
     def flush(self) -> bool:
-        """Send what is kept; whether more may be kept.
-
-        Raises:
-            Closed: nobody reads any more.
-        """
+        """Send what is kept; whether more may be kept. Raises Closed: nobody reads any more."""
         with self._lock:
             self._channel.flush(wait=True)
             return self._following is not None and self._following() > 0

@@ -27,11 +27,7 @@ class DispatcherProcess:
     """
 
     def __init__(self, selector: selectors.BaseSelector, hear: Callable[[ToSupervisor], None]) -> None:
-        """Make one that is due at once.
-
-        Args:
-            hear: called with each message of it.
-        """
+        """Make one that is due at once; ``hear``: called with each message of it."""
         self.pid = 0
         self.fork_at: float | None = 0.0
         self._selector = selector
@@ -46,11 +42,7 @@ class DispatcherProcess:
         return [] if self._control is None else [self._control.sock]
 
     def fork(self, work: Callable[[Channel[FromSupervisor]], None], strangers: list[socket.socket]) -> None:
-        """Fork one that does this work.
-
-        Raises:
-            OSError: the system has no room for it.
-        """
+        """Fork one that does this work. Raises OSError: the system has no room for it."""
         mine, theirs = socket.socketpair()
         warmup.write_out()
 
@@ -92,7 +84,6 @@ class DispatcherProcess:
             self._hear(message)
 
     def reaped(self) -> None:
-        """It was."""
         self.pid = 0
         if self._control is not None:
             with contextlib.suppress(KeyError, ValueError):

@@ -40,11 +40,7 @@ class MetricsAddress:
         self._since: float | None = None
 
     def listen(self) -> str:
-        """Take the address; the URL to ask at.
-
-        Raises:
-            HeadraceError: it cannot be used.
-        """
+        """Take the address; the URL to ask at. Raises HeadraceError: it cannot be used."""
         from headrace.stats import http_server
 
         self.sock = http_server.listen(*self._address)

@@ -23,11 +23,7 @@ class Settling:
     """
 
     def __init__(self, selector: selectors.BaseSelector, told: Callable[[str], None]) -> None:
-        """Make one.
-
-        Args:
-            told: called for each runner: with nothing when it has settled in, else with what kept it.
-        """
+        """Make one; ``told``: called for each runner: with nothing when it has settled in, else with what kept it."""
         self.socks: list[socket.socket] = []
         self._selector = selector
         self._told = told

@@ -62,7 +62,6 @@ class Child(msgspec.Struct):
     is_fork_server: bool
 
     def kill(self) -> None:
-        """End it with all that it started."""
         kill_runner(self.pid, is_fork_server=self.is_fork_server)
 
 

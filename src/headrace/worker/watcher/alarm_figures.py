@@ -25,11 +25,7 @@ def label_of(rule: AlarmRule) -> str:
 
 
 def figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
-    """The figure of an alarm.
-
-    Args:
-        counted: of the last ten minutes, by label.
-    """
+    """The figure of an alarm; ``counted``: of the last ten minutes, by label."""
     if rule.figure == "failed":
         return FoundFigure(_share(counted[label_of(rule)]), task=rule.task)
     if rule.figure == "workers":

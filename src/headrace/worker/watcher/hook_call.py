@@ -36,17 +36,12 @@ class HookCall:
     def __init__(
         self, app: Headrace, hook: EventHook, events: list[EventRecord], strangers: Sequence[socket.socket]
     ) -> None:
-        """Begin it.
-
-        Raises:
-            OSError: the system has no room for a process.
-        """
+        """Begin it. Raises OSError: the system has no room for a process."""
         self.until = time.monotonic() + LONGEST
         self._late = False
         self.pid = fork_child(lambda: _call(app, hook, events), strangers)
 
     def kill(self) -> None:
-        """End it, and what it started."""
         kill_group(self.pid)
 
     def cut(self, now: float) -> None:

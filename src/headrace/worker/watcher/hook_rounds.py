@@ -92,7 +92,6 @@ class HookRounds:
 
     @property
     def busy(self) -> bool:
-        """Whether a call runs."""
         return any(one.call for one in self._all)
 
     @property

@@ -19,11 +19,7 @@ class Reclaim:
     makes_ready = True
 
     def __init__(self, worker: WorkerState, renew: Callable[[], None]) -> None:
-        """Make one that knows of no dead incarnation.
-
-        Args:
-            renew: has the lease renewed soon.
-        """
+        """Make one that knows of no dead incarnation; ``renew``: has the lease renewed soon."""
         self.at = NEVER
         self._worker, self._renew = worker, renew
         self._failure_ttl = microseconds(worker.settings.failure_ttl)

@@ -35,11 +35,7 @@ class TickDuty:
     """Times are this process's monotonic seconds, except where they are the server's microseconds."""
 
     def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Callable[..., None]) -> None:
-        """Know what the code declares, and nothing of the store.
-
-        Args:
-            log: takes a level, a text and its arguments.
-        """
+        """Know what the code declares, and nothing of the store; ``log``: takes a level, a text and its arguments."""
         self._keys = keys
         self._rows = rows
         self._log = log

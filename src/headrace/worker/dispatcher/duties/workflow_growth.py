@@ -77,7 +77,6 @@ class Growth:
         return len(self._queue)
 
     def begin(self, end: End) -> None:
-        """A start succeeded and added nodes."""
         self._queue.append(_Growing(end.claim, unpack_grown(end.ended.data), end.ended.amount))
 
     def steps(self) -> list[Step]:

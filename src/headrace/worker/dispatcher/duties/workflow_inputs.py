@@ -61,7 +61,6 @@ class Inputs:
             self._want(_parents(claim))
 
     def steps(self) -> list[Step]:
-        """The next outputs to read."""
         ids: list[str] = []
         while self._wanted and len(ids) < BATCH:
             if (id := self._wanted.popleft()) in self._asked:

@@ -81,7 +81,6 @@ class Connector:
             self._end(OSError(errno.EAGAIN, str(error)))
 
     def take(self) -> Links | Exception:
-        """What the attempt that has ended brought."""
         self._ear.recv(1)
         result, self._result, self.busy = self._result, None, False
         assert result is not None

@@ -28,7 +28,6 @@ class DispatcherLog:
         self._counts: dict[tuple[str, str], list[int]] = {}
 
     def write(self, action: Log) -> None:
-        """Write a line, or count it."""
         extra = action.extra or {}
         task = extra.get("facts", {}).get("task", "")
         if task and self._fold:

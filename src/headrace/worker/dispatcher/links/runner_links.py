@@ -164,7 +164,6 @@ class RunnerLinks:
                 self._mind(link)
 
     def tell(self, action: Notify) -> None:
-        """Send a runner a message."""
         if (link := self._links.get(action.runner)) is not None:
             self._offer(link, action.message)
 

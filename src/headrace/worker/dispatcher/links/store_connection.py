@@ -83,11 +83,7 @@ class StoreConnection:
         self._sock.setblocking(False)
 
     def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
-        """Send commands; their replies are due within ``patience`` seconds.
-
-        Raises:
-            OSError: the connection is gone.
-        """
+        """Send commands; their replies are due within ``patience`` seconds. Raises OSError: the connection is gone."""
         self._expected += len(commands)
         self.deadline = time.monotonic() + patience
         self.trips += 1
@@ -96,11 +92,7 @@ class StoreConnection:
         self.flush()
 
     def flush(self) -> None:
-        """Send on what the socket had no room for.
-
-        Raises:
-            OSError: the connection is gone.
-        """
+        """Send on what the socket had no room for. Raises OSError: the connection is gone."""
         try:
             while self.backlog:
                 # In place: what is left of a large batch of results must not be copied for each piece that goes.

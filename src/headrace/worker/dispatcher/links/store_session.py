@@ -92,7 +92,6 @@ class StoreSession:
 
     @property
     def idle(self) -> bool:
-        """Whether a request can be sent now."""
         busy = self._inflight or self._awaited or self._before or self._held_back
         return self.links.made is not None and not busy
 

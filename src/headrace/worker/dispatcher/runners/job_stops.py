@@ -44,7 +44,6 @@ class JobStops:
                     self.stop_cancelled(handle, start, now)
 
     def stop_cancelled(self, handle: RunnerHandle, start: Attempt, now: float) -> None:
-        """Stop a start that was cancelled and runs."""
         start.told = True
         self._stop(handle, start, "cancel", now)
         self.limits.cancel(start, now)

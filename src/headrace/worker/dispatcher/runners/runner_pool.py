@@ -153,7 +153,6 @@ class RunnerPool:
         return Returned(ends, [start for start in back if start.stop_reason != "cancel"])
 
     def heard(self, event: Heard, now: float) -> list[End]:
-        """A runner sent messages."""
         handle = self.assignment.handles.get(event.runner)
         if handle is None:
             return []

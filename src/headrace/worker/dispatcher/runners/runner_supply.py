@@ -66,7 +66,6 @@ class RunnerSupply:
                 self.replace(handle, 0.0, "resized")
 
     def spawn(self, kind: Kind) -> None:
-        """Ask the supervisor for a runner."""
         self._worker.actions.add(Spawn(kind, self._advice.profiles(kind)))
 
     def isolated(self, kind: Kind) -> RunnerHandle | None:
@@ -106,7 +105,6 @@ class RunnerSupply:
     # -- one runner -------------------------------------------------------------------------------------------------
 
     def up(self, event: Spawned, now: float) -> None:
-        """A runner is there."""
         options = self._worker.options
         handle = RunnerHandle(event.runner, event.kind, event.pid, options.slots(event.kind))
         handle.born, handle.is_fork_server, handle.starting = now, event.is_fork_server, event.starting
@@ -126,7 +124,6 @@ class RunnerSupply:
             self.dismiss(handle)
 
     def started(self, handle: RunnerHandle, now: float) -> None:
-        """A runner has started, and takes jobs from now on."""
         handle.starting, handle.born = False, now
         if handle.place is not None:
             handle.place.failures = 0

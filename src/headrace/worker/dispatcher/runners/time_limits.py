@@ -35,7 +35,6 @@ class Limits:
         self._kill_timeout = kill_timeout
 
     def begin(self, start: Attempt, now: float) -> None:
-        """The start's code begins now."""
         plan, token = start.plan, start.claim.token
         if plan.timeout is not None:
             start.limited_at = now + plan.timeout
