@@ -230,11 +230,11 @@ def test_retention_ends_when_the_server_says_and_goes_on_while_batches_are_full(
 def test_too_much_that_is_kept_is_swept_at_once() -> None:
     made = maintenance(max_finished=10, max_finished_bytes=1000)
     renewed(made, 100)
-    made.sweep.learn(10, 1000, 101)
+    made.settled(10, 1000, 0, 101)
     assert names(made, 101) == []
-    made.sweep.learn(11, 0, 101)
+    made.settled(11, 0, 0, 101)
     assert names(made, 101) == ["sweep"]
-    made.sweep.learn(0, 1001, 102)
+    made.settled(0, 1001, 0, 102)
     assert names(made, 102) == ["sweep"]
 
 

@@ -61,7 +61,7 @@ class Claiming:
     @property
     def _asks_anyway(self) -> bool:
         """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
-        return self._demand.called or (self._maintenance.background.at == 0.0 and not self._requests.armed)
+        return self._demand.called or (self._maintenance.background.at <= self._worker.now and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
         if not self._takes:

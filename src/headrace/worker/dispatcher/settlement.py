@@ -70,8 +70,7 @@ class Settlement:
         if worker.options.burst:
             # A worker that leaves when the queues are empty does not sleep on them: it asks with each trip.
             self._demand.may_wait()
-        self._maintenance.sweep.learn(reply.kept, reply.bytes, worker.now)
-        self._maintenance.background.learn(reply.chores)
+        self._maintenance.settled(reply.kept, reply.bytes, reply.chores, worker.now)
 
     def _learn(self, batch: Outcomes, stale: list[str]) -> None:
         """What nodes of workflows returned is known here from now on."""

@@ -14,7 +14,6 @@ from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
-from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.duties.duty import BATCH, LATE, Duty, moment
 from headrace.worker.dispatcher.duties.reclaim import Reclaim
@@ -104,60 +103,40 @@ class Resumption:
         self.at = moment(sent, renewed.now, renewed.resumes)
 
 
-class Sweep:
-    """Remove finished jobs whose retention is over, and those beyond the caps."""
+class Portions:
+    """Do work in the store in portions: each reply says how much was done, and when more is due (0: never)."""
 
-    makes_ready = False
+    def __init__(
+        self,
+        make: Callable[[], Call[tuple[int, int, int]]],
+        due: Callable[[consume.Renewed], int],
+        *,
+        full: int = 1,
+        pause: float = 0.0,
+        makes_ready: bool = False,
+    ) -> None:
+        """Make a duty of it.
 
-    def __init__(self, keys: Keys, settings: Settings) -> None:
+        Args:
+            make: makes the call.
+            due: what a renewal says: when it is due, by the server's clock.
+            full: of a call that has done so much there is more to do, after ``pause`` seconds.
+        """
         self.at = NEVER
-        self._keys = keys
-        self._most, self._most_bytes = settings.max_finished, settings.max_finished_bytes
+        self.makes_ready = makes_ready
+        self._make, self._due, self._full, self._pause = make, due, full, pause
 
     def call(self, _: float) -> Call[tuple[int, int, int]]:
         self.at = NEVER
-        return consume.sweep(self._keys, BATCH, self._most, self._most_bytes)
+        return self._make()
 
     def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
-        count, server_now, over = reply
-        if count == BATCH:
-            self.at = sent
-        elif over:
-            self.at = moment(sent, server_now, over)
+        count, server_now, due = reply
+        self.at = sent + self._pause if count >= self._full else min(self.at, moment(sent, server_now, due))
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
         # Whatever is known already, something sooner may have come since.
-        self.at = min(self.at, moment(sent, renewed.now, renewed.over))
-        self.learn(renewed.kept, renewed.bytes, sent)
-
-    def learn(self, kept: int, size: int, now: float) -> None:
-        """So much is kept: over the caps, sweep at once."""
-        if kept > self._most or size > self._most_bytes:
-            self.at = now
-
-
-class WorkflowSweep:
-    """Remove workflows whose retention is over."""
-
-    makes_ready = False
-
-    def __init__(self, keys: Keys) -> None:
-        self.at = NEVER
-        self._keys = keys
-
-    def call(self, _: float) -> Call[tuple[int, int, int]]:
-        self.at = NEVER
-        return graph.lapse(self._keys, LAPSE)
-
-    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
-        count, server_now, ends = reply
-        if count:
-            self.at = sent + LAPSE_EVERY
-        elif ends:
-            self.at = moment(sent, server_now, ends)
-
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
-        self.at = min(self.at, moment(sent, renewed.now, renewed.ends))
+        self.at = min(self.at, moment(sent, renewed.now, self._due(renewed)))
 
 
 class LimitDeclaration:
@@ -190,34 +169,6 @@ class LimitDeclaration:
         """A renewal tells nothing of it."""
 
 
-class BackgroundWork:
-    """Do the next piece of long verbs on workflows."""
-
-    makes_ready = True
-
-    def __init__(self, keys: Keys) -> None:
-        self.at = NEVER
-        self._keys = keys
-
-    def call(self, _: float) -> Call[tuple[int, int, int]]:
-        self.at = NEVER
-        return graph.tend_on(self._keys, PIECE)
-
-    def on_reply(self, reply: tuple[int, int, int], sent: float) -> None:
-        left, server_now, due = reply
-        # An errand with a rate goes on when that lets it.
-        self.at = min(self.at, moment(sent, server_now, due))
-        self.learn(left)
-
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
-        self.at = min(self.at, moment(sent, renewed.now, renewed.chore))
-
-    def learn(self, left: int) -> None:
-        """So many pieces are left to do: if any, at once."""
-        if left:
-            self.at = 0.0
-
-
 class Maintenance:
     """The table of duties, in the order in which their calls travel."""
 
@@ -229,8 +180,14 @@ class Maintenance:
         self.renewal = Renewal(worker, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(worker, self.renewal.renew_soon)
-        self.sweep = Sweep(keys, settings)
-        self.background = BackgroundWork(keys)
+        self._most, self._most_bytes = settings.max_finished, settings.max_finished_bytes
+        # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
+        self.sweep = Portions(
+            lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH
+        )
+        lapse = Portions(lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
+        # Long verbs on workflows; an errand with a rate goes on when that lets it.
+        self.background = Portions(lambda: graph.tend_on(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
@@ -242,7 +199,7 @@ class Maintenance:
             Resumption(keys),
             self.reclaim,
             self.sweep,
-            WorkflowSweep(keys),
+            lapse,
             self.background,
         )
         self._all: tuple[Duty | TickDuty, ...] = (self.ticks, *self._duties)
@@ -275,9 +232,17 @@ class Maintenance:
         """The calls that are due."""
         return self.ticks.steps(now) + [_step(duty, now) for duty in self._duties if now >= duty.at]
 
+    def settled(self, kept: int, size: int, chores: int, now: float) -> None:
+        """So much is kept, over the caps it is swept at once; and so many pieces of background work are left to do."""
+        if kept > self._most or size > self._most_bytes:
+            self.sweep.at = now
+        if chores:
+            self.background.at = now
+
     def _tell(self, renewed: consume.Renewed, sent: float) -> None:
         for duty in self._duties:
             duty.told(renewed, sent)
+        self.settled(renewed.kept, renewed.bytes, 0, sent)
         self.unparking.told(renewed, sent)
         self.ticks.learn(sent, renewed.now, renewed.tick)
 
