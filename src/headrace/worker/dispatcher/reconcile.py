@@ -15,7 +15,7 @@ from headrace.protocol.settle_calls import Held, Settled
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.settlement import Settlement
-from headrace.worker.dispatcher.starts import KnownStarts, Repair, Rows, compare
+from headrace.worker.dispatcher.starts import Repair, Rows, Starts, compare
 from headrace.worker.dispatcher.worker_state import WorkerState
 
 PAGE = 500
@@ -37,11 +37,11 @@ class Reconciler:
         """Ask what the store knows. Cost: a page for each 500 claims."""
         return self._page(self._worker.starts.view(), [])
 
-    def _page(self, view: KnownStarts, found: Rows) -> Step:
+    def _page(self, view: Starts, found: Rows) -> Step:
         call = settle_calls.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
 
-    def _read(self, view: KnownStarts, found: Rows, reply: Held | None) -> None:
+    def _read(self, view: Starts, found: Rows, reply: Held | None) -> None:
         if reply is None:
             # The store does not know this incarnation any more, which a renewal will tell.
             return

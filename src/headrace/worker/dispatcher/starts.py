@@ -9,7 +9,7 @@ and nobody here knows, is handed back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -48,21 +48,6 @@ class Sent(msgspec.Struct, frozen=True):
         return OVERHEAD + sum([len(arg) for arg in self.call.args if isinstance(arg, bytes)])
 
 
-class KnownStarts(msgspec.Struct, frozen=True):
-    """What this side knew when the store was asked.
-
-    Attributes:
-        held: starts that are claimed and whose settle was not sent, by token.
-        claimed, settled: numbers of the last claim and the last settle that were answered.
-        sent: settles of late, oldest first.
-    """
-
-    held: Mapping[int, str]
-    claimed: int
-    settled: int
-    sent: Sequence[Sent]
-
-
 class Repair(msgspec.Struct, frozen=True):
     """What makes both sides agree.
 
@@ -80,7 +65,50 @@ class Repair(msgspec.Struct, frozen=True):
         return bool(self.restore or self.again or self.unknown)
 
 
-def compare(view: KnownStarts, store: Held) -> Repair:
+class Starts(msgspec.Struct):
+    """The starts of one incarnation.
+
+    Attributes:
+        held: ids of claimed jobs whose settle was not sent, by token.
+        claimed, settled: numbers of the last claim and the last settle that were answered.
+        sent: settles of late, oldest first; ``size`` and ``outcomes`` of all of them.
+    """
+
+    held: dict[int, str] = msgspec.field(default_factory=dict[int, str])
+    claimed: int = 0
+    settled: int = 0
+    sent: deque[Sent] = msgspec.field(default_factory=deque[Sent])
+    size: int = 0
+    outcomes: int = 0
+
+    def took(self, claims: Iterable[Claim], number: int) -> None:
+        for claim in claims:
+            self.held[claim.token] = claim.id
+        self.claimed = max(self.claimed, number)
+
+    def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:
+        for outcome, _ in batch:
+            self.held.pop(outcome.token, None)
+        sent = Sent(number, call, len(batch), now)
+        self.sent.append(sent)
+        self.size += sent.size
+        self.outcomes += sent.outcomes
+        while self.sent and (now - self.sent[0].at > KEEP or self.size > KEEP_BYTES or self.outcomes > KEEP_OUTCOMES):
+            old = self.sent.popleft()
+            self.size -= old.size
+            self.outcomes -= old.outcomes
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """What the store does not count as held by us, whatever still runs here."""
+        gone = set(ids)
+        self.held = {token: id for token, id in self.held.items() if id not in gone}
+
+    def view(self) -> Starts:
+        """A copy, to compare with what the store answers later."""
+        return msgspec.structs.replace(self, held=dict(self.held), sent=self.sent.copy())
+
+
+def compare(view: Starts, store: Held) -> Repair:
     """What the store forgot, and what nobody here knows.
 
     The store may know more than this side in one way only: a claim was applied whose answer is not here yet. Its starts
@@ -99,47 +127,3 @@ def compare(view: KnownStarts, store: Held) -> Repair:
     again = [sent.call for sent in lost if sent.number <= view.settled]
     unknown = [start for start in store.starts if start[1] not in known and (coming is None or start[1] < coming)]
     return Repair(restore, again, unknown)
-
-
-class Starts:
-    """The starts of one incarnation.
-
-    Attributes:
-        held: ids of claimed jobs whose settle was not sent, by token.
-        claimed, settled: numbers of the last claim and the last settle that were answered.
-    """
-
-    def __init__(self) -> None:
-        self.held: dict[int, str] = {}
-        self.claimed = 0
-        self.settled = 0
-        self._sent: deque[Sent] = deque()
-        self._size = 0
-        self._outcomes = 0
-
-    def took(self, claims: Iterable[Claim], number: int) -> None:
-        for claim in claims:
-            self.held[claim.token] = claim.id
-        self.claimed = max(self.claimed, number)
-
-    def ended(self, batch: Sequence[tuple[Outcome, Claim]], call: Call[Settled], number: int, now: float) -> None:
-        for outcome, _ in batch:
-            self.held.pop(outcome.token, None)
-        sent = Sent(number, call, len(batch), now)
-        self._sent.append(sent)
-        self._size += sent.size
-        self._outcomes += sent.outcomes
-        while self._sent and (
-            now - self._sent[0].at > KEEP or self._size > KEEP_BYTES or self._outcomes > KEEP_OUTCOMES
-        ):
-            old = self._sent.popleft()
-            self._size -= old.size
-            self._outcomes -= old.outcomes
-
-    def forget(self, ids: Iterable[str]) -> None:
-        """What the store does not count as held by us, whatever still runs here."""
-        gone = set(ids)
-        self.held = {token: id for token, id in self.held.items() if id not in gone}
-
-    def view(self) -> KnownStarts:
-        return KnownStarts(dict(self.held), self.claimed, self.settled, tuple(self._sent))
