@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis import exceptions as driver
 
@@ -24,21 +24,6 @@ from headrace.worker.dispatcher.links.store_connection import StoreConnection
 from headrace.worker.dispatcher.links.watched import Selectors
 
 log = logging.getLogger("headrace.worker")
-
-
-class Hearer(NamedTuple):
-    """What is called when something happened to the connections.
-
-    Attributes:
-        reply, wake, mail: something has arrived on one of them.
-        connected: they are there. ``lost``: they were, and are thrown away.
-    """
-
-    reply: Callable[[], None]
-    wake: Callable[[], None]
-    mail: Callable[[], None]
-    connected: Callable[[Links], None]
-    lost: Callable[[], None]
 
 
 class StoreLinks:
@@ -58,15 +43,23 @@ class StoreLinks:
         patience: float,
         scripts: Sequence[Script],
         watched: Selectors,
-        hearer: Hearer,
+        handlers: Sequence[Callable[[], None]],
+        connected: Callable[[Links], None],
+        lost: Callable[[], None],
         revive: Callable[[], str] | None,
     ) -> None:
+        """Make one without connections.
+
+        Args:
+            handlers: called when something has arrived on ``main``, ``waker`` or ``mail``.
+            connected: called when they are there; ``lost``: when they were, and are thrown away.
+        """
         self.made: Links | None = None
         self.target = target
         self.patience = patience
         self.revive = revive
         self._watched = watched
-        self._hearer = hearer
+        self._handlers, self._connected, self._lost = handlers, connected, lost
         self._connector = Connector(patience, scripts)
         watched.watch(self._connector, self._on_connected, urgent=True)
         self._connect_at = 0.0
@@ -132,7 +125,7 @@ class StoreLinks:
             for link in made.all:
                 self._watched.unwatch(link)
             made.close()
-            self._hearer.lost()
+            self._lost()
         self._failures += 1
         now = time.monotonic()
         self._connect_at = now + pause_before(self._failures, random.random())
@@ -153,7 +146,6 @@ class StoreLinks:
             self.fail(made, "be connected to")
             return
         self.made, self.target = made, made.target
-        hearer = self._hearer
-        for link, handler in zip(made.all, (hearer.reply, hearer.wake, hearer.mail), strict=True):
+        for link, handler in zip(made.all, self._handlers, strict=True):
             self._watched.watch(link, handler, urgent=True)
-        hearer.connected(made)
+        self._connected(made)

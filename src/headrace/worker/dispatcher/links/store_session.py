@@ -30,7 +30,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Woken,
 )
 from headrace.worker.dispatcher.links.connector import Links
-from headrace.worker.dispatcher.links.store_links import Hearer, StoreLinks
+from headrace.worker.dispatcher.links.store_links import StoreLinks
 from headrace.worker.dispatcher.links.watched import Selectors
 
 # What else is asked on the connection for requests.
@@ -73,8 +73,8 @@ class StoreSession:
         Args:
             hint: called when the sleep has ended, before the claim's answer is read.
         """
-        hearer = Hearer(self._on_reply, self._on_wake, self._on_mail, self._connected, self._lost)
-        self.links = StoreLinks(target, patience, [load(name) for name in SCRIPTS], watched, hearer, revive)
+        scripts, handlers = [load(name) for name in SCRIPTS], (self._on_reply, self._on_wake, self._on_mail)
+        self.links = StoreLinks(target, patience, scripts, watched, handlers, self._connected, self._lost, revive)
         self.channel = ""
         self.armed: Step | None = None
         self._inbox = inbox
