@@ -210,20 +210,10 @@ class Core:
             steps.append(self._reconciler.look())
         steps += self._control.stacks.steps(now)
         steps += self.ends.growth.steps()
-        steps.extend(map(self._reading, self._placement.inputs.steps()))
+        steps += self._placement.inputs.steps()
         if wanted is not None:
             steps += self._claiming.steps(now, wanted)
         return steps
-
-    def _reading(self, step: Step) -> Step:
-        """Outputs that nodes wait for: whose are complete is handed out."""
-        call, read = step
-
-        def handed(reply: Any) -> None:
-            read(reply)
-            self._placement.feed()
-
-        return call, handed
 
     # -- the store --------------------------------------------------------------------------------------------------
 

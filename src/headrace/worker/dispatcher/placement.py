@@ -44,7 +44,7 @@ class Placement:
     def __init__(
         self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: Demand
     ) -> None:
-        self.inputs = Inputs(worker.keys)
+        self.inputs = Inputs(worker.keys, self.feed)
         self.pool, self.lines, self.endings, self.demand = runner_pool, lines, endings, demand
         self._worker = worker
         # Kind and plan of jobs without options of their own, by task: every job passes here.

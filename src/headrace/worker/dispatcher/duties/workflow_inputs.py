@@ -8,7 +8,7 @@ which travel with the next exchange; sends nothing itself.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -33,8 +33,9 @@ _pack = msgspec.msgpack.Encoder().encode
 class Inputs:
     """What claimed nodes take from their parents, each parent read once."""
 
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
+    def __init__(self, keys: Keys, told: Callable[[], None] = lambda: None) -> None:
+        """Make one; ``told`` is called when outputs were read: some claims may have theirs."""
+        self._keys, self._told = keys, told
         # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
         self._waiting: dict[tuple[str, str], list[Claim]] = {}
         self._lacking: dict[tuple[str, str], str] = {}
@@ -116,6 +117,7 @@ class Inputs:
             self._know(id, output)
             if output.sources:
                 self._want(output.sources)
+        self._told()
 
     def _know(self, id: str, output: NodeOutput) -> None:
         # Replaced, should it be read though it was learned: it counts once.
