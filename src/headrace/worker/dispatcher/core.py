@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace import __version__
 from headrace.protocol import consume, operations
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
@@ -227,7 +228,8 @@ class Core:
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
         metadata += ["anchor", worker.anchor] if worker.anchor else []
-        metadata += [*self.report.about(), *budgets(worker.tasks, worker.settings.max_crashes)]
+        metadata += ["version", __version__, *self.report.sizes()]
+        metadata += budgets(worker.tasks, worker.settings.max_crashes)
         tasks = {name: task.kind for name, task in worker.tasks.items()}
         lease = microseconds(worker.settings.lease)
         call = consume.register(worker.keys, owner, lease, metadata, tasks=tasks)

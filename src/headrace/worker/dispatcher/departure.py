@@ -108,7 +108,7 @@ class Departure:
             if not now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
                 worker.timers.set("interrupt", stop - clean_up)
-                self._pool.stops.shut_down(worker.now)
+                self._pool.stops.stop_all("shutdown", worker.now)
             self._placement.hand_back_waiting()
         elif now:
             worker.timers.set("stop", worker.now)
@@ -161,7 +161,7 @@ class Departure:
         runner_pool, worker, timers = self._pool, self._worker, self._worker.timers
         if timers.due("interrupt", now):
             timers.clear("interrupt")
-            runner_pool.stops.interrupt(now)
+            runner_pool.stops.stop_all("interrupt", now)
         if timers.due("stop", now):
             text = "the shutdown timeout is over: %d jobs are stopped and handed back"
             worker.actions.log(logging.WARNING, text, runner_pool.running)

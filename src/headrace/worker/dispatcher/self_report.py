@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from headrace import __version__
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.runners.status import status
 from headrace.worker.dispatcher.worker_state import WorkerState
@@ -29,10 +28,6 @@ class SelfReport:
         """A new incarnation has said nothing."""
         self.said = ""
         self._pool.advice.renew()
-
-    def about(self) -> list[str]:
-        """What a new incarnation says of itself, beside its place and queues."""
-        return ["version", __version__, *self.sizes()]
 
     def sizes(self) -> list[str]:
         kinds, options = self._worker.kinds, self._worker.options

@@ -164,7 +164,7 @@ class Loop:
     def _tell(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
         """Send a start's end, or keep it for this turn of the loop."""
         self.reporter.done(job_reporter, claim, ended, began)
-        if self.reporter.keeps and not self._sends:
+        if self._channel.full and not self._sends:
             self._sends = True
             self._loop.call_soon(self._send)
 

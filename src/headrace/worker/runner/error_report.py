@@ -70,11 +70,10 @@ def plain(error: Exception, attempt: int, worker: str, kind: str = "") -> bytes:
 
 def fault(error: BaseException, attempt: int, worker: str) -> bytes:
     """As :func:`evidence` for a fault of Headrace's own code in a runner: its frames are shown."""
-    text = "Headrace's own code failed in the runner; please report this with its traceback"
+    text, lines = "Headrace's own code failed in the runner; please report this with its traceback", ""
     with contextlib.suppress(BaseException):
         lines = clean("".join(traceback.format_exception(error)))[-TRACEBACK_CAP:]
-        return error_json(JobError(type="Crashed", message=text, traceback=lines, attempt=attempt, worker=worker))
-    return error_json(JobError(type="Crashed", message=text, attempt=attempt, worker=worker))
+    return error_json(JobError(type="Crashed", message=text, traceback=lines, attempt=attempt, worker=worker))
 
 
 def forget(error: BaseException) -> None:

@@ -48,7 +48,7 @@ class MainGate:
     merge. One that comes while the gate is closed is remembered, since it may be meant for the start about to begin.
 
     Attributes:
-        missed: a signal came while the gate was closed, or was said to have come.
+        missed: a signal came while the gate was closed; set by others, it is looked at the next opening without one.
         job: whose code the main thread runs; written by the main thread only.
     """
 
@@ -75,10 +75,6 @@ class MainGate:
 
     def close(self) -> None:
         self.job = None
-
-    def remind(self) -> None:
-        """Look at the next opening even if no signal comes."""
-        self.missed = True
 
     def hold(self) -> CurrentJob | None:
         """Keep stops out while the job speaks, since half a frame would ruin the channel; :meth:`resume` ends it."""

@@ -93,7 +93,7 @@ class Process:
     def _run(self, claim: Claim) -> None:
         began = time.monotonic_ns()
         if claim.token in self._pending:
-            self.gate.remind()
+            self.gate.missed = True
         job_reporter, profiler = JobReporter(self.reporter), self.reporter.profiler
         watched = profiler is not None and profiler.begin(claim.task)
         ended = self._perform(self.runner_context, self.gate, claim, job_reporter)

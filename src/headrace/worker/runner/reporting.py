@@ -129,11 +129,6 @@ class Reporter:
             self._channel.flush(wait=True)
             return self._following is not None and self._following() > 0
 
-    @property
-    def keeps(self) -> bool:
-        """Whether ends wait for :meth:`flush`."""
-        return self._channel.full
-
     def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self._channel.closed or job_reporter.over:

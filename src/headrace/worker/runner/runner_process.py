@@ -114,7 +114,7 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
     if not isinstance(work, Threads):
         signal.signal(signal.SIGUSR1, work.gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
-        work.gate.remind()
+        work.gate.missed = True
     return work
 
 

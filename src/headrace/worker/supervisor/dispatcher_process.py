@@ -23,13 +23,13 @@ class DispatcherProcess:
 
     Attributes:
         pid: of its process; 0: there is none.
-        fork_at: when one must be forked (monotonic seconds); None: none any more.
+        fork_at: when one must be forked (monotonic seconds); infinity: none any more.
     """
 
     def __init__(self, selector: selectors.BaseSelector, hear: Callable[[ToSupervisor], None]) -> None:
         """Make one that is due at once; ``hear``: called with each message of it."""
         self.pid = 0
-        self.fork_at: float | None = 0.0
+        self.fork_at = 0.0
         self._selector = selector
         self._hear = hear
         self._control: Channel[ToSupervisor] | None = None
@@ -61,7 +61,7 @@ class DispatcherProcess:
             except OSError:
                 mine.close()
                 raise
-        self.fork_at, self._born = None, time.monotonic()
+        self.fork_at, self._born = float("inf"), time.monotonic()
         self._control = Channel(mine, ToSupervisor)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
 

@@ -97,7 +97,7 @@ class Supervisor:
         self._listen_to_signals()
         self.stamps.begin(self.app.settings.lease, time.monotonic())
         try:
-            while self._dispatcher.fork_at is not None or self._dispatcher.pid:
+            while self._dispatcher.fork_at < _FOREVER or self._dispatcher.pid:
                 self._fork_due()
                 for key, _ in self._selector.select(self._pause()):
                     key.data()
@@ -117,11 +117,7 @@ class Supervisor:
         return 0
 
     def _pause(self) -> float:
-        fork = min(
-            _FOREVER if self._dispatcher.fork_at is None else self._dispatcher.fork_at,
-            *(side.next for side in self.sides),
-            0.0 if self._wanted else _FOREVER,
-        )
+        fork = min(self._dispatcher.fork_at, *(side.next for side in self.sides), 0.0 if self._wanted else _FOREVER)
         wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next)
         return max(0.0, wanted - time.monotonic())
 
@@ -131,7 +127,7 @@ class Supervisor:
         if now < self._again_at:
             return
         try:
-            if self._dispatcher.fork_at is not None and now >= self._dispatcher.fork_at:
+            if now >= self._dispatcher.fork_at:
                 self._dispatcher.fork(self._dispatch, self._strangers())
             while self._wanted:
                 self._runners.fork(self._wanted[0], self.options, self._settling)
@@ -192,13 +188,13 @@ class Supervisor:
         if self.stopping and not at_once and now - self._last_signal < SAME_SIGNAL:
             return
         again, self.stopping, self._last_signal = self.stopping or at_once, True, now
-        self._dispatcher.fork_at = None
+        self._dispatcher.fork_at = _FOREVER
         self._dispatcher.tell(Drain(again))
         self.lineage.stop(again=again)
 
     def retire(self) -> None:
         """Another image claims: finish what runs here. A first TERM after this is still a first one."""
-        self.retired, self._dispatcher.fork_at = True, None
+        self.retired, self._dispatcher.fork_at = True, _FOREVER
         # The address and the hooks are the next image's. They end first: a probe must not hear that the worker stops.
         self._stop_sides()
         self._dispatcher.tell(Drain(now=False))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from headrace.app import Headrace
-from headrace.model.alarm import SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
+from headrace.model.alarm import FEWEST, SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
 from headrace.protocol import overviews
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
 from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
-from headrace.stats.reading import Bucket, Reading
+from headrace.stats.engine_labels import TASKS, WRONG
+from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
-from headrace.worker.watcher.alarm_figures import FoundFigure, figure_of, label_of
 
 EVERY = 10.0
 # Microseconds after which the alarms of a watcher that died are another's.
@@ -55,7 +55,7 @@ class AlarmRounds:
         notes: list[Call[bool]] = []
         for rule, name, fields in zip(self._rules, self._names, held.fields, strict=True):
             if fields is not None:
-                notes += self._judged(rule, name, state_of(fields), figure_of(rule, seen, counted), held.now)
+                notes += self._judged(rule, name, state_of(fields), _figure_of(rule, seen, counted), held.now)
         if notes:
             self._app.client.store.run_all(notes)
 
@@ -69,7 +69,7 @@ class AlarmRounds:
     def _read(self) -> tuple[HeldWatches, Overview, dict[str, Bucket]]:
         stats, way = self._app.stats, self._app.client
         every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
-        labels = {label_of(rule) for rule in self._rules if rule.figure == "failed"}
+        labels = {_label_of(rule) for rule in self._rules if rule.figure == "failed"}
         readings = {label: stats.find(label, start, every=every) for label in labels}
         calls = [single(self._hold(LEASE_US)), single(overviews.overview(way.keys, details=False))]
         counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
@@ -78,7 +78,8 @@ class AlarmRounds:
         else:
             held, seen = way.drive(together(calls))
             stats.way.drive(together(counts))
-        return held, seen, {label: _total(reading) for label, reading in readings.items()}
+        # Read with the others.
+        return held, seen, {label: reading.total() for label, reading in readings.items()}
 
     def _judged(self, rule: AlarmRule, name: str, state: AlarmState, found: FoundFigure, now: int) -> list[Call[bool]]:
         """What records where an alarm stands now; nothing if it stands as it did."""
@@ -99,6 +100,33 @@ class AlarmRounds:
         ]  # fmt: skip
 
 
-def _total(reading: Reading) -> Bucket:
-    # It was read with the others.
-    return reading.total()
+class FoundFigure(NamedTuple):
+    """A figure, and the queue or task that has it; empty for all of them."""
+
+    value: float
+    queue: str = ""
+    task: str = ""
+
+
+def _label_of(rule: AlarmRule) -> str:
+    """Where the starts that a share is of are counted."""
+    return f"{TASKS}/{rule.task}" if rule.task else TASKS
+
+
+def _figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
+    """The figure of an alarm; ``counted``: of the last ten minutes, by label."""
+    if rule.figure == "failed":
+        return FoundFigure(_share(counted[_label_of(rule)]), task=rule.task)
+    if rule.figure == "workers":
+        return FoundFigure(seen.served[rule.queue] if rule.queue else len(seen.live), rule.queue)
+    values = [
+        FoundFigure((queue.waited(seen.now) or 0.0) if rule.figure == "delay" else queue.size, queue.name)
+        for queue in seen.queues
+        if not queue.paused and rule.queue in ("", queue.name)
+    ]
+    return max(values, default=FoundFigure(0.0, rule.queue))
+
+
+def _share(bucket: Bucket) -> float:
+    wrong, started = sum(bucket[field] for field in WRONG), bucket["started"]
+    return wrong / started if wrong >= FEWEST and started else 0.0

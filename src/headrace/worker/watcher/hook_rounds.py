@@ -18,7 +18,7 @@ from headrace.model.job import number
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
-from headrace.protocol.watches import Fields, HeldWatches, hold_watches, note_watch, watch_name
+from headrace.protocol.watches import Fields, hold_watches, note_watch, watch_name
 from headrace.worker.watcher.hook_call import HookCall
 
 log = logging.getLogger("headrace.worker")
@@ -89,6 +89,7 @@ class HookRounds:
         self.next = 0.0 if app.hooks.declared else float("inf")
         self._app, self._holder, self._strangers = app, holder, strangers
         self._all = [_HookProgress(hook) for hook in app.hooks.declared.values()]
+        self._names = [one.name for one in self._all]
 
     @property
     def busy(self) -> bool:
@@ -109,14 +110,15 @@ class HookRounds:
         """
         ready = [one for one in self._all if one.held and not one.call and now >= one.next]
         unsaved = [one for one in self._all if one.unsaved]
-        calls: list[Call[Any]] = [hold_watches(self._app.client.keys, self._holder, self._names(), LEASE_US)]
+        calls: list[Call[Any]] = [hold_watches(self._app.client.keys, self._holder, self._names, LEASE_US)]
         calls += [self._note(one) for one in unsaved]
         calls += [self._told(one) for one in ready]
         held, *replies = self._app.client.store.run_all(calls)
-        new = self._learn(held)
+        # Each learns, whatever the others have.
+        new = [one.learn(fields) for one, fields in zip(self._all, held.fields, strict=True)]
         for one in unsaved:
             one.unsaved = False
-        self.next = now if new else now + (EVERY if any(one.held for one in self._all) else WAITING)
+        self.next = now if any(new) else now + (EVERY if any(one.held for one in self._all) else WAITING)
         for one, piece in zip(ready, replies[len(unsaved) :], strict=True):
             if one.held:
                 self._take(one, piece, now)
@@ -143,14 +145,7 @@ class HookRounds:
     def release(self) -> Sequence[Call[Any]]:
         """What gives the hooks to another watcher at once."""
         unsaved = [self._note(one) for one in self._all if one.unsaved]
-        return [*unsaved, hold_watches(self._app.client.keys, self._holder, self._names(), 0)] if self._all else []
-
-    def _names(self) -> list[str]:
-        return [one.name for one in self._all]
-
-    def _learn(self, held: HeldWatches) -> bool:
-        new = [one.learn(fields) for one, fields in zip(self._all, held.fields, strict=True)]
-        return any(new)
+        return [*unsaved, hold_watches(self._app.client.keys, self._holder, self._names, 0)] if self._all else []
 
     def _note(self, one: _HookProgress) -> Call[bool]:
         return note_watch(self._app.client.keys, one.name, self._holder, one.fields())

@@ -48,15 +48,8 @@ class JobStops:
         self._stop(handle, start, "cancel", now)
         self.limits.cancel(start, now)
 
-    def shut_down(self, now: float) -> None:
-        """Notify every job that runs that its worker stops."""
-        self._stop_all("shutdown", now)
-
-    def interrupt(self, now: float) -> None:
-        """Raise ``JobInterrupted`` in every job that runs; from now on its end by whatever cause is free of charge."""
-        self._stop_all("interrupt", now)
-
-    def _stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
+    def stop_all(self, reason: Literal["shutdown", "interrupt"], now: float) -> None:
+        """Tell every job that runs that its worker stops; or raise in it: from now on its end is free of charge."""
         for handle in self._assignment.handles.values():
             for start in handle.starts.values():
                 self._commands.say(handle, Stop(start.claim.token, reason))
