@@ -41,13 +41,7 @@ class PoolWatch:
         kill: Callable[[Member, Call[Any], str], None],
         finish: Callable[[], None],
     ) -> None:
-        """Make one that does not run yet.
-
-        Args:
-            name: of the pool.
-            kill: ends a member for what it runs, with the reason.
-            finish: called when the pool is not used any more.
-        """
+        """Make one that does not run yet; ``kill`` ends a member, ``finish`` a pool that is not used any more."""
         self._name, self._alerts, self._scheduler, self._events = name, alerts, scheduler, events
         self._kill, self._finish = kill, finish
         self._due: list[tuple[float, int, float, Call[Any]]] = []

@@ -22,9 +22,7 @@ StopVerdict = Literal["", "cancel", "hard", "other"]
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
     """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start.
 
-    Args:
-        now: microseconds of server time.
-        keep: microseconds that it stays.
+    ``now`` is the server's time, and ``keep`` how long the job stays, both in microseconds.
     """
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)

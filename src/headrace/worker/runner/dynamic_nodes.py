@@ -61,9 +61,6 @@ def filled(claim: Claim) -> bytes:
 def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     """What a node that maps adds: a node for each item of its first argument, and their join; None if there are none.
 
-    Args:
-        args: filled.
-
     Raises:
         ArgumentError: the first argument is not a list.
         CorruptArguments: no definition wrote them.

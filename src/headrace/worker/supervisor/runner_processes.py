@@ -80,12 +80,7 @@ class RunnerProcesses:
         dispatcher: DispatcherProcess,
         strangers: Callable[[], list[socket.socket]],
     ) -> None:
-        """Make one without runners.
-
-        Args:
-            place: ``host:pid`` of the worker.
-            strangers: what a child must close.
-        """
+        """Make one without runners; ``strangers``: what a child must close."""
         self.last = 0
         self._app = app
         self._place = place

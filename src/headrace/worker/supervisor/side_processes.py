@@ -65,15 +65,7 @@ class SideProcess:
         return [] if self.address is None or self.address.sock is None else [self.address.sock]
 
     def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
-        """Fork the child, unless its address cannot be had yet.
-
-        Args:
-            selector: the supervisor's, which the child closes.
-            strangers: sockets that it closes, besides its own.
-
-        Raises:
-            OSError: the system has no room for it.
-        """
+        """Fork the child, which closes these, unless its address cannot be had yet. Raises OSError: no room."""
         now = time.monotonic()
         if self.address is not None and not self.address.listens(now):
             self.next = now + (PAUSE if self.address.told else AGAIN)

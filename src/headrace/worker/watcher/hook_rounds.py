@@ -80,12 +80,7 @@ class HookRounds:
     """
 
     def __init__(self, app: Headrace, holder: str, strangers: Sequence[socket.socket]) -> None:
-        """Make one.
-
-        Args:
-            holder: names this watcher.
-            strangers: what the processes of calls close.
-        """
+        """Make one; ``holder`` names this watcher, ``strangers`` are what the processes of calls close."""
         self.next = 0.0 if app.hooks.declared else float("inf")
         self._app, self._holder, self._strangers = app, holder, strangers
         self._all = [_HookProgress(hook) for hook in app.hooks.declared.values()]

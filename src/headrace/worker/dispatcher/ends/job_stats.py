@@ -85,12 +85,7 @@ class Tally:
     """
 
     def __init__(self, counts: StatsSink, workers: StatsSink, place: str) -> None:
-        """Make one.
-
-        Args:
-            workers: where the worker counts what is of itself.
-            place: the worker's host and pid.
-        """
+        """Make one; ``workers``: where the worker of this place counts what is of itself."""
         self.next = float("inf")
         self._counts = counts
         self._workers = workers
