@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
@@ -21,7 +22,6 @@ from typing import Any, Literal
 from headrace.errors import CallTimeout
 from headrace.pool.events import Events
 from headrace.pool.overrun import Alert, Overrun
-from headrace.pool.repair import repair
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Call, Lease, Member
 
@@ -101,7 +101,7 @@ class PoolWatch:
             if isinstance(lease, Lease):
                 self._scheduler.end_lease(lease)
         if True in asked:
-            repair(self._scheduler)
+            _repair(self._scheduler)
         if None in asked:
             self._finish()
 
@@ -146,3 +146,34 @@ class PoolWatch:
             if lease.forgotten:
                 self._scheduler.release(lease)
         return monotonic() + _LOOK if leases else float("inf")
+
+
+def _repair(scheduler: Scheduler) -> None:
+    """Repair what an exception raised asynchronously in a caller's thread left half done.
+
+    Callers' threads add and withdraw their own calls, and no more. So the lines and what is booked are true; what may
+    be wrong are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
+
+    Cost: O(members and waiting calls), once for each exception that hit a verb.
+    """
+    with scheduler.lock:
+        _recount(scheduler)
+        members = [(m, None if m.away else m.running) for m in scheduler.members]
+    for member, booked in members:
+        scheduler.go_on(member, booked)
+        if member.leaving and not (member.running or member.urgent):
+            member.body.leave()
+
+
+def _recount(scheduler: Scheduler) -> None:
+    lines, members = scheduler.lines, scheduler.members
+    waiting = [call for line in (lines.central, *(member.inbox for member in members)) for call in line]
+    lines.waiting = len(waiting)
+    running = (member.running for member in members)
+    keys = Counter(call.key for call in (*waiting, *running) if call is not None and call.key is not None)
+    for key, home in [*lines.homes.items()]:
+        home.calls = keys[key]
+        if not home.calls:
+            del lines.homes[key]
+    for member in members:
+        scheduler.weigh_anew(member)

@@ -4,7 +4,7 @@ Its parts, each with its own module; each knows only those before it:
 
 1. ends go into a batch (endings.py), claims become starts on runners (placement.py, runners/);
 2. ends are settled in batches, and one round trip settles and claims (settlement.py);
-3. claims are made while there is room (claiming.py, demand.py, admission.py);
+3. claims are made while there is room (claiming.py, admission.py);
 4. the lease is renewed, due jobs are promoted, ... with the same round trips (duties/);
 5. runners are stopped before the lease ends if it cannot be renewed, and the worker leaves in order (departure.py);
 6. others ask it for something (remote_control.py), and it says how it is (self_report.py).
@@ -23,8 +23,8 @@ from headrace import __version__
 from headrace.protocol import consume, operations
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
+from headrace.worker.dispatcher.admission import Demand
 from headrace.worker.dispatcher.claiming import Claiming
-from headrace.worker.dispatcher.demand import Demand
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,

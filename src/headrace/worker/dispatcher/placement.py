@@ -17,7 +17,7 @@ from headrace.model.options import Kind
 from headrace.protocol import claim_calls
 from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
-from headrace.worker.dispatcher.demand import Demand
+from headrace.worker.dispatcher.admission import Demand
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
