@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from headrace.worker.reload.image_words import VARIABLE
+from headrace.worker.reload.image_launch import VARIABLE
 from tests import forked_worker
 
 PREDECESSOR = "HR_PREDECESSOR"

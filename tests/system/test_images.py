@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.reload.image_words import Word, Words
+from headrace.worker.reload.image_launch import Word, Words
 from tests.deadline import eventually
 from tests.forked_image import PREDECESSOR
 from tests.nursery import Forked, nursery_of

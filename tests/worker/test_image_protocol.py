@@ -16,8 +16,7 @@ import pytest
 from headrace.worker.forking.signals import HEARD
 from headrace.worker.reload import pid_holder
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Image, Launch
-from headrace.worker.reload.image_words import Words
+from headrace.worker.reload.image_launch import Image, Launch, Words
 from headrace.worker.reload.pid_holder import LogForm
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.

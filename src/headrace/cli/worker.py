@@ -101,8 +101,7 @@ def worker(
     """
     from headrace.cli import reloading
     from headrace.cli.worker_order import Order, discreet, instrumented, start_again
-    from headrace.worker.reload.image_launch import Launch
-    from headrace.worker.reload.image_words import VARIABLE
+    from headrace.worker.reload.image_launch import VARIABLE, Launch
     from headrace.worker.worker_options import WorkerOptions, parse_queues
 
     taken = Launch.taken(os.environ, sys.orig_argv)

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from headrace.cli.instrumentation import MARK, TOOL
 from headrace.settings import HIDDEN
 from headrace.store.url_secrets import passwords
-from headrace.worker.reload.image_launch import Launch
-from headrace.worker.reload.image_words import VARIABLE
+from headrace.worker.reload.image_launch import VARIABLE, Launch
 from headrace.worker.worker_options import WorkerOptions
 
 _NAME = "HEADRACE_ORDER"

@@ -28,9 +28,8 @@ from typing import ClassVar
 import msgspec
 
 from headrace.model.options import Kind
-from headrace.worker.reload.image_launch import Image, Launch
+from headrace.worker.reload.image_launch import Image, Launch, Word
 from headrace.worker.reload.image_protocol import Works
-from headrace.worker.reload.image_words import Word
 
 log = logging.getLogger("headrace.worker")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.model.options import Kind
-from headrace.worker.reload.image_words import VARIABLE, Words
+from headrace.worker.reload.image_launch import VARIABLE, Words
 
 
 class Works(Protocol):

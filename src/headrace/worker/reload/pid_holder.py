@@ -30,8 +30,7 @@ from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.file_watch import Reload
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Image, Launch
-from headrace.worker.reload.image_words import Words
+from headrace.worker.reload.image_launch import Image, Launch, Words
 
 log = logging.getLogger("headrace.worker")
 
