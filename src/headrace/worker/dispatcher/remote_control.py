@@ -23,13 +23,7 @@ class RemoteControl:
         stacks: requests for the stacks of runners.
     """
 
-    def __init__(
-        self,
-        worker: WorkerState,
-        placement: Placement,
-        maintenance: Maintenance,
-        report: SelfReport,
-    ) -> None:
+    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, report: SelfReport) -> None:
         self._worker = worker
         self._pool, self._lines, self._demand = placement.pool, placement.lines, placement.demand
         self._placement, self._maintenance = placement, maintenance
