@@ -140,8 +140,6 @@ class Channel(Generic[T]):
                 data = self.sock.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return []
-            except InterruptedError:
-                continue
             except OSError as error:
                 raise Closed from error
             if not data:

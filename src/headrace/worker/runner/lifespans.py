@@ -94,9 +94,7 @@ class Lifespans:
     @property
     def ends(self) -> list[Callable[[], None]]:
         """What leaves those that were entered, to be called in this order."""
-        if self.loop is None:
-            return [self._leave] * len(self._entered)
-        return [self._leave_on_loop] * len(self._entered)
+        return [self._leave if self.loop is None else self._leave_on_loop] * len(self._entered)
 
     def _leave_on_loop(self) -> None:
         """Have the task that holds them leave the next one; a :class:`HookTimeout` cuts that one only."""
