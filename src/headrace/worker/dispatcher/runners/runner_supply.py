@@ -147,16 +147,12 @@ class RunnerSupply:
         options = self._worker.options
         worn = options.recycle_jobs and handle.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if handle.open and (handle.kind == "fork" or handle.single or worn or fat):
-            self._retire(handle, "memory" if fat else "jobs" if worn else "")
-
-    def _retire(self, handle: RunnerHandle, reason: str) -> None:
-        """Have a runner leave and another one fill its place, at once unless it runs one job at a time and still does.
-
-        Two jobs of a key must not run beside each other: then the next one comes when that has ended.
-        """
+        if not (handle.open and (handle.kind == "fork" or handle.single or worn or fat)):
+            return
+        reason = "memory" if fat else "jobs" if worn else ""
         self.dismiss(handle)
         if self._commands.take_back(handle) and handle.serial:
+            # Two jobs of a key must not run beside each other: the next runner comes when what this one runs has ended.
             handle.retiring = reason
         elif self._working:
             self.replace(handle, 0.0, reason)
