@@ -161,7 +161,8 @@ def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkey
 
     monkeypatch.setattr(os, "execve", execve)
     image, _ = born
-    state = succession()
+    # Words of a command line may be bytes that are no text, and travel whatever the locale is.
+    state = succession(Launch(["/bin/true", "\udce4"], {}, "/", terminal=False, immune=False))
     state.current, state.reason = image, "no model"
     image.theirs.sock.sendall(b'["modules", "a.p')
     assert image.link.hear() == ([], True)
@@ -180,4 +181,5 @@ def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkey
     assert current is not None
     next_one.succession._on_words(current)
     assert (heard, next_one.succession.reason) == (["a.py"], "no model")
+    assert next_one.succession.launch == state.launch
     current.link.sock.close()

@@ -13,6 +13,7 @@ One thread; signals are values in a queue that one loop reads. Its duties:
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import selectors
@@ -145,9 +146,9 @@ def carry_on(state: Succession, form: LogForm, code: int) -> int:
     standard_streams.flush()
     STREAMS.drain()
     carried = Carried(**{name: getattr(state, name) for name in Carried.__struct_fields__})
-    # The environment travels as such.
-    facts = msgspec.json.encode((carried, replace(state.launch, environ={}), form), enc_hook=_told)
-    environ = {**state.launch.environ, STATE: facts.decode()}
+    # The environment travels as such; this is ASCII, whatever the command line had.
+    facts = msgspec.to_builtins((carried, replace(state.launch, environ={}), form), enc_hook=_told)
+    environ = {**state.launch.environ, STATE: json.dumps(facts)}
     try:
         # -P: a module of the application's directory must not take the place of Python's own.
         os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.first_process"], environ)  # noqa: S606
@@ -160,7 +161,8 @@ def carry_on(state: Succession, form: LogForm, code: int) -> int:
 
 def carried_on(facts: str, environ: dict[str, str]) -> tuple[Anchor, LogForm]:
     """The anchor of what :func:`carry_on` left, and how to log."""
-    carried, launch, form = msgspec.json.decode(facts, type=tuple[Carried, Launch, LogForm], dec_hook=_reopened)
+    kinds = tuple[Carried, Launch, LogForm]
+    carried, launch, form = msgspec.convert(json.loads(facts), kinds, str_keys=True, dec_hook=_reopened)
     state = Succession(replace(launch, environ=environ), **asdict(carried))
     if state.warming is not None:
         state.grant()
@@ -168,7 +170,6 @@ def carried_on(facts: str, environ: dict[str, str]) -> tuple[Anchor, LogForm]:
 
 
 def _told(link: Any) -> tuple[int, str]:
-    # JSON is ASCII here.
     return link.fileno(), link.begun.decode()
 
 
