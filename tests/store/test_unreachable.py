@@ -199,6 +199,17 @@ def test_a_caller_of_a_server_that_answers_hears_nothing(server: Server, caplog:
     assert set(threading.enumerate()) <= before
 
 
+def test_a_first_connection_needs_no_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 starts none while its exit hooks run, and that is when a short program sends its counts."""
+
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with Headrace(server.tcp_url) as app, monkeypatch.context() as over:
+        over.setattr(threading.Thread, "start", none)
+        assert app.overview().states
+
+
 @pytest.mark.system
 def test_a_command_says_what_it_waits_for(server: Server, tmp_path: Path) -> None:
     headrace = Program(tmp_path, None)

@@ -130,7 +130,10 @@ class Reach:
         )
         if timer is not None:
             timer.daemon = True
-            timer.start()
+            try:
+                timer.start()
+            except RuntimeError:
+                timer = None  # no room for a thread, or the interpreter is about to end: go on without a word
         try:
             yield
         finally:
