@@ -360,6 +360,16 @@ def test_a_child_waits_over_a_connection_of_its_own(
     assert results == [0]
 
 
+def test_a_child_does_not_wait_for_a_look_of_its_parent(app: Headrace) -> None:
+    ends = app.client.ends
+    assert ends.first()
+    with ends._lock:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(1 if ends._lock.locked() or not ends.first() else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 @pytest.mark.any_server
 def test_a_half_open_connection_is_noticed(
     server_name: str, new_server: Callable[..., Server], eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -55,6 +55,7 @@ class EndListener(Reach):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__(url, settings)
         self._begin()
+        in_forks(self)
 
     def _begin(self) -> None:
         # Guards all that follows but `_removed`: a finalizer, which adds to that, may run anywhere and must not wait.
@@ -125,7 +126,6 @@ class EndListener(Reach):
     def _wake(self) -> None:
         """See to it that the thread looks. Holds the lock."""
         if self._life is None:
-            in_forks(self)
             life = LinkLife()
             life.thread = threading.Thread(target=self._run, args=(life,), name="headrace-ends", daemon=True)
             life.thread.start()
