@@ -553,7 +553,7 @@ class Headrace:
         self.settings, self._stats = settings, stats
         vars(self).pop("_made_stats", None)
         if (cache := vars(self).get("cache")) is not None:
-            cache.begin_anew()
+            cache.follow()
 
     def disconnect(self) -> None:
         """Flush statistics, end the threads and connections of the synchronous verbs. They begin anew when used.

@@ -528,6 +528,7 @@ def test_each_verb_has_its_pair() -> None:
     # The others send nothing, so there is nothing to wait for.
     assert verbs - pairs - {f"a{name}" for name in pairs} == {
         "begin_anew",
+        "follow",
         "close",
         "peek",
         "refresh",

@@ -118,6 +118,17 @@ for t in crowd:
     t.join()
 assert cache.statistics().epochs == 1
 """,
+    "counts from zero, and asks a server that its parent could not reach": """
+writer.cache.set("a", 1)
+assert [cache.get(name) for name in "aab"] == [1, 1, None]
+cache._listener.unreachable = True
+def body():
+    assert cache.get("a") == 1
+    counted = cache.statistics()
+    assert (counted.hits, counted.misses, counted.faults, counted.epochs) == (0, 1, 0, 0)
+forked(body)
+assert cache.statistics().hits == 1
+""",
     "of a child is a child too": """
 writer.cache.set("a", 1)
 cache.get("a")
@@ -128,7 +139,7 @@ def body():
         cache.get("a")
     assert cache._values
     forked(inner)
-    assert cache.get("a") == 1 and cache.statistics().epochs == 2
+    assert cache.get("a") == 1 and cache.statistics().epochs == 1
 forked(body)
 sees(1)
 """,

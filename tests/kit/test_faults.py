@@ -147,7 +147,7 @@ def test_time_ends_request_ids_and_cached_values(headrace_app: Kit) -> None:
     assert mail.enqueue(1) == first
     headrace_app.clock.advance(hours=25)
     assert mail.enqueue(1) != first
-    shop.app.cache.begin_anew()
+    shop.app.cache.follow()
     assert shop.app.cache.get("name") is None
 
 

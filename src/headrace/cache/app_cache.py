@@ -40,9 +40,14 @@ class Cache:
         self._client = client
         self.types = client.types
         self._protocols = protocols
-        self.begin_anew()
+        self.follow()
+        in_forks(self)
 
     def begin_anew(self) -> None:
+        """Count from zero, as a forked child must; its listener forgets the values."""
+        self.reset_statistics()
+
+    def follow(self) -> None:
         """Forget all values, and go where the client goes now."""
         client, settings = self._client, self._client.settings
         bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))

@@ -64,9 +64,6 @@ class Listener:
         protocols: Sequence[Protocol],
     ) -> None:
         self.shelf = Shelf(bounds)
-        self.epochs = self.announced = 0
-        self.unreachable = False
-        self.fault = ""
         self._url, self._keys, self._protocols = url, keys, protocols
         self._timeout, self._silence = timeout, silence
         self._childhood = 0
@@ -75,6 +72,9 @@ class Listener:
         in_forks(self)
 
     def _begin(self) -> None:
+        self.epochs = self.announced = 0
+        self.unreachable = False
+        self.fault = ""
         self._lock = threading.Lock()
         self._link: TrackingLink | None = None
         self._pending: dict[str, Flight] = {}
@@ -173,7 +173,7 @@ class Listener:
         link, bell = self._link, self._bell
         self._begin()
         self.watchers.begin_anew()
-        self._childhood, self.fault = CHILDHOOD, ""
+        self._childhood = CHILDHOOD
         self.shelf.clear()
         with contextlib.suppress(Exception):
             for one in (link, bell):
