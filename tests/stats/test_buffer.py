@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -496,6 +497,25 @@ def test_what_a_child_is_the_first_to_count_is_sent_when_it_ends(url: str, make_
     text += "app.stats.add('a', {'n': 1})\n"
     subprocess.run([sys.executable, "-c", text, url], check=True, timeout=60)
     assert total(make_stats()) == 1
+
+
+def test_a_process_of_multiprocessing_sends_its_counts_when_it_ends(make_stats: Make) -> None:
+    stats = make_stats(stats_flush_interval=3600)
+    child = multiprocessing.get_context("fork").Process(target=stats.add, args=("a", {"n": 1}))
+    child.start()
+    child.join(60)
+    assert (child.exitcode, total(stats)) == (0, 1)
+
+
+def test_a_child_has_none_of_its_parents_troubles(make_stats: Make) -> None:
+    stats = make_stats()
+    stats.add("a", {"n": 1})
+    stats._writer.buffer.lost, stats._writer.flusher.failing = 3, StoreUnavailable("no answer")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if stats.lost == 0 and stats._writer.flusher.failing is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert stats.lost == 3
 
 
 def test_a_child_forked_while_threads_count_is_free(make_stats: Make) -> None:

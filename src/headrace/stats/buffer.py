@@ -192,7 +192,6 @@ class Buffer:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[Resolutions, str], LabelledBuffer] = {}
-        self.lost = 0
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -201,6 +200,7 @@ class Buffer:
         self.lock = threading.RLock()
         self.calls = 0
         self.counters = 0
+        self.lost = 0
         self._unanswered: Batch | None = None
         self._sender = ""
         self._number = 0

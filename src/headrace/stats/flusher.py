@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -43,7 +44,7 @@ class Flusher:
         age: seconds that a call waits at most.
         failing: why the last flush failed, None after one that did not.
         refused: whether the last flush left counts here, since the line that they go to is full.
-        pid: the process that used it; 0 before its first use.
+        pid: the process that uses it; 0 before its first use, and after its last.
         closing: whether this is the last flush of the process.
     """
 
@@ -51,12 +52,6 @@ class Flusher:
         self.buffer = buffer
         self.size = size
         self.age = age
-        self.failing: HeadraceError | None = None
-        self.refused = False
-        self.closing = False
-        self._told = 0
-        self._quiet_until = 0.0
-        self._warned = False
         self._send = send
         self.begin_anew()
         mine = weakref.ref(self)
@@ -64,8 +59,14 @@ class Flusher:
         atexit.register(_at_exit, mine)
 
     def begin_anew(self) -> None:
-        """Be without thread and locks, as a forked child must."""
+        """Be without thread, locks and troubles, as a forked child must."""
         self.pid = 0
+        self.failing: HeadraceError | None = None
+        self.refused = False
+        self.closing = False
+        self._told = 0
+        self._quiet_until = 0.0
+        self._warned = False
         self._lock = threading.RLock()
         self._sending = threading.RLock()
         # Not an event: a time limit that is raised in its Python code would keep its lock for ever.
@@ -163,6 +164,9 @@ class Flusher:
         if not self.pid:
             self.pid = os.getpid()
             in_forks(self)
+            if (processes := sys.modules.get("multiprocessing.util")) is not None:
+                # Its processes end without the exit hooks of the interpreter.
+                processes.Finalize(None, _at_exit, (weakref.ref(self),), exitpriority=0)
 
     def rouse(self) -> None:
         """Let the thread look at once; it ends when nothing is held."""
@@ -207,3 +211,5 @@ def _at_exit(mine: Callable[[], Flusher | None]) -> None:
     flusher = mine()
     if flusher is not None and flusher.pid == os.getpid():
         last_words(flusher)
+        # Both kinds of hook may call, and one that found no server is enough.
+        flusher.pid = 0
