@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
+import pickle
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -32,6 +34,30 @@ def row(bound: BoundTask[..., Any], *args: Any) -> Form:
 
 def plain(x: int = 0) -> int:
     return x + 1
+
+
+shop = Headrace("redis://localhost:1/0")
+
+
+@shop.task
+def sell(x: int) -> int:
+    return x
+
+
+@shop.cached
+def price(x: int) -> int:
+    return x
+
+
+def test_a_decorated_function_travels_between_processes_by_its_name() -> None:
+    for function in (sell, price):
+        assert pickle.loads(pickle.dumps(function)) is copy.deepcopy(function) is function
+
+
+def test_what_stays_in_its_process_says_so_where_it_is_pickled() -> None:
+    for handle in (shop, shop.job("0" * 21), sell.options(delay=1), sell.job(1), shop.stats, shop.cache):
+        with pytest.raises(TypeError, match=r"pass job\.id, and ask"):
+            pickle.dumps(handle)
 
 
 def test_a_task_called_like_a_function_runs_in_place_without_a_server(app: Headrace) -> None:

@@ -110,6 +110,10 @@ class Cached(Generic[P, R]):
         self._is_async = inspect.iscoroutinefunction(function)
         self._names: dict[Any, str] = {}
 
+    def __reduce__(self) -> str:
+        """Travel between processes by name, as functions do."""
+        return self.function.__qualname__
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The stored result for these arguments, computed and stored if there is none.
 

@@ -10,7 +10,7 @@ import traceback
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 import msgspec
 from msgspec import inspect as kinds
@@ -37,6 +37,13 @@ class Types:
         self.encoder = msgspec.msgpack.Encoder(enc_hook=self.encode)
         # Of equal values the bytes are equal, too.
         self.sorting_encoder = msgspec.msgpack.Encoder(enc_hook=self.encode, order="sorted")
+
+    def __reduce__(self) -> Never:
+        # All that an application gives leads here, and its own refusal would name a class that no program knows.
+        raise TypeError(
+            "an application and its handles stay in their process, and can be neither pickled nor copied deeply: "
+            "pass job.id, and ask the other process's application for app.job(id)"
+        )
 
     def add(self, cls: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
         """Let values of a class be arguments, results and cached values, at any depth.

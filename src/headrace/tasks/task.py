@@ -95,6 +95,10 @@ class Task(Generic[P, R, V]):
             task = self.__dict__.get("name", "task")
             raise AttributeError(elsewhere.of_task(task, name), name=name, obj=self)
 
+    def __reduce__(self) -> str:
+        """Travel between processes by name, as functions do."""
+        return self.function.__qualname__
+
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this task: once this returns, no fault of a worker loses it.
 
