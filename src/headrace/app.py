@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -179,7 +179,7 @@ class Headrace:
         """Values that are read often and changed rarely, kept in the process. Cost: none."""
         from headrace.cache import Cache  # at first use: it brings the driver
 
-        return Cache(self.client)
+        return cast("Cache", vars(self).setdefault("cache", Cache(self.client)))  # threads may race, as in _open_stats
 
     @cached_property
     def workflows(self) -> Workflows:

@@ -544,3 +544,9 @@ def test_plain_keys_and_cached_values_never_meet(cache: Cache, app: Headrace) ->
     cache.set("job:1", 1)
     assert app.overview().queues == []
     assert cache.clear() == 2
+
+
+def test_threads_that_race_for_the_first_use_have_one_cache(app: Headrace) -> None:
+    """Python 3.11 keeps the second out by a lock, and newer ones make another."""
+    made = vars(Headrace)["cache"].func
+    assert made(app) is made(app) is app.cache
