@@ -89,7 +89,8 @@ def command(
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         text = inspect.getdoc(function) or ""
         # Without a short help of our own, Click cuts the first sentence in the middle.
-        group.command(name, help=text, short_help=re.split(r"[:;,.]\s", text.splitlines()[0])[0].rstrip(".") + ".")(run)
+        short = re.split(r"[:;,.]\s|\n", text)[0].rstrip(".") + "."
+        group.command(name, help=text, short_help=short)(run)
         return function
 
     return register
