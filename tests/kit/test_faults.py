@@ -213,3 +213,13 @@ def test_a_tick_makes_its_workflow_when_the_server_can_take_it(headrace_app: Kit
     assert [one.outcome for one in job.attempts()] == ["retry", "retry", "retry", "succeeded"]
     assert shop.app.workflows.get(run_id_of(job.id)).state == "succeeded"
     assert shop.app.workflows.count() == 1
+
+
+def test_a_workflow_that_fails_at_each_tick_fails_for_one_cause(headrace_app: Kit) -> None:
+    schedule = shop.app.schedules.put("nightly", Every(3600), shop.sums, [1, 2])
+    headrace_app.stub(shop.double, raises=OSError("no disk"))
+    for _ in range(2):
+        schedule.run()
+        headrace_app.drain(scheduled=True, raises=False)
+    tasks = [event.facts["task"] for event in shop.app.events.page(["cause_new"])]
+    assert sorted(tasks) == ["tests.kit.shop.double", "workflow:tests.kit.shop.sums"]

@@ -7,7 +7,8 @@ import re
 
 from headrace.model.job import JobError
 
-# Bytes of a message that tell one cause from another where no line of the user's code is known.
+# Bytes of a message that tell one cause from another where no line of the user's code is known. Headrace's own errors
+# name ids behind these, since each id would be a cause.
 HEAD = 80
 
 _LINE = re.compile(rb":[0-9]+ in ")

@@ -289,7 +289,8 @@ def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...],
         away = time.time() - milliseconds_of(job.id) / 1000
         job.snooze(min(_MOST, max(_LEAST, away / 10)))
     if state is not WorkflowState.SUCCEEDED:
-        raise WorkflowStateError(f"workflow {run.id} of this tick ended as {state}: `headrace workflows show {run.id}`")
+        text = f"the workflow of this tick ended as {state}, not as succeeded; what failed in it is shown by"
+        raise WorkflowStateError(f"{text} `headrace workflows show {run.id}`")
 
 
 def _state_of(run: WorkflowRun) -> WorkflowState | None:
