@@ -103,6 +103,18 @@ def test_a_name_is_a_text(name: Any) -> None:
         Headrace("redis://127.0.0.1:1").alarm(name, ready=5)
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "shown"),
+    [
+        (RULE, 61.5, "61.5 s"),
+        (AlarmRule("fails", "failed", 0.05, "", "t", 0), 0.0947867, "9.479 %"),
+        (AlarmRule("few", "workers", 2, "", "", 0), 1, "1"),
+    ],
+)
+def test_a_figure_is_shown_in_the_unit_of_its_bound(rule: AlarmRule, value: float, shown: str) -> None:
+    assert AlarmState(1, 0, value, rule.words).shown == shown
+
+
 def test_a_name_is_taken_once() -> None:
     app = Headrace("redis://127.0.0.1:1")
     app.alarm("mail is slow", queue="mail", delay=60)

@@ -29,7 +29,7 @@ def list_(session: Session) -> None:
         (
             one.name,
             f"raised {distance(one.state.raised_us, now)}" if one.state.raised_us else "-",
-            f"{one.state.value:g}" if one.state.raised_us else "-",
+            one.state.shown if one.state.raised_us else "-",
             one.state.words,
             distance(one.looked_us, now),
         )

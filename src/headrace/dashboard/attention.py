@@ -79,7 +79,7 @@ def needs(
 def _of_alarms(frame: LiveFrame, alarms: Sequence[AlarmRecord]) -> Iterator[Need]:
     for one in [one for one in alarms if frame.now - one.looked_us < LOOKED][:MOST]:
         since = duration((frame.now - one.state.raised_us) / 1e6)
-        words = f"{one.state.words}: it was {one.state.value:g} when the alarm was raised, {since} ago."
+        words = f"{one.state.words}: it was {one.state.shown} when the alarm was raised, {since} ago."
         yield Need("bad", f"Alarm: {cut(one.name, 60)}", words, "/activity?show=alarms")
 
 
@@ -157,7 +157,7 @@ def _of_ends(frame: LiveFrame) -> Iterator[Need]:
         yield Need(
             "bad",
             f"{plural(lost, 'job')} {'is' if lost == 1 else 'are'} quarantined",
-            "They took their process down too often, or cannot be read.",
+            "A job that crashes too often, or that cannot be read, ends so.",
             "/jobs?state=quarantined",
         )
     flows = frame.flows.get("failed", 0)

@@ -52,8 +52,12 @@ class AlarmRule(msgspec.Struct, frozen=True):
         """The rule for people."""
         of = f" of {self.queue or self.task}" if self.queue or self.task else ""
         side = "below" if self.figure == "workers" else "above"
-        bound = {"delay": f"{self.bound:g} s", "failed": f"{self.bound * 100:g} %"}.get(self.figure, f"{self.bound:g}")
-        return f"{self.figure}{of} {side} {bound} for {self.hold_us / 1e6:g} s"
+        return f"{self.figure}{of} {side} {shown(self.figure, self.bound)} for {self.hold_us / 1e6:g} s"
+
+
+def shown(figure: str, value: float) -> str:
+    """A value of a figure for people, in its unit."""
+    return {"delay": f"{value:g} s", "failed": f"{value * 100:.4g} %"}.get(figure, f"{value:g}")
 
 
 class AlarmState(msgspec.Struct, frozen=True):
@@ -70,6 +74,11 @@ class AlarmState(msgspec.Struct, frozen=True):
     since_us: int = 0
     value: float = 0.0
     words: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The value for people, in the unit of its rule."""
+        return shown(self.words.partition(" ")[0], self.value)
 
 
 def state_of(fields: Mapping[str, str]) -> AlarmState:
