@@ -108,7 +108,7 @@ async def test_a_job_that_runs_shows_what_it_said_of_its_progress_and_the_note_o
         page = (await ask(dashboard, path)).text
         assert "25 % &lt;i&gt;page&lt;/i&gt; 3, token=***" in page, path
         assert "hunter2" not in page
-    assert "&lt;b&gt;for&lt;/b&gt; Ada" in (await ask(dashboard, f"/jobs/{job.id}")).text
+        assert "&lt;b&gt;for&lt;/b&gt; Ada" in page, path
     run(settle_calls.settle(keys, "w0", 3, [(Outcome(claim.id, claim.token, "succeeded", b"\xc0", 0), claim.ready)], 0))
     run(consume.retire(keys, "w0", 0))
 

@@ -33,6 +33,12 @@ async def test_one_press_looks_far_and_reads_only_what_may_match(shop: Shop, das
     assert shop.app.client.astore.round_trips - before <= 14
 
 
+async def test_a_note_is_found(shop: Shop, dashboard: Dashboard) -> None:
+    noted = shop.show.options(delay=60, note="for Ada").enqueue("x").id
+    for query in ("q=ada", "queue=default&q=for+ada"):
+        assert ROWS.findall((await ask(dashboard, f"/jobs?state=scheduled&{query}")).text) == [noted]
+
+
 async def test_a_press_ends_after_five_thousand_and_looks_on(shop: Shop, dashboard: Dashboard) -> None:
     needle = shop.show.options(delay=60).enqueue("the needle of it").id
     shop.app.enqueue_many(shop.show.options(delay=3600 + n).job("hay") for n in range(5_100))

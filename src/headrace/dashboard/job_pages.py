@@ -119,6 +119,7 @@ def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bo
         record.id,
         record.task,
         record.key,
+        site.redactor.text(record.note),
         preview(record, site.redactor, sight),
         error_line(record, site.redactor),
     )

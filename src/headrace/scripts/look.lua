@@ -12,7 +12,7 @@
 -- arg     queue   text    empty: any, as for those below
 -- arg     task    text
 -- arg     key     text
--- arg     words   packed  in lower case: each is in the job's id, task, key, arguments, or the type and message of its error
+-- arg     words   packed  in lower case: each is in the job's id, task, key, note, arguments, or the type and message of its error
 -- return  {jobs of the structure, jobs looked at, {id, score, ...} of those that may match, score and id of the last one or empty: no more}
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.
 local HEAD = 4096
@@ -32,9 +32,9 @@ local function may_match(id)
   if type(size) ~= 'number' then return false end
   if queue ~= '' and queue ~= (redis.call('HGET', hash, 'queue') or 'default') then return false end
   if #words == 0 and task == '' and key == '' then return true end
-  local f = redis.call('HMGET', hash, 'task', 'key', 'error', size <= HEAD and 'args' or 'task')
+  local f = redis.call('HMGET', hash, 'task', 'key', 'error', size <= HEAD and 'args' or 'task', 'label')
   if task ~= '' and task ~= f[1] or key ~= '' and key ~= f[2] then return false end
-  local told = string.lower(id .. '\n' .. (f[1] or '') .. '\n' .. (f[2] or '') .. '\n' .. (f[3] and head_of(f[3]) or '') .. '\n' .. (f[4] or ''))
+  local told = string.lower(id .. '\n' .. (f[1] or '') .. '\n' .. (f[2] or '') .. '\n' .. (f[3] and head_of(f[3]) or '') .. '\n' .. (f[4] or '') .. '\n' .. (f[5] or ''))
   for _, word in ipairs(words) do
     if not string.find(told, word, 1, true) then return false end
   end
