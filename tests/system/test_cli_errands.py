@@ -31,7 +31,7 @@ def test_all_that_a_filter_means(headrace: Program, url: str) -> None:
         assert "this would cancel 700 jobs (state:scheduled): add --yes" in asked
         assert app.jobs.count("scheduled") == 700
         done = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes")
-        assert "700 done (ended)" in done.out
+        assert "cancel state:scheduled: 700 done (ended)" in done.out
         assert app.jobs.count("cancelled") == 700
         headrace("jobs", "rm", "--all", "--state", "cancelled", "--task", "tasks.add", "--yes", "--json")
         assert app.jobs.count("cancelled") == 0

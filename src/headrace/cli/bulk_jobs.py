@@ -51,7 +51,7 @@ def all_of(
     if detach and errand.phase == "running":
         session.output.done(f"{errand.id}: {errand.words}; workers do the rest", facts_of(errand))
     else:
-        session.output.done(f"{errand.words} ({errand.phase})", facts_of(errand))
+        session.output.done(f"{verb} {which.words}: {errand.words} ({errand.phase})", facts_of(errand))
 
 
 def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:

@@ -46,8 +46,8 @@ def cancel(
 ) -> int:
     """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout.
 
-    With --all it cancels all waiting jobs that match the filter now, in pieces: --state scheduled,
-    --state ready with --queue, or --state parked with --task.
+    With --all it cancels all waiting jobs of one state that match the filter now, in pieces. Without --state these are
+    the ready jobs of --queue, else the parked jobs of --task, else the scheduled jobs.
     """
     which = JobFilter(state or ("ready" if queue else "parked" if task else "scheduled"), queue, task, key)
     return _some_or_all(session, "cancel", ids, which, everything, state, yes=yes, detach=detach)
