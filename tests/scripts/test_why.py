@@ -88,7 +88,7 @@ def test_a_job_that_expired_before_its_start_says_so(stage: Stage) -> None:
     assert ended is not None
     stage.end(claim, ended.kind, ended.data)
     reason = why(stage, claim.id).reasons[0]
-    assert reason.text == "it has ended: it is cancelled 0.0 s ago, Expired: it did not start before its time was over"
+    assert reason.text == "it has ended: cancelled 0.0 s ago, Expired: it did not start before its time was over"
     assert reason.evidence["error"] == "Expired"
 
 

@@ -128,10 +128,10 @@ def _queues(queues: QueueOrder) -> str:
 def _runners(app: Headrace, options: WorkerOptions) -> str:
     kinds = {task.kind for task in app.tasks.values()}
     words = {
-        "process": f"{options.processes} processes",
-        "fork": f"{options.forks} forks at once",
-        "thread": f"{options.threads} threads",
-        "async": f"{options.concurrency} coroutines",
+        "process": f"{options.processes} process{'es' * (options.processes != 1)}",
+        "fork": f"{several(options.forks, 'fork')} at once",
+        "thread": several(options.threads, "thread"),
+        "async": several(options.concurrency, "coroutine"),
     }
     return ", ".join(text for kind, text in words.items() if kind in kinds)
 

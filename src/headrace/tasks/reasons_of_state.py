@@ -97,7 +97,7 @@ def ended(facts: WhyFacts) -> Reason | None:
     at = facts.time("finished")
     evidence: Evidence = {"state": state, "finished_us": at}
     ago = f" {lasting(facts.now - at)} ago" if at else ""
-    text, step = f"it has ended: it is {state}{ago}", ""
+    text, step = f"it has ended: {state}{ago}", ""
     if state == State.SKIPPED:
         return Reason("ended", f"{text}, {_skipped(facts)}", evidence)
     if error is not None and state != State.SUCCEEDED:
