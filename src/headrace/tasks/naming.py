@@ -35,7 +35,9 @@ def name_of(function: Any, given: Any) -> str:
         return check(given)
     qualified = getattr(function, "__qualname__", None)
     if qualified is None or "<lambda>" in qualified:
-        raise OptionsError(f"{function!r} has no name of its own: give one with @app.task(name=...)")
+        raise OptionsError(
+            f"{function!r} has no name of its own: define it with def, or name a task with @app.task(name=...)"
+        )
     return check(f"{module_name(function.__module__)}.{qualified.replace('<locals>.', '')}")
 
 
