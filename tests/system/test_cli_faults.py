@@ -54,6 +54,7 @@ USAGE = {
     ("worker", "tasks:app", "--processes", "-1"): "processes must be 0 or more",
     ("worker", "tasks:app", "--queues", "high:3,low"): "gives weights to some queues only",
     ("worker", "tasks:app", "--recycle-memory", "much"): "'--recycle-memory': 'much' is not a size",
+    ("worker", "tasks:app", "--recycle-memory", "512"): "means 512 bytes, and every runner has more: write 512M",
     ("worker", "tasks:app", "--recycle-memory", "9" * 310): "is not a size",
 }
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from headrace.cli.exit_codes import UsageFault
 from headrace.cli.session import Session
 from headrace.cli.units import parse_duration, parse_size
 
@@ -104,6 +105,8 @@ def worker(
     from headrace.worker.reload.image_launch import VARIABLE, Launch
     from headrace.worker.worker_options import WorkerOptions, parse_queues
 
+    if 0 < (recycle_memory or 0) < 1 << 20:
+        raise UsageFault(f"--recycle-memory means {recycle_memory} bytes, and every runner has more: write 512M")
     taken = Launch.taken(os.environ, sys.orig_argv)
     launch = instrumented(discreet(taken, session.settings["url"]))
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}

@@ -180,4 +180,7 @@ def wanted_arguments(
         if args:
             raise TypeError(f"{name} is not a task of this application: name its arguments, by keyword")
         return found
-    return dict(inspect.signature(task).bind_partial(*args, **found).arguments)
+    try:
+        return dict(inspect.signature(task).bind_partial(*args, **found).arguments)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
