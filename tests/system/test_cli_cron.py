@@ -56,6 +56,7 @@ def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
     assert "was paused already" in headrace("cron", "pause", "nightly").out
     assert "vendor is down" in headrace("cron", "show", "nightly").out
     assert headrace("cron", "list", "--json").lines[0]["state"] == "paused"
+    assert "paused: vendor is down" in headrace("cron", "list").out
     assert "ticks again" in headrace("cron", "resume", "nightly").out
     assert "was not paused" in headrace("cron", "resume", "nightly").out
     job = headrace("cron", "run", "nightly").out.strip()

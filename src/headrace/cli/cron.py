@@ -40,7 +40,8 @@ def list_(
     rows: list[tuple[object, ...]] = []
     for record in page:
         coming = distance(record.ticks[0][1], now) if record.ticks and record.state == "active" else "-"
-        rows.append((record.name, record.state, times_of(record), record.task, coming, record.runs))
+        state = f"paused: {record.paused}" if record.paused else record.state
+        rows.append((record.name, state, times_of(record), record.task, coming, record.runs))
     session.output.table(
         ("schedule", "state", "times", "task", "next", ">runs"), rows, keep=("schedule",), spare="task"
     )
