@@ -8,6 +8,7 @@ from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
+from headrace.tasks.verb_replies import not_found
 from headrace.worker.outcomes import before_start
 from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow
@@ -53,6 +54,12 @@ def test_a_namespace_where_nothing_was_ever_stored_says_so(stage: Stage) -> None
     (reason,) = why(stage, stage.job().id, trips=1).reasons
     assert reason.text.endswith("; nothing was ever stored under the namespace hr")
     assert reason.evidence["schema"] == "none"
+
+
+def test_the_id_of_a_workflow_is_told_from_that_of_a_job(stage: Stage) -> None:
+    id = flow_id(1, 1)
+    assert why(stage, id, trips=1).reasons[0].next_step == f"headrace workflows show {id}"
+    assert f"{id} is the id of a workflow, not of a job" in str(not_found(id))
 
 
 def test_a_request_id_tells_which_job_it_made(stage: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.ids import LENGTH, flow_of, is_node, milliseconds_of
+from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of
 from headrace.model.job import State, first_line, parse_error
 from headrace.protocol.why import OtherJob, WhyFacts
 from headrace.tasks.reason import Evidence, Reason, lasting, several
@@ -16,6 +16,9 @@ def unknown(facts: WhyFacts) -> Reason:
     if made := facts.place.get("request"):
         text = f"this is no job but a request id, which made job {made}"
         return Reason("unknown", text, {"job": made}, f"headrace jobs why {made}")
+    if is_flow(facts.id):
+        text = "this is no job but the id of a workflow"
+        return Reason("unknown", text, {}, f"headrace workflows show {facts.id}")
     made_us = milliseconds_of(facts.id) * 1000 if len(facts.id) == LENGTH else 0
     text = "no job of this id is stored: it never existed here, or it ended and its retention is over"
     if is_node(facts.id):

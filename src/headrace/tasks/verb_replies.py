@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import JobNotFound, JobStateError
-from headrace.model.ids import flow_of, shard_of
+from headrace.model.ids import flow_of, is_flow, shard_of
 from headrace.model.job import State
 from headrace.protocol import produce
 
@@ -23,6 +23,8 @@ def check_id(id: str) -> str:
 
 def not_found(id: str) -> JobNotFound:
     """What to raise where nothing is stored."""
+    if is_flow(id):
+        return JobNotFound(f"{id} is the id of a workflow, not of a job: headrace workflows show {id}")
     return JobNotFound(
         f"no job {id} is stored: it never existed, or it ended and its retention (result_ttl, failure_ttl) is over"
     )
