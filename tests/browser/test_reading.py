@@ -41,6 +41,14 @@ def test_times_are_distances_with_utc_and_the_readers_own_beside_them_and_ids_ar
     assert "GMT+5:45" in text
 
 
+def test_long_arguments_break_no_short_name(store: Store, open_page: OpenPage) -> None:
+    store.shop.show.options(delay=3600).enqueue("a long text " * 40)
+    page = open_page("/jobs?state=scheduled&task=shop.show")
+    assert page.locator('td[data-label="Queue"] a').evaluate_all(
+        "all => all.map((one) => one.getClientRects().length)"
+    ) == [1]
+
+
 def test_forms_work_on_a_host_without_encryption(url: str, browser: Any, tmp_path: Path) -> None:
     """A browser says less of a request's origin there than on localhost."""
     with chromium.served(url, tmp_path, "--host", chromium.NAME) as base, Headrace(url) as app:
