@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from headrace import Headrace
 from headrace.worker.channel import Channel, Garbled, frame
 from headrace.worker.forking.process_ties import FAULTY
 from headrace.worker.messages import JobProgress, ToRunner
 from headrace.worker.runner import async_kind, execute, process_kind, reporting, thread_kind
-from tests.worker import rig
+from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 
 KINDS = ("process", "fork", "thread", "async")
@@ -158,3 +160,17 @@ def test_a_message_without_end_is_refused(pair: tuple[socket.socket, Channel[Any
     theirs.sendall(length.to_bytes(4, "big") + (length ^ 0x48527631).to_bytes(4, "big"))
     with pytest.raises(Garbled):
         channel.receive(wait=True)
+
+
+def test_exit_hooks_have_their_turn_where_there_is_no_room_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    app = Headrace()
+    say = jobs.to_stdout.function
+    app.on_exit(lambda: say("bye"))
+    monkeypatch.setattr(_thread, "start_new_thread", full)
+    with rig.runners() as make:
+        one = make(app=app)
+        assert one.leave() == 0
+        assert one.stdout() == "bye\n"

@@ -174,8 +174,10 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
     # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
     left = _thread.allocate_lock()
     left.acquire()
-    # Not threading.Timer, which costs a fork of one job more than all else that it does to leave.
-    _thread.start_new_thread(_watch, (left, deadline))
+    # Not threading.Timer, which costs a fork of one job more than all else that it does to leave. Where the system has
+    # no room for a thread, hooks have their turn without it.
+    with contextlib.suppress(RuntimeError):
+        _thread.start_new_thread(_watch, (left, deadline))
     ends_at = time.monotonic() + deadline
     if lifespans:
         run_each(lifespans.ends, deadline * LIFESPANS, _failed)
