@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +103,20 @@ def test_a_job_that_blocks_the_loop_is_interrupted(loop: Runner, reason: str, ki
     assert loop.done(2).ended.kind == kind
     assert loop.value(3) == 2
     assert not loop.ended(1)
+
+
+def test_a_job_that_blocks_the_loop_is_interrupted_where_there_is_no_room_for_a_thread(
+    start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", none)
+    loop = start("async", 4)
+    loop.run(claim(1, "blocks"))
+    loop.started(1)
+    loop.stop(1)
+    assert error_of(loop.done(1)).type.endswith("SoftTimeLimit")
 
 
 def test_a_stop_of_a_mate_does_not_interrupt_a_job_that_blocks(loop: Runner) -> None:

@@ -218,8 +218,12 @@ class Loop:
         if stop is not self._suspected:
             self._suspected, self._blocked_at = stop, now + PATIENCE
             # Not threading.Thread: this may have interrupted the start of another one, which holds a lock.
-            _thread.start_new_thread(_look_again, ())
-        elif now >= self._blocked_at:
+            try:
+                _thread.start_new_thread(_look_again, ())
+            except RuntimeError:
+                # The system has no room for it, and the job's code is not to hear of that.
+                self._blocked_at = now
+        if now >= self._blocked_at:
             self._stash.remove(stop)
             return stop.reason
         return ""
