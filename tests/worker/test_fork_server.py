@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from headrace import Headrace
 from headrace.worker.channel import Closed
 from headrace.worker.forking.child_process import kill_runner
+from headrace.worker.forking.process_ties import FAULTY
 from headrace.worker.messages import ChildCrashed, Exit
 from headrace.worker.runner import fork_server
 from tests.deadline import eventually
@@ -66,6 +69,25 @@ def test_each_job_has_a_process_of_its_own(server: Runner) -> None:
     assert server.pid not in pids
     server.channel.send(Exit())
     assert parting(server) == []
+
+
+def test_one_without_room_for_the_next_child_leaves_without_a_traceback(
+    start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks: list[int] = []
+
+    def full() -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, "no room")
+
+    def fill() -> None:
+        forks.append(1)
+        if len(forks) == 2:
+            os.fork = full
+
+    monkeypatch.setattr(jobs.app, "before_fork_hooks", [fill])
+    server = start()
+    assert server.one(claim(1, "add", 1, 1)).ended.kind == "succeeded"
+    assert server.wait() == FAULTY
 
 
 def test_nothing_of_a_job_reaches_the_next(server: Runner) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import SoftTimeLimit
+from headrace.worker.forking.process_ties import FAULTY
 from headrace.worker.messages import Exit
 from headrace.worker.runner.thread_kind import ThreadGate
 from tests.worker import jobs, rig
@@ -75,6 +76,16 @@ def test_ends_of_tiny_jobs_travel_together(start: Callable[..., Runner]) -> None
     while not one.ended(*range(1, 401)):
         heard += one.hear()
     assert heard < 200
+
+
+def test_a_runner_without_room_for_its_threads_leaves_without_a_traceback(
+    start: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    assert start("thread", 4).wait() == FAULTY
 
 
 def test_a_pipe_of_tickets_that_a_job_closed_ends_the_runner(start: Callable[..., Runner]) -> None:

@@ -107,6 +107,21 @@ def test_one_that_fails_in_its_start_is_replaced_after_twice_as_long_each_time(l
     assert life.runner_pool.assignment.handles[11].place.failures == 0  # type: ignore[union-attr]
 
 
+def test_one_that_ends_soon_and_without_work_is_replaced_after_twice_as_long_each_time(life: Life) -> None:
+    life.runner_pool.supply.resize("thread", 1)
+    pauses = list[float]()
+    for number in range(1, 5):
+        life.born(number, starting=False)
+        pauses.append(life.dies(number))
+        life.runner_pool.supply.respawn(life.timers.at("spawn"))
+    assert pauses == [1, 2, 4, 8]
+    handle = life.born(5, starting=False)
+    handle.done = 1
+    assert life.dies(5) == -1
+    life.born(6, starting=False)
+    assert life.dies(6) == 1, "one of use came between"
+
+
 def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: Life) -> None:
     life.runner_pool.supply.resize("thread", 1)
     handle = life.born(1)

@@ -22,6 +22,10 @@ _OURS = "headrace.worker."
 FAULTY = 70
 
 
+class NoRoom(Exception):
+    """A process of ours cannot begin its work: the system has no room for a process or thread of its own."""
+
+
 def die_with(parent: int, by: int = signal.SIGKILL) -> None:
     """Ask the kernel to send this process a signal when its parent ends, whose process id this is."""
     if sys.platform == "linux":

@@ -28,7 +28,7 @@ from headrace.app import Headrace
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
-from headrace.worker.forking.process_ties import adopt_orphans, die_with
+from headrace.worker.forking.process_ties import NoRoom, adopt_orphans, die_with
 from headrace.worker.messages import ChildCrashed, Exit, ToRunner
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate
@@ -78,7 +78,11 @@ class ForkServer:
         return self._count == 1
 
     def run(self) -> bool:
-        """Fork. Returns True in each child; and False in the fork server, when it is time to leave."""
+        """Fork. Returns True in each child; and False in the fork server, when it is time to leave.
+
+        Raises:
+            NoRoom: no child can be forked; none lives.
+        """
         signal.signal(signal.SIGUSR1, self._on_signal)
         signal.signal(signal.SIGUSR2, self._ask_stacks)
         adopt_orphans()
@@ -101,7 +105,10 @@ class ForkServer:
         if self._app.before_fork_hooks or self._app.after_fork_parent_hooks:
             run_around_fork(list(reversed(self._app.before_fork_hooks)))
             write_out()
-        self._child = os.fork()
+        try:
+            self._child = os.fork()
+        except OSError as error:
+            raise NoRoom(f"no room for the process of a job ({error.strerror})") from None
         if not self._child:
             return False
         if self._gate.missed:

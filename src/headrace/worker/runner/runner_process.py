@@ -32,7 +32,7 @@ from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking import standard_streams
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
-from headrace.worker.forking.process_ties import FAULTY, let_fork
+from headrace.worker.forking.process_ties import FAULTY, NoRoom, let_fork
 from headrace.worker.messages import ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
@@ -70,12 +70,13 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
     lifespans = Lifespans(of_kind(app.context.lifespans, options.kind), loop)
     try:
         work = _forked(app, options) if options.is_fork_server else _born(app, options, lifespans)
-    except LifespanError as error:
+        if work is not None:
+            work.serve()
+    except (LifespanError, NoRoom) as error:
         log.error("%s: this runner is replaced", error, exc_info=error.__cause__)
         _write_out()
         return FAULTY
     if work is not None:
-        work.serve()
         _leave(work, app, lifespans, options.exit_deadline)
     return 0
 

@@ -23,7 +23,7 @@ from collections import deque
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import Closed
-from headrace.worker.forking.process_ties import end_faulty
+from headrace.worker.forking.process_ties import NoRoom, end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
 from headrace.worker.runner.performers import performers
@@ -149,13 +149,21 @@ class Threads:
         self._gates = [ThreadGate(self._pending) for _ in range(options.slots)]
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
+        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end.
+
+        Raises:
+            NoRoom: not all threads can be started; none has begun a job.
+        """
         threads = [
             threading.Thread(target=self._work, args=(gate,), name=f"slot-{number}", daemon=True)
             for number, gate in enumerate(self._gates)
         ]
-        for thread in threads:
-            thread.start()
+        try:
+            for thread in threads:
+                thread.start()
+        except RuntimeError as error:
+            advice = "raise the limits of processes and of memory, or lower --threads"
+            raise NoRoom(f"no room for {len(threads)} threads ({error}; {advice})") from None
         waits = select.poll()
         waits.register(self._channel, select.POLLIN)
         try:

@@ -156,7 +156,7 @@ class Place:
         rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.
         leaving: it is being removed.
         replaced, reason: how often its runner was replaced, and why the last time.
-        failures: how many of its runners in a row ended before their start was over.
+        failures: how many of its runners in a row were of no use: they ended in their start, or soon and without work.
     """
 
     __slots__ = ("failures", "handle", "id", "kind", "leaving", "line", "queued", "rank", "reason", "replaced")

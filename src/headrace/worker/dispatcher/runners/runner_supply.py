@@ -13,8 +13,8 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
 
-# A runner that dies younger than this (seconds) without work is replaced only after as long again. One whose start
-# fails, after twice as long each time, at most so long.
+# A runner that dies younger than this (seconds) without work, or in its start, is replaced only after as long again;
+# after twice as long each time, at most so long.
 INFANT, LONGEST_PAUSE = 1.0, 30.0
 
 
@@ -164,7 +164,7 @@ class RunnerSupply:
             reason: for people.
             ran: it died of, or with, a job.
         """
-        pause = 0.0 if ran else _pause_after(handle, now)
+        pause = _pause_after(handle, now, ran=ran)
         if handle.single and pause:
             heapq.heappush(self._spawn_at, (now + pause, handle.kind, True))
         else:
@@ -190,14 +190,10 @@ class RunnerSupply:
             self.spawn(handle.kind)
 
 
-def _pause_after(handle: RunnerHandle, now: float) -> float:
-    """Seconds until another runner follows one that died idle: it would be forked in a hot loop."""
-    if handle.done or handle.leaving:
-        return 0.0
-    if not handle.starting:
-        return INFANT if now - handle.born < INFANT else 0.0
+def _pause_after(handle: RunnerHandle, now: float, *, ran: bool) -> float:
+    """Seconds until another runner follows one that was reaped: it would be forked in a hot loop."""
+    was_of_use = ran or handle.done or handle.leaving or not (handle.starting or now - handle.born < INFANT)
     failures = 0
     if handle.place is not None:
-        failures = handle.place.failures
-        handle.place.failures += 1
-    return min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
+        failures, handle.place.failures = handle.place.failures, 0 if was_of_use else handle.place.failures + 1
+    return 0.0 if was_of_use else min(INFANT * (1 << min(failures, 10)), LONGEST_PAUSE)
