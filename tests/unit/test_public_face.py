@@ -25,3 +25,12 @@ def test_a_dashboard_without_its_extra_says_what_to_install(missing: str) -> Non
     assert said.splitlines()[-1].endswith(
         f"MissingExtra: the dashboard needs {missing}: pip install 'headrace[dashboard]'"
     )
+
+
+def test_it_works_without_docstrings() -> None:
+    code = "from headrace import *; from headrace.cli import main; main()"
+    run = subprocess.run(
+        [sys.executable, "-OO", "-c", code, "jobs", "list", "--help"], capture_output=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert b"--queue NAME" in run.stdout

@@ -87,7 +87,8 @@ def command(
         # Typer reads a function's signature: this one is the command's own and the shared options together.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        text = inspect.getdoc(function) or ""
+        # With -OO there are no docstrings.
+        text = inspect.getdoc(function) or name
         # Without a short help of our own, Click cuts the first sentence in the middle.
         short = re.split(r"[:;,.]\s|\n", text)[0].rstrip(".") + "."
         group.command(name, help=text, short_help=short)(run)

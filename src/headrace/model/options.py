@@ -291,7 +291,8 @@ TASK_ONLY = frozenset(TaskOptions.__annotations__) - frozenset(JobOptions.__anno
 def _document(kind: Any, rows: Mapping[str, OptionRow]) -> None:
     """Give a dictionary the docstring that its rows make."""
     lines = "".join(f"        {name}: {row.doc}\n" for name, row in rows.items())
-    kind.__doc__ = f"{kind.__doc__}\n\n    Attributes:\n{lines}"  # there is none with python -OO
+    # With -OO there are no docstrings.
+    kind.__doc__ = f"{kind.__doc__ or ''}\n\n    Attributes:\n{lines}"
 
 
 _document(JobOptions, rows_of(JobOptions))
