@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import logging.handlers
 import os
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -134,6 +135,16 @@ def test_a_socket_is_refused_and_its_peer_named(kind: str, module: Callable[[str
             opened.d.close()
     assert f"the preload of warm_socket left open {said}" in str(caught.value)
     assert "open it in @app.after_fork_child" in str(caught.value)
+
+
+def test_where_descriptors_cannot_be_listed_threads_alone_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(path: str) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "no /proc", path)
+
+    monkeypatch.setattr(os, "listdir", absent)
+    seen = leak_check.look()
+    assert threading.current_thread() in seen.threads
+    assert not seen.sockets
 
 
 def test_our_own_clients_may_be_used_in_a_preload(url: str) -> None:

@@ -44,7 +44,12 @@ def sockets_since(before: Seen) -> list[str]:
 
 def _sockets() -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    for name in os.listdir("/dev/fd"):  # noqa: PTH208 - names of descriptors, no paths
+    try:
+        names = os.listdir("/dev/fd")  # noqa: PTH208 - names of descriptors, no paths
+    except OSError:
+        # Without /proc, as in a bare chroot, they cannot be listed.
+        return []
+    for name in names:
         try:
             status = os.fstat(int(name))
         except (OSError, ValueError):
