@@ -44,7 +44,9 @@ def _module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise AppImportError(_absent(name, error.name, here)) from None
         raise _raised(name, error) from _theirs(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - theirs may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - theirs may raise anything, as what skips a test does
         raise _raised(name, error) from _theirs(error)
 
 

@@ -105,6 +105,13 @@ def test_a_module_that_runs_its_program(here: Path) -> None:
         load("script:app")
 
 
+@pytest.mark.parametrize("kind", ["GeneratorExit", "BaseException"])
+def test_a_module_that_raises_what_is_no_exception(here: Path, kind: str) -> None:
+    (here / f"raises{kind}.py").write_text(f"raise {kind}('gone')\n")
+    with pytest.raises(AppImportError, match=f"raised while it was imported: {kind}: gone"):
+        load(f"raises{kind}:app")
+
+
 def test_a_wrong_option_in_their_module_is_shown_with_its_line(here: Path) -> None:
     (here / "options.py").write_text(HEAD + "app = Headrace('redis://x')\n@app.task(priority=1000)\ndef f(): ...\n")
     with pytest.raises(AppImportError) as caught:

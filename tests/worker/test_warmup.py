@@ -73,11 +73,13 @@ def test_a_name_that_can_be_none_is_refused_where_it_is_given(name: str) -> None
         ("os:name", r"os:name is a str, which cannot be called'\); correct the name[^\n]*$"),
         ("warm_broken", r"ZeroDivisionError[\s\S]*warm_broken.py"),
         ("warm_leaves", "the preload of warm_leaves failed: SystemExit"),
+        ("warm_gone", "the preload of warm_gone failed: GeneratorExit"),
     ],
 )
 def test_what_cannot_be_preloaded_is_named(name: str, said: str, module: Callable[[str, str], None]) -> None:
     module("warm_broken", "1 / 0")
     module("warm_leaves", "raise SystemExit(0)")
+    module("warm_gone", "raise GeneratorExit")
     with pytest.raises(PreloadError, match=said):
         warmup.warm_up(Headrace("redis://x", preload=name))
 

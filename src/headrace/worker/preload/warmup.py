@@ -78,7 +78,9 @@ def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
     before = leak_check.look()
     try:
         action()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         theirs = error.with_traceback(_beyond(error))
         # Without a line of theirs it is the name that is wrong, which the error itself says.
         trace = "\n\n" + "".join(traceback.format_exception(theirs)).rstrip() if theirs.__traceback__ else ""
