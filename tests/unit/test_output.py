@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from headrace.cli.exit_codes import ExitCode
-from headrace.cli.failure import last_word
+from headrace.cli.failure import explain, last_word
 from headrace.cli.logs import LogFormatter, json_line, text_line
 from headrace.cli.output import Output, entry, one_line, plain, to_json
 
@@ -71,3 +71,10 @@ def test_commands_never_pass_it_on(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (said.out, said.err):
         assert SHOWN in text
         assert plain(text) == text
+
+
+def test_a_memory_that_is_full_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(MemoryError(), json=False, debug=False) == ExitCode.FAILED
+    assert capsys.readouterr().err == (
+        "headrace: there is no memory left, or its limit is reached (ulimit -a, the control group)\n"
+    )

@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 _MEANINGS = {
     ExitCode.OK: "done",
     ExitCode.FAILED: "the operation failed: no such job or workflow, the job failed, a private server that does not "
-    "run, no room for the output",
+    "run, no room for the output, no memory left",
     ExitCode.USAGE: "a wrong option, argument, setting or URL; nothing was done",
     ExitCode.SERVER: "the server is unreachable or cannot be used: wrong password, too old, may drop keys, full, "
     "another schema",

@@ -23,6 +23,8 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
         error = UsageFault("the current directory was removed: change to another directory").with_traceback(
             error.__traceback__
         )
+    if isinstance(error, MemoryError):
+        error = OperationFault("there is no memory left, or its limit is reached (ulimit -a, the control group)")
     if (unwritten := _unwritten(error)) is not None:
         # What is kept would raise again.
         discard(sys.stdout)
