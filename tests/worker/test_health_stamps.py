@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -238,6 +240,22 @@ def test_a_worker_that_can_write_no_file_stamps_its_memory(monkeypatch: pytest.M
     made.begin(LEASE, 10.0)
     assert made.read().supervisor == 10.0
     made.end()
+
+
+def test_a_full_disk_is_noticed_before_its_memory_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory whose file has no room ended the worker by BUS."""
+
+    def full(file: int, data: bytes) -> NoReturn:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        written = HealthStamps()
+    assert written.path == ""
+    assert list(tmp_path.iterdir()) == []
+    written.begin(LEASE, 1000.0)
+    assert written.read().lease == LEASE
 
 
 def test_a_supervisor_that_cannot_fork_counts_as_silent() -> None:

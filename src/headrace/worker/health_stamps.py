@@ -116,11 +116,17 @@ class HealthStamps:
         # Workers of several containers may share the directory, and each be the process 1 of its own.
         path = f"{_directory()}/{_prefix()}{os.getpid()}-{os.urandom(4).hex()}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        os.ftruncate(file, SIZE)
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        # Named when it is locked: no other process may take it for that of a dead worker.
+        try:
+            # To touch memory whose file has no room on the disk ends a process by BUS: here that is an error.
+            os.write(file, bytes(SIZE))
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            # Named when it is locked: no other process may take it for that of a dead worker.
+            os.rename(path, f"{path}{_SUFFIX}")  # noqa: PTH104 - see _paths
+        except OSError:
+            _unlink(path)
+            os.close(file)
+            raise
         self.path = f"{path}{_SUFFIX}"
-        os.rename(path, self.path)  # noqa: PTH104 - see _paths
         return file
 
     def begin(self, lease: float, now: float) -> None:
