@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
+import pytest
+
 from headrace import Headrace
-from headrace.cli.preflight import queue_warnings
+from headrace.cli.exit_codes import ApplicationFault
+from headrace.cli.preflight import check_tasks, queue_warnings
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
+from headrace.worker.worker_options import WorkerOptions
 
 
 def seen(*served: str, queues: tuple[str, ...] = (), alive: bool = True) -> Overview:
@@ -46,3 +53,12 @@ def test_a_name_that_looks_mistyped_is_named() -> None:
     # One in which jobs are enqueued by name only, which is near to no other, or which is known already.
     assert queue_warnings(shop(), ("default", "mail", "reports"), seen()) == []
     assert len(queue_warnings(shop(), ("default", "mial"), seen(queues=("mial",)))) == 1
+
+
+def test_what_gevent_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched: list[str] = []
+    monkeypatch.setitem(sys.modules, "gevent.monkey", SimpleNamespace(is_module_patched=patched.__contains__))
+    check_tasks(shop(), "shop:app", WorkerOptions())
+    patched.append("socket")
+    with pytest.raises(ApplicationFault, match=r"shop:app calls gevent\.monkey\.patch_all\(\)"):
+        check_tasks(shop(), "shop:app", WorkerOptions())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import random
 import socket
+import sys
 import time
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
@@ -39,9 +40,16 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     """Every task has a kind of runner here.
 
     Raises:
-        ApplicationFault: there is no task at all, or one has limits that it cannot have.
+        ApplicationFault: there is no task at all, or one has limits that it cannot have; or gevent has taken the place
+            of Python's own calls, with which the worker's processes wait.
         UsageFault: a task's kind has no runner.
     """
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("socket"):
+        raise ApplicationFault(
+            f"{target} calls gevent.monkey.patch_all(), after which a worker's processes wait for ever: leave it out "
+            f"where workers import it; --threads and coroutines run many jobs at once"
+        )
     if not app.tasks:
         module = target.partition(":")[0]
         advice = "; ".join(left_out()) or (
