@@ -24,6 +24,7 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
     assert parse("rediss://h").options["ssl_check_hostname"] is True
     assert "ssl_check_hostname" not in parse("rediss://h?ssl_cert_reqs=none").options
     assert parse("unix:///run/s.sock?db=3").options["db"] == 3
+    assert parse("unix:///run/%C3%A9%FF/s.sock").options["path"] == "/run/é\udcff/s.sock", "bytes that are no UTF-8"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.cli.worker_order import Order, discreet
 from headrace.worker.reload.image_launch import Launch
@@ -36,19 +37,33 @@ def test_a_url_without_a_password_stays_where_it_is(url: str | None) -> None:
     assert discreet(given, url) == given
 
 
-@pytest.mark.parametrize("words", FORMS, ids=len)
-def test_the_words_of_a_worker_show_no_password(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
-    shown: list[str] = []
+class BecomesWorkerError(Exception):
+    """Instead of an exec, with the words and the environment of the program that it would begin."""
 
-    class BecomesWorkerError(Exception): ...
 
-    def execve(_path: str, argv: list[str], _environ: dict[str, str]) -> NoReturn:
-        shown.extend(argv)
-        raise BecomesWorkerError
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execve(_path: str, argv: list[str], environ: dict[str, str]) -> NoReturn:
+        raise BecomesWorkerError(argv, environ)
 
     monkeypatch.setattr(os, "execve", execve)
+
+
+@pytest.mark.usefixtures("instead")
+@pytest.mark.parametrize("words", FORMS, ids=len)
+def test_the_words_of_a_worker_show_no_password(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
     monkeypatch.setattr(sys, "argv", ["headrace", "worker", "tasks:app", *words])
     order = Order("tasks:app", WorkerOptions(), {}, 0, json=False, debug=False)
-    with pytest.raises(BecomesWorkerError):
+    with pytest.raises(BecomesWorkerError) as became:
         order.carry_out(launch(*words))
+    shown = became.value.args[0]
     assert " ".join(shown[-len(words) :]).replace("=", " ") == "--url redis://:***@127.0.0.1:1"
+
+
+@pytest.mark.usefixtures("instead")
+def test_an_order_arrives_as_it_was_given_whatever_bytes_its_directory_has() -> None:
+    given = Order("tasks:app", WorkerOptions(max_idle=2.5), {"dir": "/a\udcff"}, 0, json=False, debug=True)
+    begun = replace(launch(), directory="/a\udcff")
+    with pytest.raises(BecomesWorkerError) as became:
+        given.carry_out(begun)
+    assert Order.taken(became.value.args[1]) == (replace(given, launch=begun.facts()), begun)

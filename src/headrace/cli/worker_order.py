@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import MutableMapping, Sequence
@@ -43,7 +44,7 @@ class Order(msgspec.Struct, frozen=True):
         """Become the worker: this process goes on as another program, without the command line in its memory."""
         order = replace(self, launch=replace(launch, environ={}))
         heir = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
-        environ = {**launch.environ, **heir, _NAME: msgspec.json.encode(order).decode()}
+        environ = {**launch.environ, **heir, _NAME: json.dumps(msgspec.to_builtins(order))}
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # -P: a module of the application's directory must not take the place of Python's own. The words at the end are
@@ -57,7 +58,7 @@ class Order(msgspec.Struct, frozen=True):
         text = environ.pop(_NAME, None)
         if text is None:
             return None
-        order = msgspec.json.decode(text, type=cls)
+        order = msgspec.convert(json.loads(text), cls)
         first = {name: value for name, value in environ.items() if name != VARIABLE}
         # Commands that jobs start are none of ours.
         environ.pop(MARK, None)

@@ -131,13 +131,21 @@ def parse(url: str) -> Target:
     _check_options(parts.scheme, parts.query, visible)
     driver_url = url.replace("valkeys://", "rediss://", 1).replace("valkey://", "redis://", 1)
     try:
-        options: dict[str, Any] = _parse_url(driver_url)
+        options = _driver_options(driver_url)
     except ValueError as error:
         raise UrlError(f"{visible} cannot be used: {error}") from None
     if parts.scheme in TLS and options.get("ssl_cert_reqs") != "none":
         # Drivers before version 6 accept a certificate for any host otherwise.
         options.setdefault("ssl_check_hostname", True)
     return Target(visible, options, tls=parts.scheme in TLS)
+
+
+def _driver_options(url: str) -> dict[str, Any]:
+    options: dict[str, Any] = _parse_url(url)
+    if "path" in options:
+        # The driver replaces bytes that are no UTF-8, and then finds no such socket.
+        options["path"] = unquote(urlsplit(url).path, errors="surrogateescape")
+    return options
 
 
 def _check_options(scheme: str, query: str, visible: str) -> None:
