@@ -95,15 +95,15 @@ class Guard:
         self.listen()
         try:
             self.server.start()
-        except (ServerError, OSError, StopError) as error:
+            users = locks.open_lock(self.spot.users)
+            threading.Thread(target=self.watch, args=[users], daemon=True).start()
+        except (ServerError, OSError, StopError, RuntimeError) as error:
             self.server.stop()
             if not locks.locked(self.spot.server):
                 self.server.tidy()
             self.report(Report(self.explain(error), old=isinstance(error, ServerTooOld)))
             return
         self.report(Report(notes=tuple(self.server.repaired)))
-        users = locks.open_lock(self.spot.users)
-        threading.Thread(target=self.watch, args=[users], daemon=True).start()
         try:
             self.serve(users, claim)
         except StopError:

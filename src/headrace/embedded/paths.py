@@ -195,6 +195,8 @@ def _own(directory: Path) -> None:
 def unusable(places: DataFiles, error: OSError) -> ServerError:
     """The one error for a directory that cannot be used."""
     step = "free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable for you"
+    if error.errno == errno.EAGAIN:
+        step = "raise the limit of processes (ulimit -u)"
     if error.errno == errno.ELOOP:
         step = f"{error.filename} is a link, where a file must be: remove it"
     return ServerError(
