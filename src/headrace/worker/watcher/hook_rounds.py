@@ -167,7 +167,9 @@ class HookRounds:
             try:
                 one.call = HookCall(self._app, one.hook, events, self._strangers)
             except OSError as error:
-                self._ended(one, str(error), now)
+                # The hook was not called: this counts as no try, or its events would be lost to a full machine.
+                one.tries, one.next = one.tries - 1, now + PAUSES[0]
+                log.warning("no process for the event hook %s (%s): again in %g s", one.hook.name, error, PAUSES[0])
 
     def _ended(self, one: _HookProgress, trouble: str, now: float) -> None:
         if not trouble:

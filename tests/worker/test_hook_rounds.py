@@ -1,0 +1,47 @@
+"""Calls of hooks as a watcher makes them, on a real server."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, NoReturn
+
+import pytest
+
+from headrace import Headrace
+from headrace.worker.watcher import hook_rounds
+from headrace.worker.watcher.hook_rounds import TRIES, HookRounds
+
+
+class Called:
+    """Instead of the process of a call: one that goes on."""
+
+    until = float("inf")
+
+    def __init__(self, _app: Headrace, _hook: object, events: list[Any], _strangers: object) -> None:
+        self.facts = [event.facts["queue"] for event in events]
+
+
+def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, called = Headrace(url), list[Called]()
+
+    @app.on("queue_paused")
+    def hook(events: list[Any]) -> None: ...
+
+    def full(*_: object) -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, "no room")
+
+    def begin(*given: Any) -> Called:
+        called.append(Called(*given))
+        return called[-1]
+
+    rounds = HookRounds(app, "w1", [])
+    rounds.look(0.0)
+    app.queues["mail"].pause()
+    monkeypatch.setattr(hook_rounds, "HookCall", full)
+    for number in range(TRIES + 2):
+        rounds.look(100.0 * number)
+    assert not rounds.busy
+    monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    rounds.look(1000.0)
+    assert [one.facts for one in called] == [["mail"]]
+    app.close()
