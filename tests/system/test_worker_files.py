@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace import Headrace
+from headrace.worker import health_stamps
 from tests.deadline import eventually
 from tests.program import Program, Worker
 
@@ -22,6 +24,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 @pytest.fixture
 def worker(tmp_path: Path, url: str) -> Iterator[Worker]:
     program = Program(tmp_path, url)
+    program.environment["HEADRACE_LEASE"] = "10"
     program.write("limited", f"{LIMITED}\nfrom tasks import app")
     one = Worker(program.start("worker", "limited:app", "--processes", "20"))
     yield one
@@ -40,3 +43,13 @@ def test_runners_that_have_no_room_are_not_forked_and_the_others_work(worker: Wo
         eventually(lambda: "30" in app.overview().live[0].metadata["sizes"], 60)
         assert app.by_name("tasks.add").enqueue(1).result(timeout=60) == 2
     assert not [line for line in worker.lines if "died" in line or "Traceback" in line]
+
+
+def test_one_that_has_some_of_its_runners_counts_as_healthy(worker: Worker) -> None:
+    """A restart would not help: it was restarted again and again by what asked the probe."""
+    worker.says("trying again in 0.4 s")
+    noticed = time.monotonic()
+    eventually(
+        lambda: any(one.process == worker.process.pid and one.supervisor > noticed for one in health_stamps.stamps()),
+        60,
+    )

@@ -53,7 +53,7 @@ def test_a_reader_never_sees_a_stamp_that_is_being_written() -> None:
         # Longer than the reads take; not for ever, should nobody be left to end it.
         for _ in range(5_000_000):
             written.next = 0.0
-            written.supervised(1000.0, forks=True)
+            written.supervised(1000.0, of_use=True)
             written.dispatched(1000.0, WELL, 1010.0, 0.0)
         os._exit(0)
     try:
@@ -262,11 +262,11 @@ def test_a_supervisor_that_cannot_fork_counts_as_silent() -> None:
     made = HealthStamps()
     try:
         made.begin(LEASE, 100.0)
-        made.supervised(101.0, forks=True)
+        made.supervised(101.0, of_use=True)
         assert made.read().supervisor == 100.0  # not yet due
-        made.supervised(made.next, forks=False)
+        made.supervised(made.next, of_use=False)
         assert made.read().supervisor == 100.0
-        made.supervised(made.next, forks=True)
+        made.supervised(made.next, of_use=True)
         assert made.read().supervisor == 100 + LEASE
     finally:
         made.end()

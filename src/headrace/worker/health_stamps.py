@@ -136,12 +136,12 @@ class HealthStamps:
             self._stamp(place, "d", value)
         self.next = now + self._every
 
-    def supervised(self, now: float, *, forks: bool) -> None:
-        """The supervisor turns; without being able to fork it is of no use, and stamps nothing."""
+    def supervised(self, now: float, *, of_use: bool) -> None:
+        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing."""
         if now < self.next:
             return
         self.next = now + self._every
-        if forks:
+        if of_use:
             self._stamp(_SUPERVISOR, "d", now)
 
     def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:

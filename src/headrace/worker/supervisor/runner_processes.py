@@ -89,6 +89,11 @@ class RunnerProcesses:
         self._strangers = strangers
         self._children: dict[int, Child] = {}
 
+    @property
+    def present(self) -> bool:
+        """Whether there is one."""
+        return bool(self._children)
+
     def fork(self, wanted: Spawn, options: WorkerOptions, settling: Settling | None) -> None:
         """Fork a runner, and hand the dispatcher its descriptors.
 

@@ -104,7 +104,7 @@ class Supervisor:
                 now = time.monotonic()
                 if now >= STREAMS.next:
                     STREAMS.pass_on()
-                self.stamps.supervised(now, forks=self._again_after == FIRST_PAUSE)
+                self.stamps.supervised(now, of_use=self._again_after == FIRST_PAUSE or self._runners.present)
                 self.lineage.tick(now)
         finally:
             self.stamps.end()
