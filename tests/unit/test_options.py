@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +55,3 @@ def test_a_claim_reads_what_the_table_says() -> None:
     read = set(re.findall(r"'(\w+)'", rest[0]))
     assert {ROWS[name].stored or name for name in CLAIMED} <= read
     assert read & {row.stored or name for name, row in FIELDS.items() if not row.claimed} == set()
-
-
-def test_python_may_leave_the_docstrings_out() -> None:
-    """Options and commands are described by them, and ``PYTHONOPTIMIZE=2`` is common in images."""
-    subprocess.run([sys.executable, "-OO", "-c", "import headrace.app, headrace.cli.alarms"], check=True, timeout=60)
