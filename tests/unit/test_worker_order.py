@@ -66,4 +66,4 @@ def test_an_order_arrives_as_it_was_given_whatever_bytes_its_directory_has() -> 
     begun = replace(launch(), directory="/a\udcff")
     with pytest.raises(BecomesWorkerError) as became:
         given.carry_out(begun)
-    assert Order.taken(became.value.args[1]) == (replace(given, launch=begun.facts()), begun)
+    assert Order.taken(became.value.args[1]) == (replace(given, launch=replace(begun, environ={})), begun)

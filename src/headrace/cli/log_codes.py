@@ -53,6 +53,7 @@ CODES: dict[object, str] = {
     "the metrics server cannot start yet: %s": "metrics.waiting",
     "the %s exited (%s); restarting": "process.restarted",
     "the event hook %s raised": "watcher.hook_raised",
+    "no process for the event hook %s (%s): again in %g s": "watcher.no_process",
     "the event hook %s failed (%s); it is called again in %g s": "watcher.hook_failed",
     "the event hook %s failed %d times, and goes past these events: headrace events --order asc --after %s": (
         "watcher.hook_given_up"
