@@ -10,23 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from headrace.cli.exit_codes import ApplicationFault, UsageFault
+from headrace.cli.flags import argument, option
 
 if TYPE_CHECKING:
     import msgspec
 
     from headrace.app import Headrace
 
-Given = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ARG...]", help="Arguments: JSON, or else text; name=ARG gives one by name."),
-]
-Checker = Annotated[
-    str | None,
-    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Check the arguments with its code."),
-]
+Given = Annotated[list[str] | None, argument("[ARG...]", "Arguments: JSON, or else text; name=ARG gives one by name.")]
+Checker = Annotated[str | None, option("--app MODULE:APP", "Check the arguments with its code.", envvar="HEADRACE_APP")]
 
 _NO_TEXT = re.compile(r"expected str\b.*, got (?:int|float|bool|null|array|object)")
 _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
+from headrace.cli.flags import argument, option
 from headrace.cli.progress import bar_of
 from headrace.cli.session import Session, user
 from headrace.cli.units import distance, several
@@ -17,18 +16,16 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.model.errand import Errand, JobFilter
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The errand's id.")]
-Everything = Annotated[bool, typer.Option("--all", help="All jobs that match the filter, in place of ids.")]
-OfState = Annotated[str | None, typer.Option("--state", metavar="STATE", help="With --all: jobs of this state.")]
-OfQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")]
-OfTask = Annotated[str, typer.Option("--task", metavar="NAME", help="With --all: only jobs of this task.")]
-OfKey = Annotated[str, typer.Option("--key", metavar="TEXT", help="With --all: only jobs of this key.")]
-OfCause = Annotated[str, typer.Option("--cause", metavar="ID", help="With --all: only failures of this cause.")]
-Rate = Annotated[int, typer.Option("--rate", metavar="N", min=0, help="With --all: at most N jobs a second.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Detach = Annotated[
-    bool, typer.Option("--detach", help="With --all: do not wait; workers do the rest. Print the errand's id.")
-]
+Id = Annotated[str, argument("ID", "The errand's id.")]
+Everything = Annotated[bool, option("--all", "All jobs that match the filter, in place of ids.")]
+OfState = Annotated[str | None, option("--state STATE", "With --all: jobs of this state.")]
+OfQueue = Annotated[str, option("--queue NAME", "With --all: only jobs of this queue.")]
+OfTask = Annotated[str, option("--task NAME", "With --all: only jobs of this task.")]
+OfKey = Annotated[str, option("--key TEXT", "With --all: only jobs of this key.")]
+OfCause = Annotated[str, option("--cause ID", "With --all: only failures of this cause.")]
+Rate = Annotated[int, option("--rate N", "With --all: at most N jobs a second.", min=0)]
+Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
+Detach = Annotated[bool, option("--detach", "With --all: do not wait; workers do the rest. Print the errand's id.")]
 
 app = group("Look at verbs on many jobs (errands), and stop them.")
 

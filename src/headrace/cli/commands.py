@@ -15,6 +15,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from typer.core import TyperGroup
 
+from headrace.cli.flags import option
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 
@@ -22,26 +23,19 @@ P = ParamSpec("P")
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="URL of the server. Default: HEADRACE_URL, else the private Valkey of this project.",
-    ),
+    option("--url URL", "URL of the server. Default: HEADRACE_URL, else the private Valkey of this project."),
 ]
 Namespace = Annotated[
-    str | None,
-    typer.Option("--namespace", metavar="NAME", help="First part of every key. Default: HEADRACE_NAMESPACE, else hr."),
+    str | None, option("--namespace NAME", "First part of every key. Default: HEADRACE_NAMESPACE, else hr.")
 ]
 Dir = Annotated[
     str | None,
-    typer.Option(
-        "--dir",
-        metavar="PATH",
-        help="Use the private Valkey of this directory. Default: HEADRACE_DIR, else .headrace of the project.",
+    option(
+        "--dir PATH", "Use the private Valkey of this directory. Default: HEADRACE_DIR, else .headrace of the project."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and errors as JSON on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[bool, option("--json", "Print JSON on stdout, and errors as JSON on stderr.")]
+Debug = Annotated[bool, option("--debug", "Show the traceback of an error.")]
 
 _SHARED: dict[str, tuple[Any, Any]] = {
     "url": (Url, None),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, local, parse_moment, several
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+Name = Annotated[str, argument("NAME", "The schedule's name.")]
 Overlap = Annotated[
-    str | None,
-    typer.Option(
-        "--overlap", metavar="POLICY", help="Instead of the schedule's own policy: skip, buffer_all, allow_all, ..."
-    ),
+    str | None, option("--overlap POLICY", "Instead of the schedule's own policy: skip, buffer_all, allow_all, ...")
 ]
 
 app = group("Look at schedules; pause, run and backfill them.")
@@ -26,8 +22,8 @@ app = group("Look at schedules; pause, run and backfill them.")
 @command(app, "list")
 def list_(
     session: Session,
-    after: Annotated[str, typer.Option("--after", metavar="NAME", help="Begin behind this name.")] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Schedules at most.")] = 100,
+    after: Annotated[str, option("--after NAME", "Begin behind this name.")] = "",
+    limit: Annotated[int, option("--limit N", "Schedules at most.", min=1, max=500)] = 100,
 ) -> None:
     """List the schedules by name: their times, what they run, what is next."""
     from headrace.schedules.schedule_documents import schedule_document, times_of
@@ -67,7 +63,7 @@ def show(session: Session, name: Name) -> None:
 def next_(
     session: Session,
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=1000, help="How many.")] = 5,
+    count: Annotated[int, option("--count -n N", "How many.", min=1, max=1000)] = 5,
 ) -> None:
     """Show when the next jobs of a schedule are due, with their jitter."""
     from headrace.model.notation import iso
@@ -88,7 +84,7 @@ def next_(
 def ticks(
     session: Session,
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, max=100, help="How many.")] = 20,
+    count: Annotated[int, option("--count -n N", "How many.", min=1, max=100)] = 20,
 ) -> None:
     """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
     from headrace.schedules.schedule_documents import tick_document
@@ -105,7 +101,7 @@ def ticks(
 def pause(
     session: Session,
     name: Name,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why; `list` and `show` tell it.")] = "",
+    note: Annotated[str, option("--note TEXT", "Why; `list` and `show` tell it.")] = "",
 ) -> None:
     """Pause a schedule: its ticks make no jobs, now or later. Running jobs finish."""
     with session.acting("pause", "schedules", name) as (headrace, act):
@@ -141,19 +137,16 @@ def backfill(
     session: Session,
     name: Name,
     start: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Ticks after this time, such as 2026-11-21T00:00 or 2d ago.")
+        Any, option("--from TIME", "Ticks after this time, such as 2026-11-21T00:00 or 2d ago.", parser=parse_moment)
     ],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="Ticks until this time.", show_default="now")] = "0s",
+    end: Annotated[Any, option("--to TIME", "Ticks until this time.", "now", parser=parse_moment)] = "0s",
     overlap: Overlap = None,
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", min=1, max=100_000, help="Refuse more ticks than this.")
-    ] = 500,
-    again: Annotated[bool, typer.Option("--again", help="Also ticks that ran before.")] = False,
+    most: Annotated[int, option("--most N", "Refuse more ticks than this.", min=1, max=100_000)] = 500,
+    again: Annotated[bool, option("--again", "Also ticks that ran before.")] = False,
 ) -> None:
     """Make the jobs of past ticks, each with its own tick; those that ran are left out."""
-    first, last = parse_moment(start.removesuffix(" ago")), parse_moment(end.removesuffix(" ago"))
     with session.acting("backfill", "schedules", name) as (headrace, act):
-        made = headrace.schedules[name].backfill(first, last, overlap=overlap, most=most, again=again)  # type: ignore[arg-type]
+        made = headrace.schedules[name].backfill(start, end, overlap=overlap, most=most, again=again)  # type: ignore[arg-type]
         act.count, act.reply = len(made), f"made {several(len(made), 'job')} of {name}"
     if session.output.json:
         session.output.document({"name": name, "jobs": [job.id for job in made]})
@@ -164,8 +157,8 @@ def backfill(
 @command(app, "rm")
 def rm(
     session: Session,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of schedules.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    names: Annotated[list[str], argument("NAME...", "Names of schedules.")],
+    yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
 ) -> None:
     """Delete schedules with their histories; their jobs stay. The next worker stores declared schedules again."""
     names = list(dict.fromkeys(names))

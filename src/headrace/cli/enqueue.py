@@ -7,13 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
-import typer
-
 from headrace.cli import queues
 from headrace.cli.arguments import Checker, Given, parse_arguments, quoting, undefined
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
 
@@ -33,35 +31,23 @@ def with_option_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parameter(name: str, row: OptionRow) -> inspect.Parameter:
     assert row.flag is not None
-    kind: Any = row.kind | None
-    default: Any = None
-    spelled, given = f"--{name.replace('_', '-')}", row.flag
-    if row.kind is bool:
-        kind, default, option = bool, False, typer.Option(spelled, help=given.text)
-    elif row.unit == "wait":
-        kind = float | None
-        option = typer.Option(spelled, parser=parse_duration, metavar=given.value, help=given.text)
-    else:
-        option = typer.Option(spelled, metavar=given.value, help=given.text, show_default=row.default or True)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+    switch = row.kind is bool
+    kind: Any = bool if switch else float | None if row.unit == "wait" else row.kind | None
+    spelling = f"--{name.replace('_', '-')} {row.flag.value}"
+    given = option(spelling, row.flag.text, row.default or True)
+    default = False if switch else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, given])
 
 
 @with_option_flags
 def enqueue(
     session: Session,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name, such as tasks.fetch.")],
+    task: Annotated[str, argument("TASK", "The task's name, such as tasks.fetch.")],
     arguments: Given = None,
-    kwargs: Annotated[
-        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments by name: a JSON object.")
-    ] = None,
+    kwargs: Annotated[str | None, option("--kwargs JSON", "Arguments by name: a JSON object.")] = None,
     *,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until it has ended, and print its result as JSON.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="With --wait: wait at most TIME."),
-    ] = None,
+    wait: Annotated[bool, option("--wait", "Wait until it has ended, and print its result as JSON.")] = False,
+    timeout: Annotated[float | None, option("--timeout TIME", "With --wait: wait at most TIME.")] = None,
     application: Checker = None,
     **options: Any,
 ) -> None:

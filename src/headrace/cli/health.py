@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 
 SHARED = ("json", "debug")
@@ -14,9 +13,9 @@ SHARED = ("json", "debug")
 def health(
     session: Session,
     worker: Annotated[
-        int | None, typer.Argument(metavar="[PID]", help="Process id of one worker. Default: all of this user.", min=1)
+        int | None, argument("[PID]", "Process id of one worker. Default: all of this user.", min=1)
     ] = None,
-    ready: Annotated[bool, typer.Option("--ready", help="Also check that it takes jobs.")] = False,
+    ready: Annotated[bool, option("--ready", "Also check that it takes jobs.")] = False,
 ) -> int:
     """Tell whether the workers of this user on this machine live; for probes.
 

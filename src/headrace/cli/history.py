@@ -7,8 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
+from headrace.cli.flags import option
 from headrace.cli.output import one_line
 from headrace.cli.session import Session
 from headrace.cli.units import distance
@@ -16,9 +15,9 @@ from headrace.cli.units import distance
 if TYPE_CHECKING:
     from headrace.model.activity import Act, EventRecord
 
-Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Lines on a page, 1 to 1000.")]
-After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Continue after the previous page.")]
-InOrder = Annotated[Literal["asc", "desc"], typer.Option("--order", metavar="asc|desc", help="desc is newest first.")]
+Limit = Annotated[int, option("--limit N", "Lines on a page, 1 to 1000.")]
+After = Annotated[str | None, option("--after ID", "Continue after the previous page.")]
+InOrder = Annotated[Literal["asc", "desc"], option("--order asc|desc", "desc is newest first.")]
 
 
 def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrder = "desc") -> None:
@@ -49,14 +48,12 @@ def _what(one: Act) -> str:
 
 def events(
     session: Session,
-    kind: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only events of this kind; may be given again.")
-    ] = None,
+    kind: Annotated[list[str] | None, option("--kind KIND", "Only events of this kind; may be given again.")] = None,
     limit: Limit = 50,
     after: After = None,
     order: InOrder = "desc",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print events as they happen, until Ctrl-C; --after says from where.")
+        bool, option("--follow -f", "Print events as they happen, until Ctrl-C; --after says from where.")
     ] = False,
 ) -> None:
     """List what failed or changed: failures, workers that came or died, pauses, workflows that failed.

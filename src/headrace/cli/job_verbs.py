@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from headrace.cli import jobs
 from headrace.cli.arguments import Checker, json_or_text, quoting
 from headrace.cli.bulk_jobs import (
@@ -22,14 +20,14 @@ from headrace.cli.bulk_jobs import (
 )
 from headrace.cli.commands import command
 from headrace.cli.exit_codes import ExitCode, UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration
 from headrace.model.errand import JobFilter
 
 # Their group, to which this module adds.
 app = jobs.app
 
-AnyIds = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Ids of jobs.")]
+AnyIds = Annotated[list[str] | None, argument("[ID...]", "Ids of jobs.")]
 
 
 @command(app, "cancel")
@@ -102,14 +100,9 @@ def rm(
 def move(
     session: Session,
     id: jobs.Id,
-    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Its new queue.")] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", metavar="N", help="-100 to 100; higher starts sooner.")
-    ] = None,
-    delay: Annotated[
-        float | None,
-        typer.Option("--delay", parser=parse_duration, metavar="TIME", help="Ready after TIME, such as 5m; 0: now."),
-    ] = None,
+    queue: Annotated[str | None, option("--queue NAME", "Its new queue.")] = None,
+    priority: Annotated[int | None, option("--priority N", "-100 to 100; higher starts sooner.")] = None,
+    delay: Annotated[float | None, option("--delay TIME", "Ready after TIME, such as 5m; 0: now.")] = None,
 ) -> None:
     """Give a job that waits another queue, priority or time. An option that you leave out changes nothing."""
     with session.acting("move", "jobs", id) as (app, act):
@@ -123,8 +116,7 @@ def again(
     session: Session,
     id: jobs.Id,
     changes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=ARG...]", help="Arguments that differ: JSON, or else text."),
+        list[str] | None, argument("[NAME=ARG...]", "Arguments that differ: JSON, or else text.")
     ] = None,
     application: Checker = None,
 ) -> None:

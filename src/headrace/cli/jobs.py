@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from headrace.cli import queues
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import ExitCode
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import distance, parse_duration, several
+from headrace.cli.units import distance, several
 from headrace.model.job import State
 from headrace.model.notation import size
 
@@ -30,7 +29,7 @@ EACH: tuple[str, ...] = (
 # States of jobs that have not started, or not again.
 WAITING = ("ready", "scheduled", "blocked", "stopped", "parked")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+Id = Annotated[str, argument("ID", "The job's id.")]
 
 
 app = group("Look at jobs; wait for them, cancel them, run them again.")
@@ -39,19 +38,14 @@ app = group("Look at jobs; wait for them, cancel them, run them again.")
 @command(app, "list")
 def list_(
     session: Session,
-    state: Annotated[
-        State | None, typer.Option("--state", metavar="STATE", help=f"Only jobs of one state: {', '.join(EACH)}.")
-    ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")] = None,
-    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")] = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only jobs of this key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Jobs on a page, 1 to 1000.")] = 50,
-    after: Annotated[
-        str | None, typer.Option("--after", metavar="CURSOR", help="Continue after the previous page.")
-    ] = None,
+    state: Annotated[State | None, option("--state STATE", f"Only jobs of one state: {', '.join(EACH)}.")] = None,
+    queue: Annotated[str | None, option("--queue NAME", "Only jobs of this queue.")] = None,
+    task: Annotated[str | None, option("--task NAME", "Only jobs of this task.")] = None,
+    key: Annotated[str | None, option("--key TEXT", "Only jobs of this key.")] = None,
+    limit: Annotated[int, option("--limit N", "Jobs on a page, 1 to 1000.")] = 50,
+    after: Annotated[str | None, option("--after CURSOR", "Continue after the previous page.")] = None,
     order: Annotated[
-        Literal["asc", "desc"],
-        typer.Option("--order", metavar="asc|desc", help="Within a state: desc is newest first."),
+        Literal["asc", "desc"], option("--order asc|desc", "Within a state: desc is newest first.")
     ] = "desc",
 ) -> None:
     """List jobs, a page at a time; as JSON, one line a job, then one with the cursor of the next page if there is one.
@@ -166,10 +160,7 @@ def why(session: Session, id: Id) -> int:
 def result(
     session: Session,
     id: Id,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Wait at most TIME; 0 does not wait."),
-    ] = None,
+    timeout: Annotated[float | None, option("--timeout TIME", "Wait at most TIME; 0 does not wait.")] = None,
 ) -> None:
     """Wait until a job has ended, and print its result as JSON; exit 1 if it has none, 5 after the timeout."""
     with session.view() as app:
@@ -181,7 +172,7 @@ def result(
 def logs(
     session: Session,
     id: Id,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Print at most the last N lines.")] = 1000,
+    limit: Annotated[int, option("--limit N", "Print at most the last N lines.", min=1)] = 1000,
 ) -> None:
     """Print the lines that a job logged with current_job().log(...)."""
     with session.view(hide=True) as app:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, moment, parse_duration, span
 
@@ -16,15 +15,9 @@ if TYPE_CHECKING:
     from headrace.model.limit_state import LimitState, Override
     from headrace.model.rates import Rate
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit's name.")]
-Value = Annotated[
-    str | None,
-    typer.Option("--value", metavar="VALUE", help="Only this value of the argument or key that it goes by."),
-]
-For = Annotated[
-    float | None,
-    typer.Option("--for", parser=parse_duration, metavar="TIME", help="It ends by itself after TIME, such as 10m."),
-]
+Name = Annotated[str, argument("NAME", "The limit's name.")]
+Value = Annotated[str | None, option("--value VALUE", "Only this value of the argument or key that it goes by.")]
+For = Annotated[float | None, option("--for TIME", "It ends by itself after TIME, such as 10m.")]
 
 app = group("Look at limits; change, pause and resume them.")
 
@@ -32,8 +25,8 @@ app = group("Look at limits; change, pause and resume them.")
 @command(app, "list")
 def list_(
     session: Session,
-    after: Annotated[str, typer.Option("--after", metavar="NAME", help="Begin behind this name.")] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Limits at most.")] = 100,
+    after: Annotated[str, option("--after NAME", "Begin behind this name.")] = "",
+    limit: Annotated[int, option("--limit N", "Limits at most.", min=1, max=500)] = 100,
 ) -> None:
     """List the limits by name: their numbers, how many of their jobs run and wait, when the next may start."""
     from headrace.admin.limit_documents import limit_document
@@ -72,7 +65,7 @@ def show(
     session: Session,
     name: Name,
     value: Value = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=500, help="Values at most.")] = 20,
+    limit: Annotated[int, option("--limit N", "Values at most.", min=1, max=500)] = 20,
 ) -> None:
     """Show one limit, its tasks and queues, and its values whose jobs wait or that were changed; or one value."""
     from headrace.admin.limit_documents import limit_document
@@ -120,24 +113,12 @@ def _until(one: Override, now: float) -> str:
 def set_(
     session: Session,
     name: Name,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="N/TIME", help="N starts in each TIME, such as 500/1m.")
-    ] = None,
-    burst: Annotated[
-        int | None, typer.Option("--burst", metavar="N", min=0, help="With --rate: so many more together.")
-    ] = None,
-    shape: Annotated[
-        str | None, typer.Option("--shape", metavar="SHAPE", help="With --rate: even (default), window or clock.")
-    ] = None,
-    timezone: Annotated[
-        str | None, typer.Option("--timezone", metavar="ZONE", help="With --shape clock: such as Europe/Berlin.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", metavar="N", min=1, help="N jobs at once.")
-    ] = None,
-    weight: Annotated[
-        float | None, typer.Option("--weight", metavar="W", help="With --value: turns, where other values have one.")
-    ] = None,
+    rate: Annotated[str | None, option("--rate N/TIME", "N starts in each TIME, such as 500/1m.")] = None,
+    burst: Annotated[int | None, option("--burst N", "With --rate: so many more together.", min=0)] = None,
+    shape: Annotated[str | None, option("--shape SHAPE", "With --rate: even (default), window or clock.")] = None,
+    timezone: Annotated[str | None, option("--timezone ZONE", "With --shape clock: such as Europe/Berlin.")] = None,
+    concurrency: Annotated[int | None, option("--concurrency N", "N jobs at once.", min=1)] = None,
+    weight: Annotated[float | None, option("--weight W", "With --value: turns, where other values have one.")] = None,
     value: Value = None,
     duration: For = None,
 ) -> None:

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.flags import option
 from headrace.cli.session import Session
 from headrace.cli.units import several
 
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
 
 def migrate(
     session: Session,
-    to: Annotated[
-        int | None,
-        typer.Option("--to", metavar="N", help="The schema to go to, up or down.", show_default="this version's"),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be done; read everything, change nothing.")
-    ] = False,
+    to: Annotated[int | None, option("--to N", "The schema to go to, up or down.", "this version's")] = None,
+    dry_run: Annotated[bool, option("--dry-run", "Print what would be done; read everything, change nothing.")] = False,
 ) -> None:
     """Migrate a store to this version's layout (schema), or back to an older one.
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-import typer
 
 from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.progress import late_bar
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration, span
+from headrace.cli.units import span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -56,38 +56,25 @@ def profile(
     session: Session,
     worker: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[WORKER]",
-            help="The worker's name or its beginning, HOST:PID, or the process id; optional if there is only one.",
+        argument(
+            "[WORKER]",
+            "The worker's name or its beginning, HOST:PID, or the process id; optional if there is only one.",
         ),
     ] = None,
     runner: Annotated[
-        int | None,
-        typer.Option("--runner", metavar="N", help="Only this runner: the place or pid in headrace workers show."),
+        int | None, option("--runner N", "Only this runner: the place or pid in headrace workers show.")
     ] = None,
-    dispatcher: Annotated[bool, typer.Option("--dispatcher", help="Only its dispatcher.")] = False,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="Only the runner of this job, until the job ends.")
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--for", parser=parse_duration, metavar="TIME", help="How long to record.", show_default="10s"),
-    ] = None,
+    dispatcher: Annotated[bool, option("--dispatcher", "Only its dispatcher.")] = False,
+    job: Annotated[str | None, option("--job ID", "Only the runner of this job, until the job ends.")] = None,
+    seconds: Annotated[float | None, option("--for TIME", "How long to record.", "10s")] = None,
     form: Annotated[
-        Literal["svg", "speedscope"],
-        typer.Option("--format", metavar="svg|speedscope", help="A flame graph, or a file for speedscope."),
+        Literal["svg", "speedscope"], option("--format svg|speedscope", "A flame graph, or a file for speedscope.")
     ] = "svg",
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="The file to write.",
-            show_default="headrace-profile.svg or .speedscope.json",
-        ),
+        option("--out -o FILE", "The file to write.", "headrace-profile.svg or .speedscope.json"),
     ] = None,
-    idle: Annotated[bool, typer.Option("--idle", help="Also count threads that wait.")] = False,
+    idle: Annotated[bool, option("--idle", "Also count threads that wait.")] = False,
 ) -> None:
     """Record what a running worker on this machine does, as a flame graph.
 

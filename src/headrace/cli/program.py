@@ -11,6 +11,7 @@ import typer
 from headrace.cli.commands import ALL_SHARED, command, group
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.failure import explain, last_word
+from headrace.cli.flags import option
 from headrace.cli.output import aside, plain
 
 # The module of each command and of each group of commands, in the order of the help.
@@ -31,9 +32,7 @@ def _version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, option("--version", "Print the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
     pass
 

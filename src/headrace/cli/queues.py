@@ -6,16 +6,15 @@ import difflib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
+from headrace.cli.flags import argument, option
 from headrace.cli.output import Output
 from headrace.cli.plot import number
 from headrace.cli.progress import bar_of
 from headrace.cli.session import Session
-from headrace.cli.units import moment, parse_duration, several, span
+from headrace.cli.units import moment, several, span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 # Jobs that one round trip of a purge deletes: others must be served in between.
 CHUNK = 1000
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+Name = Annotated[str, argument("NAME", "The queue's name.")]
 
 app = group("Look at queues; pause, resume and purge them.")
 
@@ -95,13 +94,9 @@ def load(
     session: Session,
     name: Name,
     target: Annotated[
-        float | None,
-        typer.Option(
-            "--target", metavar="TIME", parser=parse_duration, show_default="30s",
-            help="Time within which all ready jobs are to start.",
-        ),
+        float | None, option("--target TIME", "Time within which all ready jobs are to start.", "30s")
     ] = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show how much work a queue has, and how many jobs should run at once."""
     with session.view() as app:
         queue = app.queues[name]
@@ -128,12 +123,9 @@ def load(
 def pause(
     session: Session,
     name: Name,
-    duration: Annotated[
-        float | None,
-        typer.Option("--for", parser=parse_duration, metavar="TIME", help="Resume it after TIME, such as 10m."),
-    ] = None,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Why, for others.", show_default="none")] = "",
-    create: Annotated[bool, typer.Option("--create", help="Pause it even if there is no such queue yet.")] = False,
+    duration: Annotated[float | None, option("--for TIME", "Resume it after TIME, such as 10m.")] = None,
+    note: Annotated[str, option("--note TEXT", "Why, for others.", "none")] = "",
+    create: Annotated[bool, option("--create", "Pause it even if there is no such queue yet.")] = False,
 ) -> None:
     """Pause a queue: none of its jobs starts; programs can still enqueue, running jobs finish.
 
@@ -163,9 +155,7 @@ def resume(session: Session, name: Name) -> None:
 
 
 @command(app, "purge")
-def purge(
-    session: Session, name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
-) -> None:
+def purge(session: Session, name: Name, yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False) -> None:
     """Delete the ready jobs of a queue; scheduled and running jobs stay. You cannot undo this."""
     with session.acting("purge", "queues", name) as (app, act):
         size = app.queues[name].size

@@ -6,13 +6,12 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import ExitCode
+from headrace.cli.flags import option
 from headrace.cli.output import Output
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration, span
+from headrace.cli.units import span
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
@@ -22,10 +21,7 @@ SHARED = ("dir", "json", "debug")
 
 DEFAULT_WAIT = 30.0  # seconds
 
-Wait = Annotated[
-    float | None,
-    typer.Option("--timeout", parser=parse_duration, metavar="TIME", help="Give up after TIME.", show_default="30s"),
-]
+Wait = Annotated[float | None, option("--timeout TIME", "Give up after TIME.", "30s")]
 
 app = group("Start, stop and describe the private Valkey of a directory.")
 

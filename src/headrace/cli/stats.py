@@ -13,8 +13,9 @@ import typer.core
 
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration, span
+from headrace.cli.units import span
 
 
 class _Group(typer.core.TyperGroup):
@@ -28,19 +29,13 @@ class _Group(typer.core.TyperGroup):
 
 app = group("Look at counts; without a command: show.", _Group)
 
-Label = Annotated[str, typer.Argument(metavar="LABEL", help="A label, such as views/product. Default: all.")]
-Since = Annotated[
-    float | None,
-    typer.Option("--since", metavar="TIME", parser=parse_duration, show_default="1h", help="How far back to read."),
-]
+Label = Annotated[str, argument("LABEL", "A label, such as views/product. Default: all.")]
+Since = Annotated[float | None, option("--since TIME", "How far back to read.", "1h")]
 Every = Annotated[
-    str | None,
-    typer.Option(
-        "--every", metavar="RESOLUTION", help="second to year. Default: the resolution that fits into a line."
-    ),
+    str | None, option("--every RESOLUTION", "second to year. Default: the resolution that fits into a line.")
 ]
-Plot = Annotated[str | None, typer.Option("--plot", metavar="FIELD", help="Draw this field over time.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Print it again every two seconds, until Ctrl-C.")]
+Plot = Annotated[str | None, option("--plot FIELD", "Draw this field over time.")]
+Watch = Annotated[bool, option("--watch", "Print it again every two seconds, until Ctrl-C.")]
 
 
 @command(app, "show")
@@ -62,7 +57,7 @@ def show(
 @command(app, "task")
 def task(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A task, such as tasks.fetch. Default: all.")] = "",
+    name: Annotated[str, argument("[NAME]", "A task, such as tasks.fetch. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
@@ -78,7 +73,7 @@ def task(
 @command(app, "queue")
 def queue(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A queue, such as default. Default: all.")] = "",
+    name: Annotated[str, argument("[NAME]", "A queue, such as default. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
@@ -94,7 +89,7 @@ def queue(
 @command(app, "worker")
 def worker(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Host and pid, such as host:4711. Default: all.")] = "",
+    name: Annotated[str, argument("[NAME]", "Host and pid, such as host:4711. Default: all.")] = "",
     since: Since = None,
     every: Every = None,
     plot: Plot = None,
@@ -111,13 +106,10 @@ def worker(
 def serve(
     session: Session,
     labels: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Labels of your own, with those right below each. Default: all."),
+        list[str] | None, argument("[LABEL]...", "Labels of your own, with those right below each. Default: all.")
     ] = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; other machines may reach it.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any.")] = 9464,
+    host: Annotated[str, option("--host ADDRESS", "Address to listen on; other machines may reach it.")] = "127.0.0.1",
+    port: Annotated[int, option("--port PORT", "0: any.", min=0, max=65535)] = 9464,
 ) -> None:
     """Serve metrics and your own statistics to Prometheus, under /metrics, until Ctrl-C.
 
@@ -142,9 +134,7 @@ def serve(
 @command(app, "rules", shared=("json", "debug"))
 def rules(
     session: Session,
-    dashboard: Annotated[
-        str, typer.Option("--dashboard", metavar="URL", help="Link each alert to a page of this dashboard.")
-    ] = "",
+    dashboard: Annotated[str, option("--dashboard URL", "Link each alert to a page of this dashboard.")] = "",
 ) -> None:
     """Print alert rules for Prometheus: headrace stats rules > headrace.rules.yml."""
     from headrace.metrics.alert_rules import rules_document, rules_file
@@ -166,11 +156,8 @@ def board(session: Session) -> None:
 @command(app, "consume")
 def consume(
     session: Session,
-    burst: Annotated[bool, typer.Option("--burst", help="Exit when no batch waits.")] = False,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="TIME", parser=parse_duration, show_default="1s", help="How often to look."),
-    ] = None,
+    burst: Annotated[bool, option("--burst", "Exit when no batch waits.")] = False,
+    every: Annotated[float | None, option("--every TIME", "How often to look.", "1s")] = None,
 ) -> None:
     """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; print how far behind it is.
 

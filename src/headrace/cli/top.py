@@ -10,14 +10,13 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
 from msgspec.structs import replace
 
+from headrace.cli.flags import option
 from headrace.cli.output import one_line
 from headrace.cli.session import Session
 from headrace.cli.top_lines import SORTS, cut_to, lines_of, summary
 from headrace.cli.top_view import TopAct, TopView, keys_of, pressed, question
-from headrace.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -30,11 +29,8 @@ _CLEAR_LINE, _CLEAR_BELOW, _HOME = "\x1b[K", "\x1b[J", "\x1b[H"
 
 def top(
     session: Session,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="TIME", parser=parse_duration, show_default="2s", help="How often to look."),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once, print it and exit.")] = False,
+    every: Annotated[float | None, option("--every TIME", "How often to look.", "2s")] = None,
+    once: Annotated[bool, option("--once", "Look once, print it and exit.")] = False,
 ) -> None:
     """Show queues, tasks, workers and the jobs that run longest, and redraw them in place.
 

@@ -29,10 +29,11 @@ def parse_duration(text: str) -> float:
 
 
 def parse_moment(text: str) -> datetime:
-    """A time of ``2026-11-21T22:36:00Z`` (local, where no zone is given), or one that is ``2h`` ago."""
+    """A time of ``2026-11-21T22:36:00Z`` (local, where no zone is given), or one that is ``2h`` or ``2h ago``."""
+    ago = text.strip().removesuffix(" ago")
     try:
-        if _DURATION.fullmatch(text.strip()) is not None:
-            return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+        if _DURATION.fullmatch(ago) is not None:
+            return datetime.now(UTC) - timedelta(seconds=parse_duration(ago))
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
         raise _bad(

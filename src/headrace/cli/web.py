@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.flags import option
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
@@ -32,28 +31,19 @@ SHORTEST = 16
 def dashboard(
     session: Session,
     target: Annotated[
-        str | None,
-        typer.Option(
-            "--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="Your application; with it arguments have names."
-        ),
+        str | None, option("--app MODULE:APP", "Your application; with it arguments have names.", envvar="HEADRACE_APP")
     ] = None,
     listen: Annotated[
-        str,
-        typer.Option("--listen", metavar="[ADDRESS:]PORT", help="Where to listen. Without ADDRESS: this machine only."),
+        str, option("--listen [ADDRESS:]PORT", "Where to listen. Without ADDRESS: this machine only.")
     ] = str(PORT),
-    prefix: Annotated[
-        str, typer.Option("--prefix", metavar="/PATH", help="Path under which a proxy passes requests on.")
-    ] = "",
+    prefix: Annotated[str, option("--prefix /PATH", "Path under which a proxy passes requests on.")] = "",
     host: Annotated[
-        list[str] | None,
-        typer.Option("--host", metavar="NAME", help="Name under which browsers reach it, if it is not the address."),
+        list[str] | None, option("--host NAME", "Name under which browsers reach it, if it is not the address.")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Only look: there are no verbs.")] = False,
-    withhold: Annotated[bool, typer.Option("--withhold", help="Viewers see no arguments, results and logs.")] = False,
-    trace_url: Annotated[
-        str, typer.Option("--trace-url", metavar="URL", help="Where a trace is shown: a URL with {trace_id} in it.")
-    ] = "",
-    browse: Annotated[bool, typer.Option("--open", help="Open a browser, signed in.")] = False,
+    read_only: Annotated[bool, option("--read-only", "Only look: there are no verbs.")] = False,
+    withhold: Annotated[bool, option("--withhold", "Viewers see no arguments, results and logs.")] = False,
+    trace_url: Annotated[str, option("--trace-url URL", "Where a trace is shown: a URL with {trace_id} in it.")] = "",
+    browse: Annotated[bool, option("--open", "Open a browser, signed in.")] = False,
 ) -> None:
     """Serve pages about jobs, queues, tasks, workflows and workers until Ctrl-C.
 

@@ -5,93 +5,56 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Annotated, Literal
 
 from headrace.cli.exit_codes import UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import parse_duration, parse_size
-
-
-def _count(flag: str, text: str, default: str | bool = False) -> Any:
-    return typer.Option(flag, metavar="N", help=text, show_default=default)
 
 
 def worker(
     session: Session,
     application: Annotated[
-        str | None,
-        typer.Argument(metavar="MODULE:APP", envvar="HEADRACE_APP", help="The application, such as tasks:app."),
+        str | None, argument("MODULE:APP", "The application, such as tasks:app.", envvar="HEADRACE_APP")
     ] = None,
-    processes: Annotated[int | None, _count("--processes", "Process runners.", "one per core")] = None,
-    forks: Annotated[int | None, _count("--forks", "Jobs at once that run in a new process each.", "2")] = None,
-    threads: Annotated[int | None, _count("--threads", "Threads.", "16")] = None,
-    concurrency: Annotated[int | None, _count("--concurrency", "Coroutines at once.", "100")] = None,
+    processes: Annotated[int | None, option("--processes N", "Process runners.", "one per core")] = None,
+    forks: Annotated[int | None, option("--forks N", "Jobs at once that run in a new process each.", "2")] = None,
+    threads: Annotated[int | None, option("--threads N", "Threads.", "16")] = None,
+    concurrency: Annotated[int | None, option("--concurrency N", "Coroutines at once.", "100")] = None,
     queues: Annotated[
-        str,
-        typer.Option(
-            "--queues", metavar="NAMES", help="The queues to serve, in this order, or by weight: high:3,low:1."
-        ),
+        str, option("--queues NAMES", "The queues to serve, in this order, or by weight: high:3,low:1.")
     ] = "default",
     strategy: Annotated[
-        str,
-        typer.Option(
-            "--strategy",
-            metavar="NAME",
-            help="Which runner gets a job: available, least_loaded, round_robin, random, hash.",
-        ),
+        str, option("--strategy NAME", "Which runner gets a job: available, least_loaded, round_robin, random, hash.")
     ] = "available",
-    burst: Annotated[bool, typer.Option("--burst", help="Exit when the queues are empty.")] = False,
-    max_jobs: Annotated[int, _count("--max-jobs", "Exit after N jobs.")] = 0,
-    max_idle: Annotated[
-        float | None,
-        typer.Option("--max-idle", parser=parse_duration, metavar="TIME", help="Exit after TIME without a job to run."),
-    ] = None,
-    recycle_jobs: Annotated[int, _count("--recycle-jobs", "Replace a runner after N jobs.")] = 0,
+    burst: Annotated[bool, option("--burst", "Exit when the queues are empty.")] = False,
+    max_jobs: Annotated[int, option("--max-jobs N", "Exit after N jobs.", False)] = 0,
+    max_idle: Annotated[float | None, option("--max-idle TIME", "Exit after TIME without a job to run.")] = None,
+    recycle_jobs: Annotated[int, option("--recycle-jobs N", "Replace a runner after N jobs.", False)] = 0,
     recycle_memory: Annotated[
-        int | None,
-        typer.Option(
-            "--recycle-memory",
-            parser=parse_size,
-            metavar="SIZE",
-            help="Replace a runner whose memory exceeds SIZE, such as 512M.",
-        ),
+        int | None, option("--recycle-memory SIZE", "Replace a runner whose memory exceeds SIZE, such as 512M.")
     ] = None,
     preload: Annotated[
-        str | None,
-        typer.Option(
-            "--preload", metavar="NAMES", help="Modules to import and module:functions to call before forking, or auto."
-        ),
+        str | None, option("--preload NAMES", "Modules to import and module:functions to call before forking, or auto.")
     ] = None,
     shutdown_timeout: Annotated[
         float | None,
-        typer.Option(
-            "--shutdown-timeout",
-            parser=parse_duration,
-            metavar="TIME",
-            help="Time that running jobs get to finish when the worker stops.",
-            show_default="25s",
-        ),
+        option("--shutdown-timeout TIME", "Time that running jobs get to finish when the worker stops.", "25s"),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            "--metrics",
-            metavar="ADDRESS",
-            help="Serve metrics and probes over HTTP there: a port on this machine, or ADDRESS:PORT. Port 0: any.",
-            show_default="nowhere",
+        option(
+            "--metrics ADDRESS",
+            "Serve metrics and probes over HTTP there: a port on this machine, or ADDRESS:PORT. Port 0: any.",
+            "nowhere",
         ),
     ] = None,
-    log: Annotated[
-        Literal["text", "json"] | None,
-        typer.Option("--log", metavar="text|json", help="Format of the log.", show_default="text"),
-    ] = None,
+    log: Annotated[Literal["text", "json"] | None, option("--log text|json", "Format of the log.", "text")] = None,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Restart when the application's code changes; for development.")
+        bool, option("--reload", "Restart when the application's code changes; for development.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings and errors only.")] = False,
+    verbose: Annotated[bool, option("--verbose -v", "Log details.")] = False,
+    quiet: Annotated[bool, option("--quiet -q", "Log warnings and errors only.")] = False,
 ) -> int:
     """Run jobs until a signal stops the worker.
 

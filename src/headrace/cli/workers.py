@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from headrace.cli.commands import command, group
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import several, span
 from headrace.model.notation import size
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
 
 app = group("Look at the workers that serve the queues now, and resize them.")
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The worker's name or its beginning, HOST:PID, or the process id.")
-]
+Name = Annotated[str, argument("NAME", "The worker's name or its beginning, HOST:PID, or the process id.")]
 
 
 @command(app, "list")
@@ -45,7 +42,7 @@ def list_(session: Session) -> None:
 @command(app, "startup")
 def startup(
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The beginning of a worker's name.")] = None,
+    name: Annotated[str | None, argument("[NAME]", "The beginning of a worker's name.")] = None,
 ) -> None:
     """Show the set-up that every runner repeats after its fork, what it costs jobs, and what to preload instead.
 
@@ -90,7 +87,7 @@ def show(session: Session, name: Name) -> None:
 def stacks(
     session: Session,
     name: Name,
-    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Only the runner of this job.")] = None,
+    job: Annotated[str | None, option("--job ID", "Only the runner of this job.")] = None,
 ) -> None:
     """Show what each runner of a worker does at this moment: the Python stacks of its threads, innermost call first.
 
@@ -112,12 +109,9 @@ def stacks(
 def scale(
     session: Session,
     name: Name,
-    count: Annotated[int, typer.Argument(metavar="N", help="Processes, forks, threads or coroutines.")],
+    count: Annotated[int, argument("N", "Processes, forks, threads or coroutines.")],
     kind: Annotated[
-        Kind | None,
-        typer.Option(
-            "--kind", metavar="KIND", help=f"Kind of runner: {', '.join(KINDS)}.", show_default="the first it has"
-        ),
+        Kind | None, option("--kind KIND", f"Kind of runner: {', '.join(KINDS)}.", "the first it has")
     ] = None,
 ) -> None:
     """Resize a live worker to N jobs at once, until it ends. Runners that it removes finish their jobs.

@@ -6,30 +6,26 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from headrace.cli.arguments import defining, definition_of, values_of
 from headrace.cli.exit_codes import OperationFault, UsageFault
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import parse_moment, several
 from headrace.model.job import State
 
 StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
-Code = Annotated[
-    str | None,
-    typer.Option("--app", envvar="HEADRACE_APP", metavar="MODULE:APP", help="The application that defines it."),
-]
+Id = Annotated[str, argument("ID", "The workflow's id.")]
+Code = Annotated[str | None, option("--app MODULE:APP", "The application that defines it.", envvar="HEADRACE_APP")]
 
 
 def show(
     session: Session,
     id: Id,
-    skip_overview: Annotated[bool, typer.Option("--skip-overview", help="Only the jobs.")] = False,
-    skip_jobs: Annotated[bool, typer.Option("--skip-jobs", help="Only the overview; reads no job.")] = False,
-    jobs: Annotated[State | None, typer.Option("--jobs", metavar="STATE", help="Only jobs in one state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 100,
+    skip_overview: Annotated[bool, option("--skip-overview", "Only the jobs.")] = False,
+    skip_jobs: Annotated[bool, option("--skip-jobs", "Only the overview; reads no job.")] = False,
+    jobs: Annotated[State | None, option("--jobs STATE", "Only jobs in one state.")] = None,
+    limit: Annotated[int, option("--limit N", "Maximum number of jobs.", min=1)] = 100,
 ) -> None:
     """Show a workflow: its progress and its jobs: failed ones first, then running, waiting and ended ones."""
     from headrace.admin.documents import node_document, workflow_details
@@ -66,32 +62,17 @@ def show(
 
 def list_(
     session: Session,
-    state: Annotated[
-        StateName | None, typer.Option("--state", metavar="STATE", help="Only those in one state.")
-    ] = None,
-    definition: Annotated[
-        str | None, typer.Option("--definition", metavar="NAME", help="Only those of one definition.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Workflows on a page, 1 to 1000.")] = 100,
-    offset: Annotated[
-        int, typer.Option("--offset", metavar="N", help="Skip N workflows; -N begins with the N-th from the end.")
-    ] = 0,
-    after: Annotated[
-        str | None, typer.Option("--after", metavar="CURSOR", help="Continue after the previous page.")
-    ] = None,
-    order: Annotated[
-        Literal["asc", "desc"], typer.Option("--order", metavar="asc|desc", help="desc is newest first.")
-    ] = "desc",
+    state: Annotated[StateName | None, option("--state STATE", "Only those in one state.")] = None,
+    definition: Annotated[str | None, option("--definition NAME", "Only those of one definition.")] = None,
+    limit: Annotated[int, option("--limit N", "Workflows on a page, 1 to 1000.")] = 100,
+    offset: Annotated[int, option("--offset N", "Skip N workflows; -N begins with the N-th from the end.")] = 0,
+    after: Annotated[str | None, option("--after CURSOR", "Continue after the previous page.")] = None,
+    order: Annotated[Literal["asc", "desc"], option("--order asc|desc", "desc is newest first.")] = "desc",
     since: Annotated[
-        Any,
-        typer.Option(
-            "--since", parser=parse_moment, metavar="WHEN", help="Created then or later: a time, or 2h (ago)."
-        ),
+        Any, option("--since WHEN", "Created then or later: a time, or 2h (ago).", parser=parse_moment)
     ] = None,
-    until: Annotated[
-        Any, typer.Option("--until", parser=parse_moment, metavar="WHEN", help="Created then or before.")
-    ] = None,
-    whole: Annotated[bool, typer.Option("--all", help="All pages, one after the other.")] = False,
+    until: Annotated[Any, option("--until WHEN", "Created then or before.", parser=parse_moment)] = None,
+    whole: Annotated[bool, option("--all", "All pages, one after the other.")] = False,
 ) -> None:
     """List workflows by their creation, a page at a time; the cost does not grow with the number of workflows.
 
@@ -126,18 +107,13 @@ def list_(
 
 def viz(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="ID|NAME", help="A workflow's id, or with --app a definition's name.")],
+    name: Annotated[str, argument("ID|NAME", "A workflow's id, or with --app a definition's name.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARG...]", help="Arguments of the definition, as create takes them.")
+        list[str] | None, argument("[ARG...]", "Arguments of the definition, as create takes them.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write this file: .svg, .dot, .mmd or .txt. Without it, print the picture.",
-        ),
+        option("--output -o FILE", "Write this file: .svg, .dot, .mmd or .txt. Without it, print the picture."),
     ] = None,
     application: Code = None,
 ) -> None:

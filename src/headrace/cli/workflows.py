@@ -8,12 +8,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from headrace.cli import workflow_views
 from headrace.cli.arguments import Given, defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import agreed
+from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
 from headrace.cli.workflow_views import Code, Id
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.workflow_record import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of workflows.")]
+Ids = Annotated[list[str], argument("ID...", "Ids of workflows.")]
 
 app = group("Create, start, stop, show, draw and delete workflows.")
 
@@ -32,13 +31,10 @@ app = group("Create, start, stop, show, draw and delete workflows.")
 @command(app, "create")
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The definition's name, such as tasks.thumbnails.")],
+    name: Annotated[str, argument("NAME", "The definition's name, such as tasks.thumbnails.")],
     arguments: Given = None,
-    start_it: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="TEXT", help="Return the live workflow with this key, if there is one."),
-    ] = None,
+    start_it: Annotated[bool, option("--start", "Start it at once.")] = False,
+    key: Annotated[str | None, option("--key TEXT", "Return the live workflow with this key, if there is one.")] = None,
     application: Code = None,
 ) -> None:
     """Store a workflow of a definition, and print its id. Start it with --start, or later."""
@@ -63,9 +59,7 @@ def create(
 def start(
     session: Session,
     id: Id,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB...]", help="Start these nodes instead of the first ones.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[JOB...]", "Start these nodes instead of the first ones.")] = None,
 ) -> None:
     """Start a workflow: the nodes that wait for no other, or the named ones; or resume one that was stopped."""
     with session.acting("start", "workflows", id) as (app, act):
@@ -117,9 +111,7 @@ def retry(session: Session, ids: Ids) -> int:
 def expire(
     session: Session,
     id: Id,
-    after: Annotated[
-        str, typer.Argument(metavar="TIME", help="Time after its end, such as 2d; never keeps it for ever.")
-    ],
+    after: Annotated[str, argument("TIME", "Time after its end, such as 2d; never keeps it for ever.")],
 ) -> None:
     """Set how long a workflow stays after its end; if it has ended, from now on."""
     wanted = None if after == "never" else parse_duration(after)
@@ -137,9 +129,7 @@ def expire(
 
 
 @command(app, "rm")
-def rm(
-    session: Session, ids: Ids, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
-) -> int:
+def rm(session: Session, ids: Ids, yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False) -> int:
     """Delete workflows with all their jobs. One that has not ended needs --yes. You cannot undo this."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
