@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import argument
 from headrace.cli.progress import bar_of
 from headrace.cli.session import Session, user
 from headrace.cli.units import distance, several
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from headrace.model.errand import Errand, JobFilter
 
 Id = Annotated[str, argument("ID", "The errand's id.")]
-Everything = Annotated[bool, option("--all", "All jobs that match the filter, in place of ids.")]
-OfState = Annotated[str | None, option("--state STATE", "With --all: jobs of this state.")]
-OfQueue = Annotated[str, option("--queue NAME", "With --all: only jobs of this queue.")]
-OfTask = Annotated[str, option("--task NAME", "With --all: only jobs of this task.")]
-OfKey = Annotated[str, option("--key TEXT", "With --all: only jobs of this key.")]
-OfCause = Annotated[str, option("--cause ID", "With --all: only failures of this cause.")]
-Rate = Annotated[int, option("--rate N", "With --all: at most N jobs a second.", min=0)]
-Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
-Detach = Annotated[bool, option("--detach", "With --all: do not wait; workers do the rest. Print the errand's id.")]
 
 app = group("Look at verbs on many jobs (errands), and stop them.")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import Yes, argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, local, parse_moment, several
 
@@ -158,7 +158,7 @@ def backfill(
 def rm(
     session: Session,
     names: Annotated[list[str], argument("NAME...", "Names of schedules.")],
-    yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete schedules with their histories; their jobs stay. The next worker stores declared schedules again."""
     names = list(dict.fromkeys(names))

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
 from headrace.cli import queues
 from headrace.cli.arguments import Checker, Given, parse_arguments, quoting, undefined
 from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import argument, option, with_flags
 from headrace.cli.session import Session
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
 
 
-def with_option_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command a flag for each option that has one; it gets what was given as ``**options``.
-
-    They stand before its parameters that go by name only.
-    """
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    first = [one for one in own if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    flags = [_parameter(name, row) for name, row in ROWS.items() if row.flag is not None]
-    command.__signature__ = inspect.Signature([*first, *flags, *last])  # type: ignore[attr-defined]
-    return command
-
-
-def _parameter(name: str, row: OptionRow) -> inspect.Parameter:
+def _flag(name: str, row: OptionRow) -> tuple[Any, Any]:
     assert row.flag is not None
     switch = row.kind is bool
     kind: Any = bool if switch else float | None if row.unit == "wait" else row.kind | None
     spelling = f"--{name.replace('_', '-')} {row.flag.value}"
-    given = option(spelling, row.flag.text, row.default or True)
-    default = False if switch else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, given])
+    return Annotated[kind, option(spelling, row.flag.text, row.default or True)], False if switch else None
 
 
-@with_option_flags
+@with_flags({name: _flag(name, row) for name, row in ROWS.items() if row.flag is not None})
 def enqueue(
     session: Session,
     task: Annotated[str, argument("TASK", "The task's name, such as tasks.fetch.")],

@@ -1,12 +1,17 @@
-"""Parameters of commands, each written as the help shows it; and those that several commands have."""
+"""Parameters of commands, each written as the help shows it."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.units import parse_duration, parse_size
+
+# Parameters by name: the type with the option, and the default.
+Flags = Mapping[str, tuple[Any, Any]]
 
 _PARSERS = {"TIME": parse_duration, "SIZE": parse_size}
 
@@ -28,3 +33,23 @@ def option(spelling: str, text: str, default: str | bool = True, **more: Any) ->
 def argument(value: str, text: str, **more: Any) -> Any:
     """An argument, such as ``argument("[ID...]", "Ids of jobs.")``."""
     return typer.Argument(metavar=value, help=text, **more)
+
+
+def with_flags(flags: Flags) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command more options, before those that it names behind a star; it gets them as ``**options``."""
+
+    def give(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        first = [one for one in own if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in flags.items()
+        ]
+        command.__signature__ = inspect.Signature([*first, *more, *last])  # type: ignore[attr-defined]
+        return command
+
+    return give
+
+
+Yes = Annotated[bool, option("--yes -y", "Do not ask.")]

@@ -6,21 +6,10 @@ from typing import Annotated, Any
 
 from headrace.cli import jobs
 from headrace.cli.arguments import Checker, json_or_text, quoting
-from headrace.cli.bulk_jobs import (
-    Detach,
-    Everything,
-    OfCause,
-    OfKey,
-    OfQueue,
-    OfState,
-    OfTask,
-    Rate,
-    Yes,
-    all_of,
-)
+from headrace.cli.bulk_jobs import all_of
 from headrace.cli.commands import command
 from headrace.cli.exit_codes import ExitCode, UsageFault
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import Flags, Yes, argument, option, with_flags
 from headrace.cli.session import Session
 from headrace.model.errand import JobFilter
 
@@ -29,71 +18,57 @@ app = jobs.app
 
 AnyIds = Annotated[list[str] | None, argument("[ID...]", "Ids of jobs.")]
 
+# All of what these verbs may be done to, which of it, and how.
+_FILTER: Flags = {
+    "everything": (Annotated[bool, option("--all", "All jobs that match the filter, in place of ids.")], False),
+    "state": (Annotated[str, option("--state STATE", "With --all: jobs of this state.")], ""),
+    "queue": (Annotated[str, option("--queue NAME", "With --all: only jobs of this queue.")], ""),
+    "task": (Annotated[str, option("--task NAME", "With --all: only jobs of this task.")], ""),
+    "key": (Annotated[str, option("--key TEXT", "With --all: only jobs of this key.")], ""),
+}
+_CAUSE: Flags = {"cause": (Annotated[str, option("--cause ID", "With --all: only failures of this cause.")], "")}
+_RATE: Flags = {"rate": (Annotated[int, option("--rate N", "With --all: at most N jobs a second.", min=0)], 0)}
+_HOW: Flags = {
+    "yes": (Yes, False),
+    "detach": (
+        Annotated[bool, option("--detach", "With --all: do not wait; workers do the rest. Print the errand's id.")],
+        False,
+    ),
+}
+
 
 @command(app, "cancel")
-def cancel(
-    session: Session,
-    ids: AnyIds = None,
-    everything: Everything = False,
-    state: OfState = None,
-    queue: OfQueue = "",
-    task: OfTask = "",
-    key: OfKey = "",
-    yes: Yes = False,
-    detach: Detach = False,
-) -> int:
+@with_flags({**_FILTER, **_HOW})
+def cancel(session: Session, ids: AnyIds = None, **given: Any) -> int:
     """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout.
 
     With --all it cancels all waiting jobs of one state that match the filter now, in pieces. Without --state these are
     the ready jobs of --queue, else the parked jobs of --task, else the scheduled jobs.
     """
-    which = JobFilter(state or ("ready" if queue else "parked" if task else "scheduled"), queue, task, key)
-    return _some_or_all(session, "cancel", ids, which, everything, state, yes=yes, detach=detach)
+    usual = "ready" if given["queue"] else "parked" if given["task"] else "scheduled"
+    return _some_or_all(session, "cancel", ids, usual, **given)
 
 
 @command(app, "retry")
-def retry(
-    session: Session,
-    ids: AnyIds = None,
-    everything: Everything = False,
-    state: OfState = None,
-    queue: OfQueue = "",
-    task: OfTask = "",
-    key: OfKey = "",
-    cause: OfCause = "",
-    rate: Rate = 0,
-    yes: Yes = False,
-    detach: Detach = False,
-) -> int:
+@with_flags({**_FILTER, **_CAUSE, **_RATE, **_HOW})
+def retry(session: Session, ids: AnyIds = None, **given: Any) -> int:
     """Run finished jobs again, with the same arguments and fresh budgets.
 
     With --all it retries all jobs that match the filter now, in pieces: failed jobs, unless --state says
     otherwise. `headrace events --json` names causes.
     """
-    which = JobFilter(state or "failed", queue, task, key, cause)
-    return _some_or_all(session, "retry", ids, which, everything, state, yes=yes, detach=detach, rate=rate)
+    return _some_or_all(session, "retry", ids, "failed", **given)
 
 
 @command(app, "rm")
-def rm(
-    session: Session,
-    ids: AnyIds = None,
-    everything: Everything = False,
-    state: OfState = None,
-    queue: OfQueue = "",
-    task: OfTask = "",
-    key: OfKey = "",
-    cause: OfCause = "",
-    yes: Yes = False,
-    detach: Detach = False,
-) -> int:
+@with_flags({**_FILTER, **_CAUSE, **_HOW})
+def rm(session: Session, ids: AnyIds = None, **given: Any) -> int:
     """Delete jobs that do not run, with all that is stored of them. You cannot undo this.
 
     With --all it deletes all jobs that match the filter now, in pieces: failed jobs, unless --state says
     otherwise.
     """
-    which = JobFilter(state or "failed", queue, task, key, cause)
-    return _some_or_all(session, "delete", ids, which, everything, state, yes=yes, detach=detach)
+    return _some_or_all(session, "delete", ids, "failed", **given)
 
 
 @command(app, "move")
@@ -140,24 +115,18 @@ def again(
 
 
 def _some_or_all(
-    session: Session,
-    verb: str,
-    ids: list[str] | None,
-    which: JobFilter,
-    everything: bool,
-    state: str | None,
-    **how: Any,
-) -> int:
-    """Do a verb on the jobs of these ids, or on all that a filter means."""
-    filtered = state is not None or how.get("rate") or any((which.queue, which.task, which.key, which.cause))
+    session: Session, verb: str, ids: list[str] | None, usual: str, *,
+    everything: bool, state: str, queue: str, task: str, key: str, cause: str = "", rate: int = 0, **how: bool,
+) -> int:  # fmt: skip
+    """Do a verb on the jobs of these ids, or on all that a filter means: those of the usual state, without another."""
     if everything == bool(ids):
         name = "rm" if verb == "delete" else verb
         raise UsageFault(f"give ids, or --all and a filter: headrace jobs {name} --help")
-    if filtered and not everything:
+    if any((state, queue, task, key, cause, rate)) and not everything:
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
         return _chosen(session, verb, ids)
-    all_of(session, verb, which, **how)
+    all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import confirm
 from headrace.cli.exit_codes import OperationFault
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import Yes, argument, option
 from headrace.cli.output import Output
 from headrace.cli.plot import number
 from headrace.cli.progress import bar_of
@@ -155,7 +155,7 @@ def resume(session: Session, name: Name) -> None:
 
 
 @command(app, "purge")
-def purge(session: Session, name: Name, yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False) -> None:
+def purge(session: Session, name: Name, yes: Yes = False) -> None:
     """Delete the ready jobs of a queue; scheduled and running jobs stay. You cannot undo this."""
     with session.acting("purge", "queues", name) as (app, act):
         size = app.queues[name].size

@@ -13,7 +13,7 @@ import typer.core
 
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import Flags, argument, option, with_flags
 from headrace.cli.session import Session
 from headrace.cli.units import span
 
@@ -29,77 +29,73 @@ class _Group(typer.core.TyperGroup):
 
 app = group("Look at counts; without a command: show.", _Group)
 
-Label = Annotated[str, argument("LABEL", "A label, such as views/product. Default: all.")]
-Since = Annotated[float | None, option("--since TIME", "How far back to read.", "1h")]
-Every = Annotated[
-    str | None, option("--every RESOLUTION", "second to year. Default: the resolution that fits into a line.")
-]
-Plot = Annotated[str | None, option("--plot FIELD", "Draw this field over time.")]
-Watch = Annotated[bool, option("--watch", "Print it again every two seconds, until Ctrl-C.")]
+_HOW: Flags = {
+    "since": (Annotated[float | None, option("--since TIME", "How far back to read.", "1h")], None),
+    "every": (
+        Annotated[
+            str | None, option("--every RESOLUTION", "second to year. Default: the resolution that fits into a line.")
+        ],
+        None,
+    ),
+    "plot": (Annotated[str | None, option("--plot FIELD", "Draw this field over time.")], None),
+    "watch": (Annotated[bool, option("--watch", "Print it again every two seconds, until Ctrl-C.")], False),
+}
 
 
 @command(app, "show")
+@with_flags(_HOW)
 def show(
     session: Session,
-    label: Label = "",
-    since: Since = None,
-    every: Every = None,
-    plot: Plot = None,
-    watch: Watch = False,
+    label: Annotated[str, argument("LABEL", "A label, such as views/product. Default: all.")] = "",
+    **how: Any,
 ) -> None:
     """Show the counts of a label: totals, rates, percentiles and their course; then the labels below it.
 
     Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
     """
-    _show(session, label, since, every, plot, watch)
+    _show(session, label, None, **how)
 
 
 @command(app, "task")
+@with_flags(_HOW)
 def task(
     session: Session,
     name: Annotated[str, argument("[NAME]", "A task, such as tasks.fetch. Default: all.")] = "",
-    since: Since = None,
-    every: Every = None,
-    plot: Plot = None,
-    watch: Watch = False,
+    **how: Any,
 ) -> None:
     """Show the jobs of a task: how many came, started and ended, how they ended, how long they waited and ran.
 
     The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
-    _show(session, "task", since, every, plot, watch, name)
+    _show(session, "task", name, **how)
 
 
 @command(app, "queue")
+@with_flags(_HOW)
 def queue(
     session: Session,
     name: Annotated[str, argument("[NAME]", "A queue, such as default. Default: all.")] = "",
-    since: Since = None,
-    every: Every = None,
-    plot: Plot = None,
-    watch: Watch = False,
+    **how: Any,
 ) -> None:
     """Show the jobs of a queue, as stats task does for a task.
 
     The same as show queues/NAME.
     """
-    _show(session, "queue", since, every, plot, watch, name)
+    _show(session, "queue", name, **how)
 
 
 @command(app, "worker")
+@with_flags(_HOW)
 def worker(
     session: Session,
     name: Annotated[str, argument("[NAME]", "Host and pid, such as host:4711. Default: all.")] = "",
-    since: Since = None,
-    every: Every = None,
-    plot: Plot = None,
-    watch: Watch = False,
+    **how: Any,
 ) -> None:
     """Show how busy a worker was, in microseconds of its jobs' code, and the memory of its runners, in bytes.
 
     The same as show workers/NAME. It is kept for a week.
     """
-    _show(session, "worker", since, every, plot, watch, name)
+    _show(session, "worker", name, **how)
 
 
 @command(app, "serve")
@@ -189,10 +185,7 @@ def consume(
                 time.sleep(max(0.05, 1.0 if every is None else every))
 
 
-def _show(
-    session: Session, label: str, since: float | None, every: str | None, plot: str | None, watch: bool,
-    name: str | None = None,
-) -> None:  # fmt: skip
+def _show(session: Session, label: str, name: str | None, *, since: float | None, **how: Any) -> None:
     from headrace.cli.stats_output import show_counts
 
-    show_counts(session, label, since or 3600.0, every, plot, watch, name)
+    show_counts(session, label, name, since or 3600.0, **how)

@@ -38,13 +38,13 @@ _Row: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 
 
 def show_counts(
-    session: Session, label: str, since: float, every: str | None, field: str | None, watch: bool, name: str | None
+    session: Session, label: str, name: str | None, since: float, *, every: str | None, plot: str | None, watch: bool
 ) -> None:
     """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so.
 
     Args:
         since: seconds back.
-        field: to plot.
+        plot: a field to draw.
         watch: show it again and again.
     """
     with session.view(stats=True) as headrace:
@@ -54,7 +54,7 @@ def show_counts(
             seen = _look(headrace.stats, label, since, every)
             if watch and sys.stdout.isatty():
                 print("\x1b[H\x1b[J", end="")
-            _tell(session, seen, field)
+            _tell(session, seen, plot)
             if not watch:
                 return
             sys.stdout.flush()

@@ -12,7 +12,7 @@ from headrace.cli import workflow_views
 from headrace.cli.arguments import Given, defining, definition_of, values_of
 from headrace.cli.commands import command, group
 from headrace.cli.confirm import agreed
-from headrace.cli.flags import argument, option
+from headrace.cli.flags import Yes, argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, parse_duration, several
 from headrace.cli.workflow_views import Code, Id
@@ -129,7 +129,7 @@ def expire(
 
 
 @command(app, "rm")
-def rm(session: Session, ids: Ids, yes: Annotated[bool, option("--yes -y", "Do not ask.")] = False) -> int:
+def rm(session: Session, ids: Ids, yes: Yes = False) -> int:
     """Delete workflows with all their jobs. One that has not ended needs --yes. You cannot undo this."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
