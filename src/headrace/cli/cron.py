@@ -55,8 +55,7 @@ def show(session: Session, name: Name) -> None:
     if session.output.json:
         session.output.document(facts)
         return
-    rows = [(field.replace("_", " "), value) for field, value in facts.items() if value not in (None, "")]
-    session.output.table(("", ""), rows)
+    session.output.facts((field.replace("_", " "), value) for field, value in facts.items())
 
 
 @command(app, "next")

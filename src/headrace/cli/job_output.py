@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.admin.documents import arguments_of, seconds_between, signal_name
@@ -75,38 +75,36 @@ def describe(output: Output, record: Record, lines: list[str], now: float) -> No
             output.line(f"  {line}")
 
 
-def _facts(record: Record, now: float) -> Iterator[tuple[str, object]]:
-    """Names and values; what a job does not have is left out."""
+def _facts(record: Record, now: float) -> list[tuple[str, object]]:
     progress = "" if record.progress is None else f"{record.progress:.0%} {record.progress_text}".strip()
-    yield from (("job", record.id), ("state", record.state))
-    yield from (("task", record.task or "-"), ("queue", record.queue or "-"))
-    yield from _given(("priority", record.priority), ("key", record.key), ("note", record.note))
-    yield from _times(record, now)
-    yield from _given(("worker", record.owner if record.state == "running" else ""))
-    yield "attempts", _attempts(record)
-    yield from _given(("progress", progress))
-    yield "arguments", call_of(record)
-    yield from _given(("headers", ", ".join(f"{name}={to_json(text)}" for name, text in record.headers.items())))
-    yield from _given(("options", readable(record.options) if record.options else ""))
-    if record.packed_result is not None:
-        yield "result", HIDDEN if hides(record.secrets, "return") else readable(record.packed_result)
+    return [
+        ("job", record.id),
+        ("state", record.state),
+        ("task", record.task or "-"),
+        ("queue", record.queue or "-"),
+        ("priority", record.priority or None),
+        ("key", record.key),
+        ("note", record.note),
+        ("enqueued", moment(record.created_us, now)),
+        ("due", moment(record.due_us, now) if record.state == "scheduled" else None),
+        ("started", moment(record.started_us, now) if record.started_us else None),
+        ("ended", moment(record.finished_us, now) if record.finished_us else None),
+        ("ran for", _took(record) if record.finished_us else None),
+        ("expires", moment(record.expires_us, now) if record.expires_us and not record.state.final else None),
+        ("worker", record.owner if record.state == "running" else None),
+        ("attempts", _attempts(record)),
+        ("progress", progress),
+        ("arguments", call_of(record)),
+        ("headers", ", ".join(f"{name}={to_json(text)}" for name, text in record.headers.items())),
+        ("options", readable(record.options) if record.options else None),
+        ("result", _result(record)),
+    ]
 
 
-def _given(*rows: tuple[str, object]) -> Iterator[tuple[str, object]]:
-    yield from (row for row in rows if row[1])
-
-
-def _times(record: Record, now: float) -> Iterator[tuple[str, object]]:
-    yield "enqueued", moment(record.created_us, now)
-    if record.state == "scheduled":
-        yield "due", moment(record.due_us, now)
-    if record.started_us:
-        yield "started", moment(record.started_us, now)
-    if record.finished_us:
-        yield "ended", moment(record.finished_us, now)
-        yield "ran for", _took(record)
-    if record.expires_us and not record.state.final:
-        yield "expires", moment(record.expires_us, now)
+def _result(record: Record) -> str | None:
+    if record.packed_result is None:
+        return None
+    return HIDDEN if hides(record.secrets, "return") else readable(record.packed_result)
 
 
 def _took(record: Record) -> str:
@@ -147,22 +145,17 @@ def _error(output: Output, error: JobError, title: str = "error") -> None:
                 output.line(f"  {line}")
 
 
-def _evidence(error: JobError) -> Iterator[tuple[str, object]]:
-    yield "type", error.type
-    if error.message:
-        yield "message", error.message
-    if error.where:
-        yield "at", error.where
-    if error.attempt:
-        yield "attempt", error.attempt
-    if error.worker:
-        yield "worker", error.worker
-    if error.signal is not None:
-        yield "signal", f"{signal_name(error.signal)} ({error.signal})"
-    if error.exit_code is not None:
-        yield "exit code", error.exit_code
-    if error.peak_memory is not None:
-        yield "peak memory", size(error.peak_memory)
+def _evidence(error: JobError) -> list[tuple[str, object]]:
+    return [
+        ("type", error.type),
+        ("message", error.message),
+        ("at", error.where),
+        ("attempt", error.attempt or None),
+        ("worker", error.worker),
+        ("signal", None if error.signal is None else f"{signal_name(error.signal)} ({error.signal})"),
+        ("exit code", error.exit_code),
+        ("peak memory", None if error.peak_memory is None else size(error.peak_memory)),
+    ]
 
 
 def explained(output: Output, found: Why) -> None:
@@ -170,10 +163,8 @@ def explained(output: Output, found: Why) -> None:
     output.line(f"{found.id} is {found.state}" if found.state else found.id)
     for reason in found.reasons:
         output.line(f"\n{reason.code}: {reason.text}")
-        rows = [(name.removesuffix("_us"), _found(name, value)) for name, value in reason.evidence.items()]
-        output.facts(
-            [*((f"  {name}", text) for name, text in rows if text), *_given(("  next step", reason.next_step))]
-        )
+        rows = [(f"  {name.removesuffix('_us')}", _found(name, value)) for name, value in reason.evidence.items()]
+        output.facts([*rows, ("  next step", reason.next_step)])
 
 
 def _found(name: str, value: object) -> str:

@@ -92,17 +92,21 @@ def show(
 
 def _tell(session: Session, state: LimitState, has: list[str], now: float) -> None:
     numbers, held, waiting, opens = _columns(state, now)
-    rows = [("limit", state.name)]
-    rows += [("value", state.value or "(none)")] if state.value is not None else []
-    rows += [("by", state.by)] if state.by else []
-    rows += [(*which.split(":", 1),) for which in has]  # type: ignore[misc]
-    rows += [("numbers", numbers)]
-    rows += [("backlog", f"{state.backlog:,}")] if state.backlog else []
-    rows += [("when full", state.full)] if state.full != "wait" else []
-    rows += [(one.part if one.part == "paused" else f"{one.part} set", _until(one, now)) for one in state.overrides]
-    rows += [("running", held)] if state.held is not None else []
-    rows += [("waiting", waiting), ("next start", opens)]
-    session.output.table(("", ""), rows)
+    session.output.facts(
+        [
+            ("limit", state.name),
+            ("value", None if state.value is None else state.value or "(none)"),
+            ("by", state.by),
+            *((kind, name) for kind, _, name in (which.partition(":") for which in has)),
+            ("numbers", numbers),
+            ("backlog", f"{state.backlog:,}" if state.backlog else None),
+            ("when full", state.full if state.full != "wait" else None),
+            *((one.part if one.part == "paused" else f"{one.part} set", _until(one, now)) for one in state.overrides),
+            ("running", held if state.held is not None else None),
+            ("waiting", waiting),
+            ("next start", opens),
+        ]
+    )
 
 
 def _until(one: Override, now: float) -> str:

@@ -198,7 +198,7 @@ class Output:
         return max(0, self.console().width - sum(widths) - 3 * (len(columns) + 1))
 
     def facts(self, rows: Iterable[tuple[str, object]]) -> None:
-        """Print names and values, one a line; further lines of a value are indented."""
+        """Print names and values, one a line; further lines of a value are indented. None and "" are left out."""
         from rich.table import Table
         from rich.text import Text
 
@@ -206,6 +206,8 @@ class Output:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in rows:
+            if value is None or value == "":
+                continue
             grid.add_row(Text(plain(name)), Text(self._shown(value), style=STYLES.get(str(value), "")))
         self._print(grid)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.cli.job_output import call_of, lasted
@@ -63,36 +62,33 @@ def _remark(record: WorkflowRecord, now: float) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) -> Iterator[tuple[str, object]]:
-    """Names and values; what a workflow does not have is left out.
+def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) -> list[tuple[str, object]]:
+    """Names and values.
 
     Args:
         nodes: all of them, or none where they were not read.
     """
-    states = Counter(str(node.job.state) for node in nodes)
-    counts = record.counts
-    yield from (("workflow", record.id), ("definition", record.definition or "-"), ("state", _state(record)))
-    if record.key:
-        yield "key", record.key
+    counts, seconds = record.counts, (record.finished_us - record.started_us) / 1e6
     beside = sum(node.role in ("undo", "callback") for node in nodes)
-    total = f"{record.total:,}" + (f", and {beside:,} to undo them or to call at the end" if beside else "")
-    yield from (("jobs", total), ("failed", _failed(record)), ("succeeded", f"{counts['succeeded']:,}"))
-    for name in ("cancelled", "skipped"):
-        if counts[name]:
-            yield name, f"{counts[name]:,}"
-    if nodes:
-        yield "running", f"{states['running']:,}"
-    else:
-        yield "active", f"{record.active:,}"
-    yield "remaining", f"{record.total - record.done:,}"
-    yield "arguments", call_of(record)
-    yield "created", moment(record.created_us, now)
-    yield "started", moment(record.started_us, now)
-    if record.finished_us:
-        yield "ended", moment(record.finished_us, now)
-        if record.started_us:
-            yield "ran for", span((record.finished_us - record.started_us) / 1e6)
-    yield "kept", _kept(record, now)
+    running = sum(node.job.state == "running" for node in nodes)
+    return [
+        ("workflow", record.id),
+        ("definition", record.definition or "-"),
+        ("state", _state(record)),
+        ("key", record.key),
+        ("jobs", f"{record.total:,}" + (f", and {beside:,} to undo them or to call at the end" if beside else "")),
+        ("failed", _failed(record)),
+        ("succeeded", f"{counts['succeeded']:,}"),
+        *((name, f"{counts[name]:,}") for name in ("cancelled", "skipped") if counts[name]),
+        ("running", f"{running:,}") if nodes else ("active", f"{record.active:,}"),
+        ("remaining", f"{record.total - record.done:,}"),
+        ("arguments", call_of(record)),
+        ("created", moment(record.created_us, now)),
+        ("started", moment(record.started_us, now)),
+        ("ended", moment(record.finished_us, now) if record.finished_us else None),
+        ("ran for", span(seconds) if record.finished_us and record.started_us else None),
+        ("kept", _kept(record, now)),
+    ]
 
 
 def _state(record: WorkflowRecord) -> str:
