@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from headrace.cli import reference
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.program import MODULES
 from headrace.model.setting_layers import NO_SETTINGS
 from headrace.settings import Settings, environment_name
+from tests.docs import reference
 
 PAGES = {"cli": reference.cli, "settings": reference.settings, "options": reference.options}
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ COMMANDS: dict[str, Any] = dict(reference.commands())
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_program_prints(name: str) -> None:
     stored = (ROOT / "docs" / f"{name}.md").read_text()
-    assert stored == PAGES[name](), f"run: python -m headrace.cli.reference {name} > docs/{name}.md"
+    assert stored == PAGES[name](), f"run: python -m tests.docs.reference {name} > docs/{name}.md"
 
 
 def test_each_command_option_and_exit_code_has_its_place() -> None:

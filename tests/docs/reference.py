@@ -1,4 +1,4 @@
-"""``python -m headrace.cli.reference [cli|settings|options]``: the pages of these names in docs/, from the code.
+"""``python -m tests.docs.reference [cli|settings|options]``: the pages of these names in docs/, from the code.
 
 Prints a page. The text comes from what the program parses and checks, so that page and program cannot disagree.
 """
@@ -25,7 +25,7 @@ from headrace.tasks.envelope_fields import OPTION_FIELDS
 _HEAD = """\
 # {title}
 
-<!-- Printed by `python -m headrace.cli.reference {name}`; a test fails when it is not current. -->
+<!-- Printed by `python -m tests.docs.reference {name}`; a test fails when it is not current. -->
 
 """
 
