@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from headrace.demo import demo_tasks, drawing
-from headrace.demo.demo_tasks import Measured, Package, Source
+from headrace.demo.demo_tasks import Package, Source
 from headrace.errors import OptionsError, PictureError
 
 FOUND = [
-    Measured("json/decoder.py", lines=30, functions=2, longest="decode", length=9, seconds=0.5),
-    Measured("abc.py", lines=5, classes=1),
+    Package("json/decoder.py", 1, lines=30, functions=2, longest="decoder.decode", length=9, seconds=0.5),
+    Package("abc.py", 1, lines=5, classes=1),
     None,
-    Measured("json/__init__.py", lines=20, functions=1, longest="dump", length=12, seconds=0.25),
-    Measured("bad.py", lines=1, refused="invalid syntax"),
+    Package("json/__init__.py", 1, lines=20, functions=1, longest="__init__.dump", length=12, seconds=0.25),
+    Package("bad.py", 1, lines=1, refused={"bad.py": "invalid syntax"}),
 ]
 
 
@@ -45,7 +45,8 @@ def test_a_scan_is_spread_over_the_library_and_two_files_go_wrong() -> None:
 
 def test_a_file_is_measured() -> None:
     found = demo_tasks.measure(Source("abc.py"))
-    assert found.path == "abc.py"
+    assert (found.name, found.files) == ("abc.py", 1)
+    assert found.longest.startswith("abc.")
     assert found.lines > 100
     assert found.classes >= 1
     assert not found.refused

@@ -40,35 +40,15 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one source file holds.
-
-    Attributes:
-        path: below the library's directory.
-        lines, functions, classes, imports: how many; methods are functions.
-        longest: name of the longest function, empty when there is none.
-        length: its lines.
-        refused: why Python cannot parse the file; empty when it can.
-        seconds: how long this took.
-    """
-
-    path: str
-    lines: int = 0
-    functions: int = 0
-    classes: int = 0
-    imports: int = 0
-    longest: str = ""
-    length: int = 0
-    refused: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
 class Package:
-    """One directory of the library, ``single files`` are the modules that are in none; or several of them together.
+    """What a source file, a directory of the library, or several of them together hold.
 
     Attributes:
-        refused: why Python cannot parse some of its files, by path.
+        name: of a file its path below the library's directory; ``single files`` are the modules that are in none.
+        files, lines, functions, classes, imports: how many; methods are functions.
+        longest: file and name of the longest function, empty when there is none.
+        length: its lines.
+        refused: why Python cannot parse some of the files, by path.
         seconds: how long it took to measure them.
     """
 
@@ -109,7 +89,7 @@ def scan(limit: int | None) -> list[Source]:
 
 
 @app.task(retries=Retry(max=3, delay=0.5))
-def measure(source: Source) -> Measured:
+def measure(source: Source) -> Package:
     """Parse one file of the library and count what it holds."""
     if source.fault and current_job().attempt == 1:
         _go_wrong(source.fault)
@@ -120,26 +100,26 @@ def measure(source: Source) -> Measured:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
-        found = Measured(path, refused=str(error))
+        found = Package(path, refused={path: str(error)})
     else:
         found = _count(path, tree)
-    return replace(found, lines=len(text.splitlines()), seconds=time.perf_counter() - began)
+    return replace(found, files=1, lines=len(text.splitlines()), seconds=time.perf_counter() - began)
 
 
 @app.task
-def group(found: list[Measured | None]) -> list[list[Measured]]:
+def group(found: list[Package | None]) -> list[list[Package]]:
     """What was measured, by package; without files that were given up."""
-    groups: dict[str, list[Measured]] = defaultdict(list)
+    groups: dict[str, list[Package]] = defaultdict(list)
     for one in found:
         if one is not None:
-            groups[_package(one.path)].append(one)
+            groups[_package(one.name)].append(one)
     return [groups[name] for name in sorted(groups)]
 
 
 @app.task
-def add_up(group: list[Measured]) -> Package:
+def add_up(group: list[Package]) -> Package:
     """What one package holds."""
-    return together(_package(group[0].path), [_alone(one) for one in group])
+    return together(_package(group[0].name), group)
 
 
 @app.task
@@ -197,14 +177,6 @@ def together(name: str, parts: Sequence[Package]) -> Package:
     )
 
 
-def _alone(one: Measured) -> Package:
-    longest = f"{Path(one.path).stem}.{one.longest}" if one.longest else ""
-    refused = {one.path: one.refused} if one.refused else {}
-    return Package(
-        one.path, 1, one.lines, one.functions, one.classes, one.imports, longest, one.length, refused, one.seconds
-    )
-
-
 def _package(path: str) -> str:
     head, slash, _ = path.partition("/")
     return head if slash else "single files"
@@ -216,7 +188,7 @@ def _go_wrong(fault: Fault) -> None:
     raise ConnectionError("the demo cuts this connection once")
 
 
-def _count(path: str, tree: ast.Module) -> Measured:
+def _count(path: str, tree: ast.Module) -> Package:
     functions = classes = imports = length = 0
     longest = ""
     for node in ast.walk(tree):
@@ -224,9 +196,9 @@ def _count(path: str, tree: ast.Module) -> Measured:
             functions += 1
             size = (node.end_lineno or node.lineno) - node.lineno + 1
             if size > length:
-                length, longest = size, node.name
+                length, longest = size, f"{Path(path).stem}.{node.name}"
         elif isinstance(node, ast.ClassDef):
             classes += 1
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             imports += 1
-    return Measured(path, 0, functions, classes, imports, longest, length)
+    return Package(path, functions=functions, classes=classes, imports=imports, longest=longest, length=length)

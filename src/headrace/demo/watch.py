@@ -96,4 +96,4 @@ def _work(node: NodeRecord) -> str:
     job = node.job
     if job.task != demo_tasks.measure.name or node.facts.map:
         return f"running {node.facts.name!r}"
-    return f"measuring {job.result.path}"
+    return f"measuring {job.result.name}"
