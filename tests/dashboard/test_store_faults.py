@@ -92,6 +92,7 @@ async def test_a_store_that_cannot_be_used_is_told_with_what_to_do(line: Line) -
     assert page.status == 503
     assert "set it to noeviction" in page.text
     assert "data-retry" in page.text
+    assert (await ask(dashboard, f"/jobs/{line.job}/again")).status == 503
     assert "set it to noeviction" in (await ask(dashboard, "/queues/mail/act/pause", form={})).text
     document = await ask(dashboard, "/jobs.json")
     assert document.status == 503

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +13,6 @@ from headrace.admin.activity_documents import act_document, event_document
 from headrace.admin.pagination import stream_position
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import quoted
-from headrace.errors import HeadraceError
 from headrace.model.activity import KINDS, Act, EventRecord, act_of, event_of
 from headrace.protocol import streams
 from headrace.store.client import Steps
@@ -123,10 +121,7 @@ async def activity(site: DashboardSite, request: Request) -> Response:
     asked = request.query_params.get("show", "")
     show = asked if asked in SHOWN else ""
     after = request.query_params.get("after", "")
-    try:
-        stream_position(after or None)
-    except HeadraceError as error:
-        raise HTTPException(400, str(error)) from None
+    stream_position(after or None)
     found, following = await site.read(site.client.adrive(_read(site, show, after)))
     rows = [row_of_act(one) if isinstance(one, Act) else row_of_event(one) for one in found]
 

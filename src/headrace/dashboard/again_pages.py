@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -165,11 +164,8 @@ async def begin(site: DashboardSite, request: Request) -> Response:
 
 async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]:
     """A job and its arguments by name."""
-    try:
-        record = await site.app.job(id).arefresh()
-        return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    record = await site.app.job(id).arefresh()
+    return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
 
 
 async def _form(

@@ -106,8 +106,7 @@ def _newest(site: DashboardSite, look: int) -> Steps[Failures]:
 
 async def newest_failures(site: DashboardSite, look: int) -> Failures:
     """The newest failures, so many of each state, shared by all tabs. Cost: one round trip."""
-    found: Failures = await site.reading(("failures", str(look)), lambda: site.client.adrive(_newest(site, look)))
-    return found
+    return await site.reading(("failures", str(look)), lambda: site.client.adrive(_newest(site, look)))
 
 
 async def causes(site: DashboardSite, request: Request) -> Response:

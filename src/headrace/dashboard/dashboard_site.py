@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import jinja2
 from msgspec.structs import replace
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -32,7 +33,8 @@ from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.values_shown import Sight
 from headrace.dashboard.visitors import SAFE, Visitor, theme_of
 from headrace.dashboard.wording import quoted_base, quoted_path
-from headrace.model.ids import is_flow
+from headrace.errors import OptionsError
+from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
 from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
@@ -136,39 +138,26 @@ class DashboardSite:
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "", back: int = 0) -> Course:
         """The course of all jobs, a task or a queue, shared by the tabs that show it."""
-        found: Course = await self.reading(
+        return await self.reading(
             ("course", span.name, kind, name, str(back)),
             lambda: figures.course(self.app, self.counts, span, kind, name, back),
         )
-        return found
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         """Figures by task or queue, shared by the tabs that show them."""
-        found: list[TaskFigures] = await self.reading(
-            ("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind)
-        )
-        return found
+        return await self.reading(("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind))
 
     async def server(self) -> ServerFacts | None:
         """What the store's server says of itself, some seconds old at most; None: it does not tell us."""
-        found: ServerFacts | None = await self.reading(
-            ("server",), lambda: self.client.arun(server_info(self.client.keys))
-        )
-        return found
+        return await self.reading(("server",), lambda: self.client.arun(server_info(self.client.keys)))
 
     async def lost(self) -> int:
         """Batches of statistics that found no room in their line, as known within half a minute."""
-
-        async def read() -> int:
-            return (await self.counts.arun(peek(self.counts.keys))).lost
-
-        found: int = await self.reading(("lost",), read, 30)
-        return found
+        return (await self.reading(("lost",), lambda: self.counts.arun(peek(self.counts.keys)), 30)).lost
 
     async def raised(self) -> list[AlarmRecord]:
         """Alarms that are raised, as known within ten seconds."""
-        found: list[AlarmRecord] = await self.reading(("alarms",), Alarms(self.client).apage, 10)
-        return [one for one in found if one.state.raised_us]
+        return [one for one in await self.reading(("alarms",), Alarms(self.client).apage, 10) if one.state.raised_us]
 
     async def pulse(self) -> LiveStrip:
         """The rates of the last ten minutes, as far as a page was open."""
@@ -185,7 +174,7 @@ class DashboardSite:
         self._readings.clear()
         await self.frames.get(fresh=True)
 
-    async def reading(self, key: tuple[str, ...], read: Callable[[], Any], age: float = READING_AGE) -> Any:
+    async def reading(self, key: tuple[str, ...], read: Callable[[], Awaitable[T]], age: float = READING_AGE) -> T:
         """What ``read`` gives, shared by those who ask for the same key within its age, in seconds."""
         found = self._readings.get(key)
         if found is None:
@@ -193,7 +182,8 @@ class DashboardSite:
             if len(self._readings) > READINGS:
                 self._readings.popitem(last=False)
         self._readings.move_to_end(key)
-        return await found.get()
+        value: T = await found.get()
+        return value
 
     async def answer(self, handler: Handler, request: Request) -> Response:
         """A page; tabs of one role share the answer to a refresh, of which only figures are shown."""
@@ -203,8 +193,7 @@ class DashboardSite:
                 return await handler(self, request)
             request.scope["headrace.visitor"] = replace(visitor, name="")
             key = ("refresh", visitor.role, base_of(request), path_of(request), request.url.query)
-            found: Response = await self.reading(key, lambda: handler(self, request), AGE)
-            return found
+            return await self.reading(key, lambda: handler(self, request), AGE)
 
     async def page(
         self, request: Request, template: str, document: Callable[[], Any], *, status: int = 200, **context: Any
@@ -263,6 +252,15 @@ def path_of(request: Request) -> str:
     """The path below the dashboard's root, with a slash in front."""
     path, base = str(request.scope["path"]), str(request.scope.get("root_path", "")).rstrip("/")
     return (path[len(base) :] if base and path.startswith(base) else path) or "/"
+
+
+def name_in(request: Request, kind: str) -> str:
+    """The name in a path. Where nothing of this kind can be called so, there is no such page: HTTPException."""
+    name: str = request.path_params["name"]
+    try:
+        return check_name(kind, name)
+    except OptionsError:
+        raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
 
 
 def _as_form(request: Request, form: str) -> str:

@@ -14,7 +14,7 @@ from headrace.admin.errands import Errands, JobCount
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import form_of, note, words_of
 from headrace.dashboard.wording import link, plural
-from headrace.errors import ErrandNotFound, HeadraceError, StoreUnavailable
+from headrace.errors import HeadraceError
 from headrace.model.errand import VERBS, JobFilter
 
 # Above so many jobs their number must be typed.
@@ -46,10 +46,7 @@ async def errands(site: DashboardSite, request: Request) -> Response:
 
 async def errand(site: DashboardSite, request: Request) -> Response:
     """How far one has come. Cost: one round trip."""
-    try:
-        one, frame = await asyncio.gather(Errands(site.client).aget(request.path_params["id"]), site.frames.get())
-    except ErrandNotFound as error:
-        raise HTTPException(404, str(error)) from None
+    one, frame = await asyncio.gather(Errands(site.client).aget(request.path_params["id"]), site.frames.get())
     return await site.page(
         request, "errand.html", lambda: errand_document(one), frame=frame, one=one, tended=bool(frame.live)
     )
@@ -63,10 +60,7 @@ def _asked(fields: Any) -> tuple[str, JobFilter]:
 async def confirm(site: DashboardSite, request: Request) -> Response:
     """What a verb on many jobs would do, before it does it. Cost: that of a count."""
     verb, which = _asked(request.query_params)
-    try:
-        counted = await site.read(Errands(site.client).acount(verb, which))
-    except HeadraceError as error:
-        raise HTTPException(400, str(error)) from None
+    counted = await site.read(Errands(site.client).acount(verb, which))
     return await site.page(
         request, "errand_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
         verb=verb, which=which, counted=counted, must_type=_must_type(verb, counted),
@@ -97,9 +91,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         )
     except HeadraceError as error:
         await note(site, request, (verb, "jobs", ""), words_of(error), scope=which.words)
-        if isinstance(error, StoreUnavailable):
-            raise
-        raise HTTPException(400, str(error)) from None
+        raise
     await note(
         site, request, (verb, "jobs", ""), f"errand {one.id} began: {one.words}", count=one.total, scope=which.words
     )

@@ -7,7 +7,6 @@ import graphlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +15,6 @@ from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, 
 from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document
 from headrace.dashboard.wording import link
-from headrace.errors import HeadraceError, OptionsError
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.picture import MOST, around, boxes_of, of_nodes
@@ -52,14 +50,11 @@ async def flows(site: DashboardSite, request: Request) -> Response:
     state, definition = params.get("state", ""), params.get("definition", "").strip()
     if state not in list(WorkflowState):
         state = ""
-    try:
-        page = await site.read(
-            Workflows(site.client, tasks=site.app.tasks).apage(
-                after=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
-            )
+    page = await site.read(
+        Workflows(site.client, tasks=site.app.tasks).apage(
+            after=params.get("after") or None, state=state or None, definition=definition or None, limit=PAGE
         )
-    except OptionsError as error:
-        raise HTTPException(400, str(error)) from None
+    )
     more = link("/workflows", {"state": state, "definition": definition, "after": page.next or ""})
     return await site.page(
         request, "workflows.html",
@@ -73,17 +68,14 @@ async def flows(site: DashboardSite, request: Request) -> Response:
 
 async def flow(site: DashboardSite, request: Request) -> Response:
     """One workflow. Cost: one round trip up to 100 nodes, two up to 600, three for more."""
-    try:
-        id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
-        records, page = await site.read(
-            asyncio.gather(
-                client.arun(read_flows(client.keys, [id])),
-                client.adrive(node_queries.page(client, reader, id, node_queries.query(None, DRAWN, None))),
-            )
+    id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
+    records, page = await site.read(
+        asyncio.gather(
+            client.arun(read_flows(client.keys, [id])),
+            client.adrive(node_queries.page(client, reader, id, node_queries.query(None, DRAWN, None))),
         )
-        record = found(id, records).read_with(reader)
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    )
+    record = found(id, records).read_with(reader)
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]
     jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
     sight = sight_of(site, request)

@@ -26,7 +26,6 @@ from headrace.dashboard.values_shown import (
     preview,
     result,
 )
-from headrace.errors import HeadraceError
 from headrace.model.errand import JobFilter
 from headrace.model.fingerprint import cause_id
 from headrace.model.headers import TRACE
@@ -62,15 +61,12 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     first, sight = not (search.after or search.before), sight_of(site, request)
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
-    try:
-        nothing = LookedJobs(Page([], 0, None), 0)
-        key = ("jobs", repr(search), sight)
-        looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight), 2)
-        found = looked.page
-        older = search.older if search.before else search.link(after=found.next) if found.next else ""
-        newer = search.link(before=found.next) if search.before and found.next else search.newer
-    except (HeadraceError, ValueError) as error:
-        raise HTTPException(400, str(error)) from None
+    nothing = LookedJobs(Page([], 0, None), 0)
+    key = ("jobs", repr(search), sight)
+    looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight), 2)
+    found = looked.page
+    older = search.older if search.before else search.link(after=found.next) if found.next else ""
+    newer = search.link(before=found.next) if search.before and found.next else search.newer
     rows = [(one, preview(one, site.redactor, sight), error_line(one, site.redactor)) for one in found.rows]
     return await site.page(
         request, "jobs.html",
@@ -139,11 +135,7 @@ def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any,
 
 async def job(site: DashboardSite, request: Request) -> Response:
     """One job. Cost: one round trip."""
-    id = request.path_params["id"]
-    try:
-        check_id(id)
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    id = check_id(request.path_params["id"])
     found, told, lines = await site.read(site.client.adrive(_read(site, id)))
     record = found[0]
     if record is None:

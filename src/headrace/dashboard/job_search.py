@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from headrace.admin.pagination import cursor_of, position
 from headrace.dashboard.wording import link
+from headrace.errors import OptionsError
 from headrace.model.fingerprint import cause_id
 from headrace.model.ids import LENGTH
 from headrace.model.job_record import Record
@@ -88,7 +89,7 @@ class JobSearch(msgspec.Struct, frozen=True):
         """The times between which jobs are asked for.
 
         Raises:
-            ValueError: one cannot be read.
+            OptionsError: one cannot be read.
         """
         return moment_of(self.since, now), moment_of(self.until, now)
 
@@ -104,7 +105,7 @@ def moment_of(text: str, now: int) -> datetime | None:
     """A time in UTC of ``2026-11-21T22:30``, or that long ago of ``2h``; None of nothing.
 
     Raises:
-        ValueError: it cannot be read.
+        OptionsError: it cannot be read.
     """
     if not text:
         return None
@@ -114,7 +115,9 @@ def moment_of(text: str, now: int) -> datetime | None:
             return datetime.fromtimestamp(now / 1e6, UTC) - timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
         at = datetime.fromisoformat(text.strip())
     except (OverflowError, ValueError):
-        raise ValueError(f"{text[:40]!r} is no time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago") from None
+        raise OptionsError(
+            f"{text[:40]!r} is no time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago"
+        ) from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 

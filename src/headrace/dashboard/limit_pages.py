@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.limit_documents import limit_document, limit_numbers
-from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.wording import link
-from headrace.errors import HeadraceError
 from headrace.protocol.limit_verbs import read_limits
 from headrace.tasks.limit import Limit
 
@@ -32,11 +30,8 @@ async def limits(site: DashboardSite, request: Request) -> Response:
 
 async def limit(site: DashboardSite, request: Request) -> Response:
     """One limit, and its values whose jobs wait or that were changed. Cost: one round trip."""
-    name = request.path_params["name"]
-    try:
-        page = await site.read(Limit(site.client, name).avalues(VALUES))
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    name = name_in(request, "limit")
+    page = await site.read(Limit(site.client, name).avalues(VALUES))
     whole, rows = page.rows[0], page.rows[1:]
     has = sorted(which.partition(":")[::2] for which, found in page.limited.items() if name in found)
     return await site.page(

@@ -37,7 +37,7 @@ from headrace.dashboard import (
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
-from headrace.errors import OptionsError, ServerError, SettingsError, StoreUnavailable
+from headrace.errors import HeadraceError, OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
@@ -162,6 +162,10 @@ class Dashboard:
         except (ServerError, SettingsError) as error:
             log.error("the dashboard cannot use the store: %s", error)
             page = await self._problem(request, 503, self._site.redactor.text(str(error)))
+            await page(request.scope, receive, with_headers)
+        except HeadraceError as error:
+            # What was asked for cannot be asked for, or is not there.
+            page = await self._problem(request, 400 if isinstance(error, OptionsError) else 404, str(error))
             await page(request.scope, receive, with_headers)
 
     async def _gate(self, request: Request) -> Response | None:

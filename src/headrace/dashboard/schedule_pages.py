@@ -10,10 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.wording import duration, link
 from headrace.errors import HeadraceError
-from headrace.model.ids import check_name
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.model.zones import zone_of
 from headrace.protocol import ticks
@@ -69,11 +68,7 @@ async def schedules(site: DashboardSite, request: Request) -> Response:
 
 async def schedule(site: DashboardSite, request: Request) -> Response:
     """One schedule. Cost: one round trip."""
-    name = request.path_params["name"]
-    try:
-        check_name("schedule", name)
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    name = name_in(request, "schedule")
     page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, [name], ticks=HISTORY)))
     if not page.rows:
         raise HTTPException(404, f"No schedule {name[:100]!r} is stored.")

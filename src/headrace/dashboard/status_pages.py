@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from msgspec.structs import asdict
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,13 +18,11 @@ from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
 from headrace.dashboard.cause_pages import Cause, causes_of, newest_failures
 from headrace.dashboard.comparison import EARLIER, compared, pairs_of_plots
-from headrace.dashboard.dashboard_site import DashboardSite
+from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import LiveFrame, read_frame
 from headrace.dashboard.wording import link
-from headrace.errors import HeadraceError, OptionsError
 from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
-from headrace.model.ids import check_name
 from headrace.model.notation import iso
 from headrace.protocol import streams
 from headrace.protocol.overviews import QueueFacts
@@ -80,9 +77,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
 async def _died(site: DashboardSite) -> list[EventRecord]:
     """Workers that were lost of late, the last first, as known within some seconds."""
     keys = site.client.keys
-    found: streams.StreamPiece = await site.reading(
-        ("died",), lambda: site.client.arun(streams.told(keys, "deaths", DEATHS))
-    )
+    found = await site.reading(("died",), lambda: site.client.arun(streams.told(keys, "deaths", DEATHS)))
     return [event_of(*row) for row in found.rows]
 
 
@@ -123,11 +118,7 @@ def _by_need(frame: LiveFrame) -> list[QueueFacts]:
 
 async def queue(site: DashboardSite, request: Request) -> Response:
     """One queue."""
-    name, span = request.path_params["name"], span_of(request)
-    try:
-        site.app.queues[name]
-    except HeadraceError:
-        raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
+    name, span = name_in(request, "queue"), span_of(request)
     ask = LoadQuestion(site.client.keys, site.app.stats, name, 30)
     frame, course, _, seen, page = await asyncio.gather(
         site.frames.get(), site.course(span, "queues", name),
@@ -180,12 +171,8 @@ def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
 
 async def task(site: DashboardSite, request: Request) -> Response:
     """One task."""
-    name, span = request.path_params["name"], span_of(request)
-    try:
-        check_name("task", name)
-        frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
-    except OptionsError:
-        raise HTTPException(404, f"Nothing can be called {name[:100]!r}.") from None
+    name, span = name_in(request, "task"), span_of(request)
+    frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     found: list[Cause] = []
     if course.total.failed:
         failures = await newest_failures(site, FAILURES)
@@ -216,10 +203,7 @@ async def workers(site: DashboardSite, request: Request) -> Response:
 async def worker(site: DashboardSite, request: Request) -> Response:
     """One worker and its runners."""
     frame = await read_frame(site.client, details=True)
-    try:
-        found = named(frame.overview.workers, request.path_params["name"])
-    except HeadraceError as error:
-        raise HTTPException(404, str(error)) from None
+    found = named(frame.overview.workers, request.path_params["name"])
     return await site.page(
         request, "worker.html",
         lambda: {
@@ -237,13 +221,10 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
     kind = "queues" if asked.get("kind") == "queues" else "tasks"
     name, other, ago = asked.get("name", "").strip(), asked.get("other", "").strip(), asked.get("ago", "")
     there: Course | None = None
-    try:
-        course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
-        if other or ago in EARLIER:
-            back = (EARLIER[ago][1] or span.seconds) if ago in EARLIER else 0
-            there = await site.course(span, kind, other or name, back)
-    except OptionsError as error:
-        raise HTTPException(400, str(error)) from None
+    course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
+    if other or ago in EARLIER:
+        back = (EARLIER[ago][1] or span.seconds) if ago in EARLIER else 0
+        there = await site.course(span, kind, other or name, back)
     rows: list[TaskFigures] = sorted(table, key=lambda one: -one.started)
     plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
     more = {"kind": kind, "name": name, "other": other, "ago": ago if ago in EARLIER else ""}
