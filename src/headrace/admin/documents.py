@@ -204,7 +204,7 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "worker": worker.owner,
         "place": worker.metadata.get("place"),
         "queues": [name for name in worker.metadata.get("queues", "").split(",") if name],
-        "runners": _runners(worker.metadata.get("runners", "")),
+        "runners": worker.processes,
         "sizes": worker.sizes,
         "version": worker.metadata.get("version"),
         "draining": worker.draining,
@@ -221,9 +221,3 @@ def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,
     }
-
-
-def _runners(text: str) -> dict[str, int]:
-    """Processes by kind, of ``process:2 async:1``."""
-    pairs = (part.partition(":") for part in text.split())
-    return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}

@@ -160,12 +160,7 @@ def _task(name: str, bucket: Bucket) -> TopTask:
 
 def _workers(seen: Overview) -> list[TopWorker]:
     rows = [
-        TopWorker(
-            worker.metadata.get("place", worker.owner),
-            worker.running,
-            sum(worker.sizes.values()),
-            sum(one.memory for one in worker.runners),
-        )
+        TopWorker(worker.place, worker.running, worker.slots, sum(one.memory for one in worker.runners))
         for worker in seen.live
     ]
     return sorted(rows, key=lambda row: (-row.running, row.place))[:MOST]
@@ -173,7 +168,7 @@ def _workers(seen: Overview) -> list[TopWorker]:
 
 def _runs(seen: Overview) -> list[TopRun]:
     rows = [
-        TopRun(one.job, one.task, worker.metadata.get("place", worker.owner), max(0, seen.now - one.since) / 1e6)
+        TopRun(one.job, one.task, worker.place, max(0, seen.now - one.since) / 1e6)
         for worker in seen.workers
         for one in worker.runners
         if one.job and one.since

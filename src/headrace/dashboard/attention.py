@@ -85,18 +85,14 @@ def _of_alarms(frame: LiveFrame, alarms: Sequence[AlarmRecord]) -> Iterator[Need
 
 def _of_workers(frame: LiveFrame) -> Iterator[Need]:
     waiting = frame.overview.states.get("ready", 0)
-    held = sum(worker.running for worker in frame.silent)
+    held = sum(worker.running for worker in frame.overview.silent)
     if (waiting or held) and not frame.live:
         words = jobs_wait(waiting) if waiting else f"{plural(held, 'job')} of a silent worker wait to be taken over"
         yield Need("bad", "No worker is running", f"{words}. Start one: headrace worker MODULE:APP", "/workers")
-    for worker in frame.silent[:MOST]:
+    for worker in frame.overview.silent[:MOST]:
         if worker.running and frame.live:
-            yield Need(
-                "bad",
-                f"Worker {worker.metadata.get('place', worker.owner)} fell silent",
-                f"It holds {plural(worker.running, 'job')}, which another worker takes over.",
-                "/workers",
-            )
+            words = f"It holds {plural(worker.running, 'job')}, which another worker takes over."
+            yield Need("bad", f"Worker {worker.place} fell silent", words, "/workers")
 
 
 def _of_deaths(frame: LiveFrame, died: Sequence[EventRecord]) -> Iterator[Need]:
@@ -117,75 +113,46 @@ def _of_queues(frame: LiveFrame) -> Iterator[Need]:
         if queue.paused:
             yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)
         elif live and not served[queue.name]:
-            yield Need(
-                "bad",
-                f"No worker serves queue {name}",
-                f"{jobs_wait(queue.size)}. Start one with --queues {name}",
-                link,
-            )
+            words = f"{jobs_wait(queue.size)}. Start one with --queues {name}"
+            yield Need("bad", f"No worker serves queue {name}", words, link)
         elif waits > LONG_WAIT and live:
-            yield Need(
-                "warn",
-                f"Queue {name} is slow",
-                f"Its next job has waited for {duration(waits)}, and {count(queue.size)} are ready.",
-                link,
-            )
+            words = f"Its next job has waited for {duration(waits)}, and {count(queue.size)} are ready."
+            yield Need("warn", f"Queue {name} is slow", words, link)
 
 
 def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
     for name, number in sorted(frame.overview.parked.items(), key=lambda item: -item[1])[:MOST]:
         if number:
-            yield Need(
-                "bad",
-                f"No worker knows the task {cut(name, 60)}",
-                f"{plural(number, 'job')} of it {'is' if number == 1 else 'are'} parked until one does.",
-                f"/jobs?state=parked&task={quoted(name)}",
-            )
+            words = f"{plural(number, 'job')} of it {'is' if number == 1 else 'are'} parked until one does."
+            link = f"/jobs?state=parked&task={quoted(name)}"
+            yield Need("bad", f"No worker knows the task {cut(name, 60)}", words, link)
     failing = [one for one in tasks if one.failed >= FEW and one.share > HIGH_SHARE]
     for one in sorted(failing, key=lambda one: -one.failed)[:MOST]:
-        yield Need(
-            "bad",
-            f"{percent(one.share)} of {one.name} fail",
-            f"{plural(one.failed, 'start')} failed for good or crashed.",
-            f"/causes?task={quoted(one.name)}",
-        )
+        words = f"{plural(one.failed, 'start')} failed for good or crashed."
+        yield Need("bad", f"{percent(one.share)} of {one.name} fail", words, f"/causes?task={quoted(one.name)}")
 
 
 def _of_ends(frame: LiveFrame) -> Iterator[Need]:
     lost = frame.overview.states.get("quarantined", 0)
     if lost:
-        yield Need(
-            "bad",
-            f"{plural(lost, 'job')} {'is' if lost == 1 else 'are'} quarantined",
-            "A job that crashes too often, or that cannot be read, ends so.",
-            "/jobs?state=quarantined",
-        )
+        title = f"{plural(lost, 'job')} {'is' if lost == 1 else 'are'} quarantined"
+        words = "A job that crashes too often, or that cannot be read, ends so."
+        yield Need("bad", title, words, "/jobs?state=quarantined")
     flows = frame.flows.get("failed", 0)
     if flows:
-        yield Need(
-            "warn",
-            f"{plural(flows, 'workflow')} failed",
-            "Retry the failed jobs of one to go on from there.",
-            "/workflows?state=failed",
-        )
+        words = "Retry the failed jobs of one to go on from there."
+        yield Need("warn", f"{plural(flows, 'workflow')} failed", words, "/workflows?state=failed")
 
 
 def _of_store(server: ServerFacts | None) -> Iterator[Need]:
     if server is None:
         return
     if server.full > FULL:
-        yield Need(
-            "bad" if server.full > ALMOST else "warn",
-            f"The store uses {percent(server.full)} of its memory",
-            f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued.",
-            "/store",
-        )
+        level: Level = "bad" if server.full > ALMOST else "warn"
+        words = f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued."
+        yield Need(level, f"The store uses {percent(server.full)} of its memory", words, "/store")
     if server.evicted:
-        yield Need(
-            "bad",
-            f"The server removed {plural(server.evicted, 'key')} for want of memory",
-            "Each may have been a job: set maxmemory-policy to noeviction.",
-            "/store",
-        )
+        title = f"The server removed {plural(server.evicted, 'key')} for want of memory"
+        yield Need("bad", title, "Each may have been a job: set maxmemory-policy to noeviction.", "/store")
     if server.last_save == "err":
         yield Need("bad", "The server cannot write its snapshot", "A restart would lose what came since.", "/store")

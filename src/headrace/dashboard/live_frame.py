@@ -47,14 +47,9 @@ class LiveFrame(msgspec.Struct, frozen=True):
         return sorted(self.overview.live, key=lambda worker: (-worker.running, worker.owner))
 
     @property
-    def silent(self) -> list[WorkerFacts]:
-        """Workers whose lease has ended, and that another one is about to take over from."""
-        return [worker for worker in self.overview.workers if worker.lease <= self.now]
-
-    @property
     def slots(self) -> int:
         """Jobs that all live workers run at once."""
-        return sum(sum(worker.sizes.values()) for worker in self.live)
+        return sum(worker.slots for worker in self.overview.live)
 
     @property
     def queues(self) -> list[QueueFacts]:

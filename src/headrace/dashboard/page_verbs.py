@@ -122,7 +122,7 @@ async def _scale(site: DashboardSite, name: str, form: Form) -> str:
         raise HTTPException(400, "Give a whole number of runners, of at most nine digits.")
     kind = form.get("kind") or None
     worker = await site.app.workers.ascale(name, int(size), kind)  # type: ignore[arg-type]
-    return f"Worker {worker.metadata.get('place', name)} was told to run {plural(int(size), 'job')} at once."
+    return f"Worker {worker.place} was told to run {plural(int(size), 'job')} at once."
 
 
 async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:

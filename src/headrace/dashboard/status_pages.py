@@ -191,12 +191,11 @@ async def task(site: DashboardSite, request: Request) -> Response:
 async def workers(site: DashboardSite, request: Request) -> Response:
     """All workers that live, and those that fell silent."""
     frame = await read_frame(site.client, details=True)
+    found = frame.live + frame.overview.silent
     return await site.page(
         request, "workers.html",
-        lambda: {
-            "now": iso(frame.now), "workers": [worker_document(one, frame.now) for one in frame.live + frame.silent]
-        },
-        frame=frame,
+        lambda: {"now": iso(frame.now), "workers": [worker_document(one, frame.now) for one in found]},
+        frame=frame, found=found,
     )  # fmt: skip
 
 

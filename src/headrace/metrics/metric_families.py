@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.metrics.snapshot import OTHER, MetricSnapshot, place_of
+from headrace.metrics.snapshot import OTHER, MetricSnapshot
 from headrace.model.schedule_record import TickWord
 from headrace.protocol.queue_load import CountedQueues
 from headrace.protocol.stats_calls import Held
@@ -146,25 +147,15 @@ def _folded(held: Mapping[str, Held], field: str) -> Rows:
             yield (name,), found
 
 
-def _runners(seen: MetricSnapshot) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for worker in seen.live:
-        for part in worker.metadata.get("runners", "").split():
-            kind, _, count = part.partition(":")
-            found[kind] = found.get(kind, 0) + (int(count) if count.isdecimal() else 0)
-    return found
-
-
-def _slots(seen: MetricSnapshot) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for worker in seen.live:
-        for kind, count in worker.sizes.items():
-            found[kind] = found.get(kind, 0) + count
-    return found
+def _by_kind(counts: Iterable[Mapping[str, int]]) -> Rows:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return _named(total)
 
 
 def _busy(seen: MetricSnapshot) -> float:
-    return sum(min(worker.running, sum(worker.sizes.values())) for worker in seen.live)
+    return sum(min(worker.running, worker.slots) for worker in seen.overview.live)
 
 
 def _delays(seen: MetricSnapshot) -> dict[str, float]:
@@ -183,7 +174,7 @@ def _queues(names: Iterable[str]) -> list[str]:
 
 
 def _lapsed(seen: MetricSnapshot) -> float:
-    return max((seen.overview.now - worker.lease for worker in seen.silent), default=0) / 1e6
+    return max((seen.overview.now - worker.lease for worker in seen.overview.silent), default=0) / 1e6
 
 
 def _overdue(seen: MetricSnapshot) -> float:
@@ -237,21 +228,22 @@ FAMILIES: tuple[MetricFamily, ...] = (
        lambda s: _folded(s.tasks, "run")),
     Of("headrace_task_parked", "gauge", "jobs", ("task",), "Jobs whose task no worker of their queue knew.", "store",
        lambda s: _named(dict(s.overview.parked))),
-    Of("headrace_workers", "gauge", "workers", (), "Workers whose lease holds.", "store", lambda s: _one(len(s.live))),
+    Of("headrace_workers", "gauge", "workers", (), "Workers whose lease holds.", "store",
+       lambda s: _one(len(s.overview.live))),
     Of("headrace_workers_silent", "gauge", "workers", (),
        "Workers whose lease has ended, and whose jobs no other one has taken over yet.", "store",
-       lambda s: _one(len(s.silent))),
+       lambda s: _one(len(s.overview.silent))),
     Of("headrace_lapsed_lease_seconds", "gauge", "seconds", (), "Since when the first of these leases is over.",
        "store", lambda s: _one(_lapsed(s))),
     Of("headrace_worker_running", "gauge", "jobs", ("worker",), "Jobs that a live worker holds.", "store",
-       lambda s: _named({place_of(one): one.running for one in s.live})),
+       lambda s: _named({one.place: one.running for one in s.overview.live})),
     Of("headrace_worker_busy_seconds_total", "counter", "seconds", ("worker",),
        "Time in the code of a live worker's jobs; begins anew every hour.", "statistics",
        lambda s: _named({name: counts.get("busy", 0) / 1e6 for name, counts in s.workers.items()})),
     Of("headrace_runners", "gauge", "processes", ("kind",), "Runners of live workers, by kind.", "store",
-       lambda s: _named(_runners(s))),
+       lambda s: _by_kind(one.processes for one in s.overview.live)),
     Of("headrace_runner_slots", "gauge", "jobs", ("kind",), "Jobs that these runners can run at once.", "store",
-       lambda s: _named(_slots(s))),
+       lambda s: _by_kind(one.sizes for one in s.overview.live)),
     Of("headrace_runners_busy", "gauge", "jobs", (), "Slots of live workers that have a job.", "store",
        lambda s: _one(_busy(s))),
     Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",

@@ -12,7 +12,7 @@ from headrace.metrics.label_memory import CHANGES, LabelMemory
 from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
-from headrace.protocol.overviews import Overview, WorkerFacts
+from headrace.protocol.overviews import Overview
 from headrace.protocol.queue_load import StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
@@ -55,21 +55,6 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
     schedules: Mapping[str, Mapping[TickWord, int]]
     shown: Mapping[str, frozenset[str]]
 
-    @property
-    def live(self) -> list[WorkerFacts]:
-        """Workers whose lease holds."""
-        return self.overview.live
-
-    @property
-    def silent(self) -> list[WorkerFacts]:
-        """Workers whose lease has ended, and that no other one has taken over from yet."""
-        return [worker for worker in self.overview.workers if worker.lease <= self.overview.now]
-
-
-def place_of(worker: WorkerFacts) -> str:
-    """A worker's host and pid."""
-    return worker.metadata.get("place", worker.owner)
-
 
 def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
     """Read one.
@@ -95,7 +80,7 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
         seen, load, schedules = way.store.run_all(jobs)
         tasks, queues, line = stats.way.store.run_all(counted)
     live = sorted(seen.live, key=lambda one: -one.running)
-    places = [place_of(worker) for worker in live[:MOST]]
+    places = [worker.place for worker in live[:MOST]]
     date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
     totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]
     labels = totals + [f"{date}:{TASKS}/{name}" for name in tasks] + [f"{date}:{QUEUES}/{name}" for name in queues]

@@ -85,9 +85,28 @@ class WorkerFacts(msgspec.Struct, frozen=True):
         return tuple(filter(None, self.metadata.get("queues", "").split(",")))
 
     @property
+    def place(self) -> str:
+        """Its host and process id."""
+        return self.metadata.get("place", self.owner)
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Jobs that it runs at once, by kind of runner."""
-        pairs = (part.partition(":") for part in self.metadata.get("sizes", "").split())
+        return self._by_kind("sizes")
+
+    @property
+    def slots(self) -> int:
+        """Jobs that it runs at once."""
+        return sum(self.sizes.values())
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Its runners by kind."""
+        return self._by_kind("runners")
+
+    def _by_kind(self, name: str) -> dict[str, int]:
+        """Numbers such as ``process:2 async:1``."""
+        pairs = (part.partition(":") for part in self.metadata.get(name, "").split())
         return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
 
     @property
@@ -118,6 +137,11 @@ class Overview(msgspec.Struct, frozen=True):
     def live(self) -> list[WorkerFacts]:
         """Workers whose lease holds."""
         return [worker for worker in self.workers if worker.lease > self.now]
+
+    @property
+    def silent(self) -> list[WorkerFacts]:
+        """Workers whose lease has ended, and that no other one has taken over from yet."""
+        return [worker for worker in self.workers if worker.lease <= self.now]
 
     @property
     def served(self) -> Counter[str]:
