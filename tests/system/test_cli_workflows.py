@@ -14,10 +14,10 @@ import pytest
 
 from headrace.cli import progress
 from headrace.cli.output import Output
-from headrace.cli.workflow_output import ORDER
 from headrace.cli.workflow_views import StateName
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
+from headrace.picture.view import URGENCY
 from tests.program import Ended, Program
 from tests.system.test_cli import on_terminal
 
@@ -312,7 +312,7 @@ def test_what_is_not_there_is_said_by_each_command(headrace: Program) -> None:
 
 
 def test_states_that_can_be_named_are_those_that_exist() -> None:
-    assert set(ORDER) == set(State)
+    assert {*URGENCY, "skipped", "succeeded"} == set(State)
     assert set(StateName.__args__) == set(WorkflowState)  # type: ignore[attr-defined]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.job_output import call_of, lasted
 from headrace.cli.progress import late_bar
 from headrace.cli.units import distance, moment, span
+from headrace.picture.view import urgency
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from headrace.model.workflow_record import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
-# States that need a person come first, ended ones last.
-ORDER = (
-    "failed", "quarantined", "cancelled", "running", "parked", "stopped", "ready", "scheduled", "blocked", "skipped",
-    "succeeded",
-)  # fmt: skip
 PAGE = 500
 
 
@@ -37,9 +33,8 @@ def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord
 
 
 def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """Failed ones first; within a state, in the order of the definition."""
-    places = {state: place for place, state in enumerate(ORDER)}
-    return sorted(nodes, key=lambda node: (places.get(node.job.state, len(places)), node.number))
+    """Those that need a person first; within a state, in the order of the definition."""
+    return sorted(nodes, key=lambda node: (urgency(node.job.state), node.job.state, node.number))
 
 
 def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_docum
 from headrace.dashboard.wording import link
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.picture import MOST, around, boxes_of, of_nodes
+from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph_reads import read_flows
 from headrace.workflows import node_queries
 from headrace.workflows.collection import Workflows
@@ -28,20 +28,6 @@ PAGE = 50
 DRAWN, LISTED = 1000, 100
 # Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
 STEPS, NEAR = 2, 60
-
-# What a person looks for first in a table of nodes.
-_ORDER = (
-    "quarantined",
-    "failed",
-    "running",
-    "parked",
-    "ready",
-    "scheduled",
-    "stopped",
-    "blocked",
-    "cancelled",
-    "skipped",
-)
 
 
 async def flows(site: DashboardSite, request: Request) -> Response:
@@ -77,7 +63,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     )
     record = found(id, records).read_with(reader)
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]
-    jobs = sorted(nodes, key=lambda node: (_rank(node), node.number))
+    jobs = sorted(nodes, key=lambda node: (urgency(node.job.state), node.number))
     sight = sight_of(site, request)
     now = (await site.frames.get(age=PATIENCE)).now
     graph = None if form_wanted(request) else await _draw(site, request, record, page.rows, jobs)
@@ -93,11 +79,6 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
         chain=longest_chain(page.rows, now),
     )  # fmt: skip
-
-
-def _rank(node: NodeRecord) -> int:
-    state = str(node.job.state)
-    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:

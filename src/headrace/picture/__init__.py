@@ -7,6 +7,18 @@ from __future__ import annotations
 
 from headrace.picture.flows import of_graph, of_nodes
 from headrace.picture.render import FORMS, boxes_of, form_of, render
-from headrace.picture.view import MOST, View, ViewNode, around
+from headrace.picture.view import MOST, View, ViewNode, around, urgency
 
-__all__ = ["FORMS", "MOST", "View", "ViewNode", "around", "boxes_of", "form_of", "of_graph", "of_nodes", "render"]
+__all__ = [
+    "FORMS",
+    "MOST",
+    "View",
+    "ViewNode",
+    "around",
+    "boxes_of",
+    "form_of",
+    "of_graph",
+    "of_nodes",
+    "render",
+    "urgency",
+]

@@ -28,8 +28,8 @@ def render(view: View) -> str:
 
 
 def _node(node: ViewNode) -> str:
-    look = theme.look(theme.gravest(node.states, node.state))
-    texts = [node.label, *(f"{count} {state}" for state, count in node.states if state), *filter(None, [node.note])]
+    look = theme.look(node.gravest)
+    texts = [node.label, *node.counts, *filter(None, [node.note])]
     # In a quoted label a backslash and n break the line: _quote has doubled the user's own backslashes by then.
     label = "\\n".join(_quote(text)[1:-1] for text in texts)
     style = "rounded,filled,dashed" if look.dashed or node.beside else "rounded,filled"

@@ -45,10 +45,10 @@ def render(view: View) -> str:
 
 
 def _node(node: ViewNode) -> str:
-    texts = [node.label, *(f"{count} {state}" for state, count in node.states if state), *filter(None, [node.note])]
+    texts = [node.label, *node.counts, *filter(None, [node.note])]
     label = "<br>".join(_escape(text) for text in texts)
     left, right = ("([", "])") if node.role in ("join", "pass") else ("[", "]")
-    state = theme.gravest(node.states, node.state)
+    state = node.gravest
     return f'n{node.number}{left}"{label}"{right}' + (f":::{_class(state)}" if state else "")
 
 

@@ -65,12 +65,12 @@ def _linked(drawn: str, box: Box, links: Mapping[int, str]) -> str:
 def box_of(node: ViewNode) -> Box:
     """A node's box, wide enough for its lines in any of the fonts."""
     lines = [shorten(node.label, LONGEST)]
-    counts = ", ".join(f"{count} {state}" for state, count in node.states if state)
+    counts = ", ".join(node.counts)
     if counts:
         lines.append(shorten(counts, LONGEST + 8))
     if node.note:
         lines.append(shorten(node.note, LONGEST + 8))
-    room = 20 if theme.look(theme.gravest(node.states, node.state)).icon else 0
+    room = 20 if theme.look(node.gravest).icon else 0
     width = max(text_width(lines[0], SIZE), *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + room + 20
     return Box(node, tuple(lines), width, HEIGHT + 22 * bool(counts) + 14 * bool(node.note))
 
@@ -138,7 +138,7 @@ def _diamond(which: int, centre: Point) -> str:
 
 def _draw(box: Box, centre: Point) -> str:
     node = box.node
-    state = theme.gravest(node.states, node.state)
+    state = node.gravest
     look = theme.look(state)
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
     inner = left + (28 if look.icon else 10)

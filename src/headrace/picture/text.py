@@ -50,11 +50,11 @@ def _texts(node: ViewNode) -> list[str]:
 
 
 def _glyph(node: ViewNode) -> str:
-    return theme.look(theme.gravest(node.states, node.state)).glyph
+    return theme.look(node.gravest).glyph
 
 
 def _states(node: ViewNode) -> str:
-    return ", ".join(f"{count} {state}" for state, count in node.states if state) or node.state
+    return ", ".join(node.counts) or node.state
 
 
 def _table(view: View, width: int) -> list[str]:

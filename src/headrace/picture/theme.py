@@ -44,16 +44,7 @@ FAINT = "#57606a"
 STRUCK = "#8f2700"
 LINE = "#6e7781"
 
-# What draws the eye first in a box that stands for many.
-URGENCY = ("quarantined", "failed", "running", "stopped", "cancelled", "parked", "scheduled", "ready", "blocked")
-
 
 def look(state: str) -> Look:
     """The look of a state; one that this version does not know is plain."""
     return LOOKS.get(state, PLAIN)
-
-
-def gravest(states: tuple[tuple[str, int], ...], otherwise: str) -> str:
-    """The state in whose colour a box of many nodes is drawn."""
-    held = {state for state, _ in states}
-    return next((state for state in URGENCY if state in held), otherwise)

@@ -17,6 +17,8 @@ MOST = 200
 
 # A name's running number, or an item's of a map: at its end, or at the end of a nested workflow's part of it.
 _RUNNING_NUMBER = re.compile(r"(?:-\d+|\[\d+\])(?=/|$)")
+# What draws the eye first; other states come behind.
+URGENCY = ("quarantined", "failed", "running", "stopped", "cancelled", "parked", "scheduled", "ready", "blocked")
 _OVER = frozenset({"succeeded", "failed", "cancelled", "quarantined", "skipped"})
 _SHOWN_AS_CODE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -57,6 +59,16 @@ class ViewNode:
         return sum(count for _, count in self.states) or 1
 
     @property
+    def counts(self) -> list[str]:
+        """``3 failed``, ``20 ready``: how many nodes are in which state; empty for a single one."""
+        return [f"{count} {state}" for state, count in self.states if state]
+
+    @property
+    def gravest(self) -> str:
+        """The state in whose colour it is drawn: of several that which draws the eye first."""
+        return min((state for state, _ in self.states), key=urgency, default=self.state)
+
+    @property
     def note(self) -> str:
         """``2.1 s, 1 crash``: how long it took, and what it survived, or not; empty where there is nothing to tell."""
         took = duration(self.ended - self.began) if 0 < self.began <= self.ended else ""
@@ -88,6 +100,11 @@ class View:
     def jobs(self) -> int:
         """How many jobs it has; joins are none, and what undoes a job or is called at the end is not counted."""
         return sum(node.count + len(node.hidden) for node in self.nodes if not node.role)
+
+
+def urgency(state: str) -> int:
+    """Where a state stands among others: those that need a person come first."""
+    return URGENCY.index(state) if state in URGENCY else len(URGENCY)
 
 
 def printable(text: str) -> str:
