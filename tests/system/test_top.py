@@ -20,7 +20,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.cli.top import lines_of, summary
-from headrace.cli.top_frame import TopReader
+from headrace.cli.top_frame import read_top
 from headrace.settings import Settings
 from tests.deadline import eventually
 from tests.program import Program
@@ -60,10 +60,8 @@ def busy(url: str, stage: Stage) -> Iterator[Headrace]:
 
 
 def test_a_frame_is_one_round_trip(busy: Headrace) -> None:
-    reader = TopReader(busy)
-    reader.read()
     before = busy.client.store.round_trips
-    frame = reader.read()
+    frame = read_top(busy)
     assert busy.client.store.round_trips - before == 1
     assert [(one.name, one.ready, one.workers) for one in frame.queues] == [("mail", 2, 1), ("mial", 1, 0)]
     (task,) = frame.tasks
@@ -76,7 +74,7 @@ def test_a_frame_is_one_round_trip(busy: Headrace) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(20, 5), (80, 24), (300, 100)])
 def test_a_frame_fits_into_any_terminal(busy: Headrace, columns: int, rows: int) -> None:
-    lines = lines_of(TopReader(busy).read(), columns, rows, "failed")
+    lines = lines_of(read_top(busy), columns, rows, "failed")
     assert max(map(len, lines)) <= max(72, columns)
     text = "\n".join(lines)
     assert "NONE" in text
@@ -86,7 +84,7 @@ def test_a_frame_fits_into_any_terminal(busy: Headrace, columns: int, rows: int)
 def test_names_do_not_reach_the_terminal_as_commands(busy: Headrace, stage: Stage) -> None:
     stage.client.sadd(stage.keys("queues"), "x\x1b[2J")
     stage.client.zadd(stage.keys("ready:x\x1b[2J"), {"0" * 21: 1})
-    frame = TopReader(busy).read()
+    frame = read_top(busy)
     assert "\x1b" not in "\n".join([*lines_of(frame, 100, 50, "time"), summary(frame)])
     stage.client.delete(stage.keys("ready:x\x1b[2J"))
     stage.client.srem(stage.keys("queues"), "x\x1b[2J")

@@ -20,7 +20,7 @@ from headrace.cli.top_view import TopAct, TopView, keys_of, pressed, question
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.cli.top_frame import TopFrame, TopReader
+    from headrace.cli.top_frame import TopFrame
 
 # Seconds between two looks.
 EVERY = 2.0
@@ -39,17 +39,16 @@ def top(
     prints one line for each look, with --json one document; while the server is away it waits. A stopped display asks
     the server nothing.
     """
-    from headrace.cli.top_frame import TopReader
+    from headrace.cli.top_frame import read_top
 
     pause = max(0.2, EVERY if every is None else every)
     with session.view(stats=True) as app:
-        reader = TopReader(app)
         if once:
-            _print_once(session, reader.read())
+            _print_once(session, read_top(app))
         elif session.output.json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            _follow(session, reader, pause)
+            _follow(session, app, pause)
         else:
-            _Screen(session, app, reader, pause).run()
+            _Screen(session, app, pause).run()
 
 
 def _print_once(session: Session, frame: TopFrame) -> None:
@@ -60,32 +59,35 @@ def _print_once(session: Session, frame: TopFrame) -> None:
         session.output.line(line.rstrip())
 
 
-def _follow(session: Session, reader: TopReader, pause: float) -> NoReturn:
+def _follow(session: Session, app: Headrace, pause: float) -> NoReturn:
     """A line or a document for each look, until Ctrl-C. An outage of the store is a gap."""
-    frame = reader.read()
+    from headrace.cli.top_frame import read_top
+
+    frame = read_top(app)
     while True:
         session.output.done(summary(frame), frame.document())
         sys.stdout.flush()
         time.sleep(pause)
-        frame = _next(reader)
+        frame = _next(app)
 
 
-def _next(reader: TopReader) -> TopFrame:
+def _next(app: Headrace) -> TopFrame:
+    from headrace.cli.top_frame import read_top
     from headrace.errors import StoreUnavailable
 
     while True:
         # A look waits for as long as any call does, and says so.
         with contextlib.suppress(StoreUnavailable):
-            return reader.read()
+            return read_top(app)
 
 
 class _Screen:
     """A terminal that is redrawn until q or Ctrl-C."""
 
-    def __init__(self, session: Session, app: Headrace, reader: TopReader, pause: float) -> None:
+    def __init__(self, session: Session, app: Headrace, pause: float) -> None:
         from headrace.model.redaction import Redactor
 
-        self._session, self._app, self._reader, self._pause = session, app, reader, pause
+        self._session, self._app, self._pause = session, app, pause
         self._hide = Redactor.of(app.settings).text
         self._view = TopView()
         self._frame: TopFrame | None = None
@@ -107,10 +109,11 @@ class _Screen:
 
     def _look(self) -> None:
         """Take a new frame; where there is none, keep the last one and say why."""
+        from headrace.cli.top_frame import read_top
         from headrace.errors import HeadraceError
 
         try:
-            self._frame, self._trouble = self._reader.read(), ""
+            self._frame, self._trouble = read_top(self._app), ""
         except HeadraceError as error:
             self._trouble = one_line(error)
         self._due = time.monotonic() + self._pause

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,9 @@ import msgspec
 from headrace.app import Headrace
 from headrace.model.notation import iso
 from headrace.protocol import overviews
-from headrace.protocol import stats_calls as protocol
 from headrace.protocol.overviews import Overview
 from headrace.stats.engine_labels import TASKS, WRONG
-from headrace.stats.reading import Bucket, Reading
+from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
 
 # Seconds back for what tasks did, and for the courses.
@@ -91,45 +90,28 @@ class TopFrame(msgspec.Struct, frozen=True):
         return {**msgspec.to_builtins(self), "now": iso(self.now)}
 
 
-class TopReader:
-    """Reads frames; knows from each one which tasks the next must ask for."""
+def read_top(app: Headrace) -> TopFrame:
+    """One look.
 
-    def __init__(self, app: Headrace) -> None:
-        self._app = app
-        self._names: list[str] | None = None
-
-    def read(self) -> TopFrame:
-        """One frame.
-
-        Cost: one round trip, two for the first; one more where statistics have a server of their own.
-        """
-        way, stats, keys = self._app.client, self._app.stats, self._app.client.keys
-        if self._names is None:
-            self._names = stats.way.run(protocol.children(stats.way.keys, TASKS, limit=MOST))
-        now = time.time()
-        finest = stats.layout.levels[0].cut.name
-        course = stats.find(TASKS, now - COURSE, every=finest)
-        tasks = [stats.find(f"{TASKS}/{name}", now - RECENT, every=finest) for name in self._names]
-        counted: list[Steps[Any]] = [
-            single(protocol.children(stats.way.keys, TASKS, limit=MOST)),
-            course.learn_series(),
-            *(task.learn_total() for task in tasks),
-        ]
-        if stats.way is way:
-            seen, self._names, *_ = way.drive(together([single(overviews.overview(keys)), *counted]))
-        else:
-            seen = way.run(overviews.overview(keys))
-            self._names, *_ = stats.way.drive(together(counted))
-        return frame_of(seen, course, tasks)
+    Cost: one round trip; one more where statistics have a server of their own.
+    """
+    way, stats, now = app.client, app.stats, time.time()
+    finest = stats.layout.levels[0].cut.name
+    course = stats.find(TASKS, now - COURSE, every=finest)
+    tasks = stats.find(TASKS, now - RECENT, every=finest).totals_below(MOST)
+    look: Steps[Any] = single(overviews.overview(way.keys))
+    counted: Steps[Any] = together([course.learn_series(), tasks])
+    if stats.way is way:
+        seen, (_, totals) = way.drive(together([look, counted]))
+    else:
+        seen, (_, totals) = way.drive(look), stats.way.drive(counted)
+    return _frame_of(seen, course.series(), totals)
 
 
-def frame_of(seen: Overview, course: Reading, tasks: Sequence[Reading]) -> TopFrame:
-    """The frame of what was read."""
-    series = course.series()
-    ended = [bucket["started"] for bucket in series]
-    whole = series[-2] if len(series) > 1 else None
+def _frame_of(seen: Overview, course: Sequence[Bucket], totals: Mapping[str, Bucket]) -> TopFrame:
+    whole = course[-2] if len(course) > 1 else None
     rate = whole["started"] / (whole.end - whole.start).total_seconds() if whole else 0.0
-    rows = [_task(task.label.partition("/")[2], task.total()) for task in tasks]
+    rows = [_task(name, bucket) for name, bucket in totals.items()]
     return TopFrame(
         seen.now,
         dict(seen.states),
@@ -138,8 +120,8 @@ def frame_of(seen: Overview, course: Reading, tasks: Sequence[Reading]) -> TopFr
         _workers(seen),
         _runs(seen),
         rate,
-        ended,
-        [sum(bucket[field] for field in WRONG) for bucket in series],
+        [bucket["started"] for bucket in course],
+        [sum(bucket[field] for field in WRONG) for bucket in course],
     )
 
 

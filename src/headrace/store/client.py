@@ -213,18 +213,22 @@ def single(call: Any) -> Steps[Any]:
 
 
 def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Several verbs of single calls as one: those that each waits for travel together.
+    """Several verbs as one: what each waits for travels together.
 
     Cost: as many round trips as the longest of them.
     """
     ended: dict[int, T] = {}
     heard: dict[int, Any] = dict.fromkeys(range(len(verbs)))
     while heard:
-        calls: dict[int, Any] = {}
+        asked: dict[int, Call[Any] | list[Call[Any]]] = {}
         for n, reply in heard.items():
             try:
-                calls[n] = verbs[n].send(reply)
+                asked[n] = verbs[n].send(reply)
             except StopIteration as end:
                 ended[n] = end.value
-        heard = dict(zip(calls, (yield list(calls.values())), strict=True)) if calls else {}
+        calls = [call for one in asked.values() for call in (one if isinstance(one, list) else [one])]
+        replies = iter((yield calls) if calls else [])
+        heard = {
+            n: [next(replies) for _ in one] if isinstance(one, list) else next(replies) for n, one in asked.items()
+        }
     return [ended[n] for n in range(len(verbs))]
