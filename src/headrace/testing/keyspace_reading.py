@@ -83,7 +83,10 @@ class Keyspace(msgspec.Struct):
 
 
 def text_of(value: Any) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    """A stored value as text, whatever its bytes; empty for None."""
+    return (
+        value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else "" if value is None else str(value)
+    )
 
 
 def _value(kind: str, reply: Any) -> Any:

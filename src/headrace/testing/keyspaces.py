@@ -22,7 +22,7 @@ from headrace.testing.workflow_invariants import flow_breaches, home, is_orphan
 
 
 def _state(record: dict[str, Any]) -> str:
-    return text_of(record.get("st", b""))
+    return text_of(record.get("st"))
 
 
 def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
@@ -36,7 +36,7 @@ def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
 
 def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     """The structure in which a record's state says that it is; empty for none."""
-    state, lane = _state(record), text_of(record.get("lane", b""))
+    state, lane = _state(record), text_of(record.get("lane"))
     if (place := home(id, state)) is not None:
         return place
     if state == "blocked" and (is_ordered(id) or is_unique(id)):
@@ -81,7 +81,7 @@ def _running(space: Keyspace) -> Iterator[str]:
         running = _state(record) == "running"
         if not running and "owner" in record:
             yield f"job {id}: {_state(record)}, but still names an owner"
-        asked = id in space.values["cancels"].get(text_of(record.get("owner", b"")), set())
+        asked = id in space.values["cancels"].get(text_of(record.get("owner")), set())
         if ("cancel" in record) != (running and asked):
             yield f"job {id}: {_state(record)}, its cancel flag and its owner's cancels disagree"
 
@@ -108,7 +108,7 @@ def _finished(space: Keyspace) -> Iterator[str]:
     for id, name in kept.items():
         record = records.get(id, {})
         size += len(record.get("result" if name == "succeeded" else "error", b""))
-        if text_of(record.get("finished", b"")) != str(space.one(name)[id]):
+        if text_of(record.get("finished")) != str(space.one(name)[id]):
             yield f"job {id}: indexed as finished at {space.one(name)[id]}, its record differs"
     total = int(space.one("totals").get("bytes", 0))
     if total != size:
@@ -145,10 +145,10 @@ def _orders(space: Keyspace) -> Iterator[str]:
         yield f"chain:{key}: jobs wait for a turn that nobody has"
     for key, id in turns.items():
         record = records.get(id, {})
-        if text_of(record.get("key", b"")) != key or _state(record) in ("", "blocked", *FINAL):
+        if text_of(record.get("key")) != key or _state(record) in ("", "blocked", *FINAL):
             yield f"turn:{key}: {id} has it, which is {_state(record) or 'not stored'}"
     for id, record in records.items():
-        key = text_of(record.get("key", b""))
+        key = text_of(record.get("key"))
         if is_ordered(id) and _state(record) in ("ready", "running", "parked") and turns.get(key) != id:
             yield f"job {id}: {_state(record)}, but {turns.get(key, 'nobody')} has the turn of {key}"
     waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.model.limit_state import overrides_of
 from headrace.model.limit_values import gates_of, own_gates, shared_gates
+from headrace.testing.keyspace_reading import text_of
 
 # In a class, lanes that are behind a gate have their turn above this.
 PARKED = 2**50
@@ -105,7 +106,7 @@ def _gates(values: Values) -> Iterator[str]:
 
 def _closing(values: Values, limit: str, value: str) -> tuple[bool, int | None]:
     """Whether a gate is paused, and the most that it lets run at once."""
-    fields = {field: _text(raw) for field, raw in values["limit"].get(limit, {}).items()}
+    fields = {field: text_of(raw) for field, raw in values["limit"].get(limit, {}).items()}
     shared, over = "by" not in fields, values["overrides"].get(limit, {})
     for one in overrides_of(over.get("*", b"")):
         if shared or value == "*" or one.part != "paused":
@@ -115,10 +116,6 @@ def _closing(values: Values, limit: str, value: str) -> tuple[bool, int | None]:
     if value == "*":
         return "paused" in fields, None
     return "paused" in fields, int(fields["most"]) if fields.get("most") else None
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
 
 
 def _overrides(values: Values) -> Iterator[str]:

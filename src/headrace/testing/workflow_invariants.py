@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.ids import code_in, flow_of, is_node, node_id, number_of, number_of_code
+from headrace.testing.keyspace_reading import text_of
 
 Values = Mapping[str, dict[str, Any]]
 
@@ -24,12 +25,8 @@ ACTIVE = ("ready", "scheduled", "running", "parked", "stopped")
 COUNTED = ("walk", "roots", "retry", "cancel")
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value or "")
-
-
 def _number(value: Any) -> int:
-    text = _text(value)
+    text = text_of(value)
     return int(text) if text.lstrip("-").isdigit() else 0
 
 
@@ -42,7 +39,7 @@ class _Flow(msgspec.Struct):
     chores: list[list[str]] = msgspec.field(default_factory=list[list[str]])
 
     def text(self, name: str) -> str:
-        return _text(self.record.get(name))
+        return text_of(self.record.get(name))
 
     def number(self, name: str) -> int:
         return _number(self.record.get(name))
@@ -54,7 +51,7 @@ class _Flow(msgspec.Struct):
     def _is_part(self, id: str, node: dict[str, Any]) -> bool:
         if "origin" not in node:
             return True
-        grower = self.nodes.get(node_id(self.id, number_of_code(_text(node["origin"]))), {})
+        grower = self.nodes.get(node_id(self.id, number_of_code(text_of(node["origin"]))), {})
         return "grown" in grower and _number(grower["reserved"]) <= number_of(id) <= _number(grower["grown"])
 
 
@@ -92,12 +89,13 @@ def home(id: str, state: str) -> str | None:
 
 def _counters(flow: _Flow) -> Iterator[str]:
     jobs = [node for node in flow.parts().values() if not node.get("role")]
-    states = Counter(_text(node.get("st")) for node in jobs)
+    states = Counter(text_of(node.get("st")) for node in jobs)
     expected = {name: states[name] for name in ENDED} | {
         "total": len(jobs),
-        "hard": sum(_text(node.get("st")) in FAILED and "soft" not in node for node in jobs),
+        "hard": sum(text_of(node.get("st")) in FAILED and "soft" not in node for node in jobs),
         "active": sum(
-            _text(node.get("st")) in ACTIVE and _text(node.get("role")) != "callback" for node in flow.nodes.values()
+            text_of(node.get("st")) in ACTIVE and text_of(node.get("role")) != "callback"
+            for node in flow.nodes.values()
         )
         + sum(chore[0] in COUNTED for chore in flow.chores),
     }
@@ -122,13 +120,13 @@ def _life(flow: _Flow) -> Iterator[str]:
 
 
 def _edges(node: dict[str, Any]) -> list[tuple[str, str]]:
-    text = _text(node.get("children"))
+    text = text_of(node.get("children"))
     return [(text[at : at + 4], text[at + 4]) for at in range(0, len(text), 5)]
 
 
 def _counted(node: dict[str, Any]) -> list[bool]:
     """Which of a node's edges have been counted, or will be by a chore that is left."""
-    ended = _text(node.get("st")) in ("succeeded", "skipped")
+    ended = text_of(node.get("st")) in ("succeeded", "skipped")
     return [ended or ("released" in node and policy != "s") for _, policy in _edges(node)]
 
 
@@ -154,19 +152,20 @@ def _pending(flow: _Flow) -> Iterator[str]:
         for (code, _), counted in zip(_edges(node), _counted(node), strict=True):
             waits[code] += not counted
     for id, node in parts.items():
-        if _number(node.get("pending")) != waits[code_in(id)]:
-            yield f"job {id}: waits for {_text(node.get('pending'))} parents, {waits[code_in(id)]} are not counted yet"
+        left, pending = waits[code_in(id)], node.get("pending")
+        if _number(pending) != left:
+            yield f"job {id}: waits for {text_of(pending)} parents, {left} are not counted yet"
 
 
 def _broken(flow: _Flow, values: Values) -> Iterator[str]:
     jobs = {id: node for id, node in flow.parts().items() if not node.get("role")}
     known = set(values["broken"].get(flow.id, {}))
-    failed = {id for id, node in jobs.items() if _text(node.get("st")) in FAILED}
+    failed = {id for id, node in jobs.items() if text_of(node.get("st")) in FAILED}
     for id in known - failed if flow.text("cancel") else known ^ failed:
-        state = _text(jobs.get(id, {}).get("st"))
+        state = text_of(jobs.get(id, {}).get("st"))
         yield f"job {id}: {state}, but {'is' if id in known else 'is not'} in broken"
     undone = set(values["undo"].get(flow.id, {}))
-    can = {id for id, node in jobs.items() if "undo" in node and _text(node.get("st")) == "succeeded"}
+    can = {id for id, node in jobs.items() if "undo" in node and text_of(node.get("st")) == "succeeded"}
     if flow.text("st") in FINAL:
         can = set[str]()
     for id in undone - can if flow.text("undoing") else undone ^ can:
@@ -228,7 +227,7 @@ def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
         if flow is None or flow.text("st") in FINAL or key != f"{flow.text('definition')}:{flow.text('key')}":
             yield f"live:{key}: names {id}, which does not live under that key"
     for id in filter(is_node, values["waited"].get("", {})):
-        if _text(values["job"].get(id, {}).get("st")) in ENDED:
+        if text_of(values["job"].get(id, {}).get("st")) in ENDED:
             yield f"waited: {id} has ended, and nobody was told"
 
 
