@@ -55,35 +55,17 @@ def exit_of(error: BaseException) -> ExitCode:
     """The exit code of a command that ended with ``error``."""
     from headrace import errors
 
-    table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], ExitCode], ...] = (
-        (KeyboardInterrupt, ExitCode.INTERRUPTED),
-        (
-            (
-                UsageFault,
-                errors.OptionsError,
-                errors.CronError,
-                errors.ArgumentError,
-                errors.PayloadTooLarge,
-                errors.PictureError,
-            ),
-            ExitCode.USAGE,
-        ),
-        (OperationFault, ExitCode.FAILED),
-        (
-            (
-                ApplicationFault,
-                errors.AppImportError,
-                errors.DuplicateTask,
-                errors.DuplicateSchedule,
-                errors.PreloadError,
-                errors.WorkflowError,
-            ),
-            ExitCode.APPLICATION,
-        ),
+    usage = (UsageFault, errors.OptionsError, errors.CronError, errors.ArgumentError, errors.PayloadTooLarge)
+    application = (ApplicationFault, errors.AppImportError, errors.DuplicateTask, errors.DuplicateSchedule)
+    table: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
+        ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
+        ((*usage, errors.PictureError), ExitCode.USAGE),
+        ((OperationFault,), ExitCode.FAILED),
+        ((*application, errors.PreloadError, errors.WorkflowError), ExitCode.APPLICATION),
         # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).
         ((errors.UrlError, errors.ServerError), ExitCode.SERVER),
-        (errors.SettingsError, ExitCode.USAGE),
-        (errors.ResultTimeout, ExitCode.WAITING),
-        (errors.HeadraceError, ExitCode.FAILED),
+        ((errors.SettingsError,), ExitCode.USAGE),
+        ((errors.ResultTimeout,), ExitCode.WAITING),
+        ((errors.HeadraceError,), ExitCode.FAILED),
     )
     return next((code for kinds, code in table if isinstance(error, kinds)), ExitCode.INTERNAL)

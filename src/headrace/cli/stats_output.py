@@ -170,14 +170,10 @@ def _count(seen: _Seen, name: str) -> _Row:
 
 def _named(seen: _Seen, field: str) -> str:
     """A field with its unit, where that is known."""
-    unit = _unit(seen, field)
-    return f"{field} ({unit})" if unit else field
-
-
-def _unit(seen: _Seen, field: str) -> str:
     from headrace.stats.engine_labels import unit_of
 
-    return unit_of(seen.label, field)
+    unit = unit_of(seen.label, field)
+    return f"{field} ({unit})" if unit else field
 
 
 def _observed(seen: _Seen, name: str) -> _Row:
