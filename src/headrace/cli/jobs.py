@@ -115,7 +115,7 @@ def _remark(record: Record) -> str:
 
 def _happened(record: Record) -> str:
     if record.error is not None:
-        return f"{record.error.type.rpartition('.')[2]}: {record.error.message}".splitlines()[0][:120].rstrip(": ")
+        return record.error.brief[:120]
     if record.progress is not None and record.state == "running":
         return f"{record.progress:.0%} {record.progress_text}".strip()
     return ""

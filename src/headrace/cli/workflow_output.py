@@ -141,7 +141,7 @@ def _node_remark(node: NodeRecord) -> str:
     if job.error is not None:
         count = job.attempts[-1].number if job.attempts else 0
         times = f"{count} attempts, " if count > 1 else ""
-        return times + f"{job.error.type.rpartition('.')[2]}: {job.error.message}".splitlines()[0][:120].rstrip(": ")
+        return times + job.error.brief[:120]
     if job.state == "succeeded" and (job.crashes or job.failures):
         words = ((job.failures, "failed"), (job.crashes, "crashed"))
         return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)

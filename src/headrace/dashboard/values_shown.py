@@ -172,8 +172,4 @@ def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | 
 
 def error_line(record: Record, redactor: Redactor) -> str:
     """Type and first line of a job's error; empty where it has none."""
-    if record.error is None:
-        return ""
-    kind = record.error.type.rpartition(".")[2]
-    message = next(iter(record.error.message.splitlines()), "")
-    return redactor.text(cut(f"{kind}: {message}" if message else kind, 200))
+    return "" if record.error is None else redactor.text(cut(record.error.brief, 200))

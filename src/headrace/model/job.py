@@ -66,6 +66,12 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     worker: str = ""
     where: str = ""
 
+    @property
+    def brief(self) -> str:
+        """Its type without the module, and the first line of its message."""
+        kind, message = self.type.rpartition(".")[2], next(iter(self.message.splitlines()), "")
+        return f"{kind}: {message}" if message else kind
+
 
 MESSAGE_CAP = 4_000
 TRACEBACK_CAP = 16_000
