@@ -17,7 +17,7 @@ from headrace.model.job import Claim, Outcome, StartNote
 from headrace.protocol import claim_calls, consume, produce, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.testing import read
+from headrace.testing.keyspace_reading import read
 from tests.scripts.guard import Guard
 
 T = TypeVar("T")

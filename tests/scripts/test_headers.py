@@ -15,7 +15,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
 from headrace.protocol.script_header import Header, parse_header
 from headrace.protocol.script_text import included
-from headrace.testing import documented
+from headrace.testing.keyspace_reading import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage
 

@@ -26,7 +26,7 @@ from headrace.model.ids import (
 )
 from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.script_header import parse_header
-from headrace.testing import documented, kind_of
+from headrace.testing.keyspace_reading import documented, kind_of
 
 CHANNELS = {"mail", "done"}
 

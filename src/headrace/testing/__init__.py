@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from headrace.testing.drained import Drained as Drained
     from headrace.testing.drained import DrainError as DrainError
     from headrace.testing.expectations import Enqueued as Enqueued
-    from headrace.testing.keyspace_reading import documented as documented
-    from headrace.testing.keyspace_reading import kind_of as kind_of
-    from headrace.testing.keyspace_reading import read as read
     from headrace.testing.keyspaces import assert_invariants as assert_invariants
     from headrace.testing.keyspaces import explain as explain
     from headrace.testing.keyspaces import violations as violations
@@ -27,10 +24,7 @@ _HOMES = {
     "Drained": "drained",
     "Enqueued": "expectations",
     "assert_invariants": "keyspaces",
-    "documented": "keyspace_reading",
     "explain": "keyspaces",
-    "kind_of": "keyspace_reading",
-    "read": "keyspace_reading",
     "violations": "keyspaces",
     "Kit": "kit",
     "Stub": "stubs",
