@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import graphlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -147,7 +147,7 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
     # Of each node: seconds of its chain up to its end, and the parent before it; 0: none.
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
     try:
-        order = _parents_first(parents)
+        order = list(graphlib.TopologicalSorter(parents).static_order())
     except graphlib.CycleError:
         return Chain()
     for number in order:
@@ -161,13 +161,6 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
         names += [node.facts.name or str(last)] if _began(node) else []
         last = best[last][1]
     return Chain(names[::-1], seconds)
-
-
-def _parents_first(parents: Mapping[int, Sequence[int]]) -> Iterable[int]:
-    """Numbers of nodes, parents before children. Most are numbered so: to check that is cheaper than to sort."""
-    if all(one < number for number, some in parents.items() for one in some):
-        return sorted(parents)
-    return list(graphlib.TopologicalSorter(parents).static_order())
 
 
 def _began(node: NodeRecord) -> bool:

@@ -58,20 +58,11 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         }
 
     return await site.page(
-        request,
-        "overview.html",
-        document,
-        frame=frame,
-        span=span,
-        needs=found,
-        total=course.total,
-        minutes=course.minutes,
-        plots=[svg_plots.throughput(course), svg_plots.waits(course)],
-        strip=svg_plots.strip(strip.slots()),
-        slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
-        lines=sorted(frame.queues, key=lambda one: (-frame.waited(one), -one.size, one.name))[:TOP],
-        served=frame.overview.served,
-    )
+        request, "overview.html", document, frame=frame, span=span, needs=found, total=course.total,
+        minutes=course.minutes, plots=[svg_plots.throughput(course), svg_plots.waits(course)],
+        strip=svg_plots.strip(strip.slots()), slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
+        lines=_by_need(frame)[:TOP], served=frame.overview.served,
+    )  # fmt: skip
 
 
 async def _died(site: DashboardSite) -> list[EventRecord]:
@@ -113,7 +104,7 @@ def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:
 
 
 def _by_need(frame: LiveFrame) -> list[QueueFacts]:
-    return sorted(frame.queues, key=lambda one: (not one.size, -frame.waited(one), one.name))
+    return sorted(frame.queues, key=lambda one: (not one.size, -frame.waited(one), -one.size, one.name))
 
 
 async def queue(site: DashboardSite, request: Request) -> Response:
