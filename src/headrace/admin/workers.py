@@ -118,11 +118,7 @@ def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
 
 
 def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list[RunnerStacks] | None:
-    """The answer; None: not yet.
-
-    Raises:
-        WorkerNotFound: the time is over.
-    """
+    """The answer; None: not yet. WorkerNotFound when the time is over."""
     if text:
         found = msgspec.json.decode(text, type=WorkerStacks)
         if request in found.requests:

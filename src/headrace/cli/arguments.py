@@ -84,11 +84,7 @@ def quoting() -> Generator[None]:
 
 
 def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a workflow's function is called with, read by its annotations.
-
-    Raises:
-        ArgumentError: they do not fit.
-    """
+    """What a workflow's function is called with, read by its annotations; ArgumentError where they do not fit."""
     signature = definition.definition.signature
     with quoting():
         packed: bytes = signature.pack_json(*parse_arguments(given), app.settings.max_payload)
@@ -96,11 +92,7 @@ def values_of(app: Headrace, definition: Any, given: list[str]) -> tuple[tuple[A
 
 
 def definition_of(app: Headrace, name: str) -> Any:
-    """The workflow that an application defines under a name.
-
-    Raises:
-        UsageFault: it defines none.
-    """
+    """The workflow that an application defines under a name; UsageFault where it defines none."""
     known = app.workflow_definitions
     if name not in known:
         raise undefined("workflow", name, known)
@@ -116,11 +108,7 @@ def undefined(kind: str, name: str, known: Collection[str]) -> UsageFault:
 
 @contextmanager
 def defining(name: str) -> Generator[None]:
-    """Let the code of a definition run, which is the application's and may fail as any code does.
-
-    Raises:
-        ApplicationFault: it did; says where.
-    """
+    """Let the code of a definition run, which may fail as any code does: ApplicationFault then says where."""
     from headrace.errors import HeadraceError
 
     try:

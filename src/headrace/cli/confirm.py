@@ -9,16 +9,11 @@ from headrace.cli.output import plain
 
 
 def confirm(deed: str, refused: str, warning: str = "") -> None:
-    """Go on only if the person at the terminal agrees.
+    """Go on only if the person at the terminal agrees, and raise ``refused`` after a no.
 
     Args:
         deed: what is asked about, such as ``delete 3 jobs of mail for good``.
-        refused: what to say after a no.
         warning: a sentence behind the question.
-
-    Raises:
-        UsageFault: stdin is no terminal, so that --yes is needed.
-        OperationFault: the answer is no.
     """
     if not sys.stdin.isatty():
         raise UsageFault(f"this would {deed}: add --yes if that is meant")

@@ -20,11 +20,7 @@ MARK = "_HEADRACE_INSTRUMENTED"
 
 
 def instrument_runners(app: Headrace, environ: Mapping[str, str]) -> None:
-    """Have each runner begin as the tool lets a program begin, before the hooks of the application.
-
-    Args:
-        environ: with which the worker was started.
-    """
+    """Have each runner begin as the tool let the worker begin, whose environment this is, before the hooks."""
     if MARK not in environ:
         return
     app.after_fork_child_hooks.insert(0, _instrument)

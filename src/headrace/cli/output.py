@@ -116,11 +116,7 @@ class Output:
             aside(plain(text))
 
     def fault(self, text: str, kind: str, code: int) -> None:
-        """Say on stderr what went wrong.
-
-        Args:
-            kind: name of the error's class; ``code``: the exit code. Both only in JSON.
-        """
+        """Say on stderr what went wrong; as JSON with the name of the error's class and the exit code."""
         facts = {"error": text, "type": kind, "exit": code}
         aside(to_json(facts) if self.json else f"headrace: {plain(text)}")
 

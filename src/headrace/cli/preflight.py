@@ -140,11 +140,7 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
 
 
 def _trouble(error: Exception, target: Target) -> str:
-    """What keeps a server from answering that may answer later.
-
-    Raises:
-        UrlError, ServerError: it never will.
-    """
+    """What keeps a server from answering that may answer later; raises what says that it never will."""
     word = error if isinstance(error, ServerError) else verdict(error, target, "greet")
     if isinstance(word, (StoreUnavailable, StoreFull)):
         return f"{target.shown} does not answer as it should ({word})."

@@ -187,14 +187,7 @@ def _only_worker(app: Headrace) -> WorkerFacts:
 
 
 def _told(app: Headrace, worker: WorkerFacts, job: str, enough: Callable[[WorkerFacts], bool]) -> WorkerFacts:
-    """What a worker tells of its runners now, by a heartbeat out of turn.
-
-    Args:
-        job: to be shown although other jobs of its runner began earlier, or empty.
-
-    Raises:
-        OperationFault: it is gone, or does not answer.
-    """
+    """What a worker tells of its runners now, by a heartbeat out of turn; of one with several jobs, of this job."""
     from headrace.protocol import operations
 
     end = time.monotonic() + ANSWER
@@ -219,11 +212,7 @@ def _spy() -> str:
 
 
 def _record(session: Session, spy: list[str], subject: Subject, seconds: float) -> int:
-    """Run py-spy; the number of samples that it wrote.
-
-    Raises:
-        OperationFault: it could not look.
-    """
+    """Run py-spy; the number of samples that it wrote."""
     # It is told to stop; the duration is for the case that no process is left to tell it.
     argv = [*spy, "--pid", str(subject.pid), "--subprocesses", "--rate", str(RATE), "--duration", f"{seconds + 60:.0f}"]
     with tempfile.TemporaryFile() as said:

@@ -62,11 +62,7 @@ def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> Non
 
 
 def _check_known(app: Headrace, name: str, remedy: str = "") -> None:
-    """Refuse a name that is likely mistyped.
-
-    Raises:
-        OperationFault: it is.
-    """
+    """Refuse a name that is likely mistyped."""
     if unknown := _unknown(app, name):
         raise OperationFault(unknown + remedy)
 

@@ -182,11 +182,7 @@ def user() -> str:
 
 
 def check_url(app: Headrace) -> None:
-    """Find a URL that cannot be used before anything connects.
-
-    Raises:
-        UsageFault: it cannot.
-    """
+    """Refuse a URL that cannot be used before anything connects."""
     from headrace.errors import UrlError
     from headrace.store.url import parse
 

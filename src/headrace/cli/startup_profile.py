@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
-    """Print the startup profiles of the workers whose name begins with ``name``.
-
-    Raises:
-        OperationFault: there is none.
-    """
+    """Print the startup profiles of the workers whose name begins with ``name``; OperationFault if there is none."""
     from headrace.cli.exit_codes import OperationFault
 
     chosen = [one for one in workers if name is None or one.owner.startswith(name)]

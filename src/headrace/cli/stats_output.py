@@ -62,11 +62,7 @@ def show_counts(
 
 
 def _of_jobs(stats: Stats, kind: str, name: str) -> str:
-    """The label of what workers counted.
-
-    Raises:
-        OperationFault: nothing was ever counted of that task, queue or worker; names those that are like it.
-    """
+    """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
     from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS
 
     above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]

@@ -73,11 +73,7 @@ def keys_of(text: str) -> list[str]:
 
 
 def pressed(view: TopView, key: str, frame: TopFrame | None) -> tuple[TopView, TopAct | None]:
-    """The view after a key, and what is to be done.
-
-    Args:
-        frame: what is on the screen, filtered.
-    """
+    """The view after a key, and what is to be done; ``frame`` is what is on the screen, filtered."""
     if view.typing:
         return _typed(view, key), None
     if view.asked:

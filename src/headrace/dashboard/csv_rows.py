@@ -82,11 +82,7 @@ def has_rows(path: str) -> bool:
 
 
 def document_answer(form: str, path: str, document: Any, status: int) -> Response:
-    """A page's document as JSON or, of its rows, CSV.
-
-    Raises:
-        HTTPException: it has no rows.
-    """
+    """A page's document as JSON or, of its rows, CSV; HTTPException where it has none."""
     if form == "json":
         return Response(json_bytes(document), status, media_type="application/json")
     rows = rows_of(document)

@@ -53,12 +53,7 @@ class Drawer:
         self._lock = asyncio.Lock()
 
     async def draw(self, name: str, view: View, links: Mapping[int, str]) -> Drawing:
-        """The picture of a graph as it is, or was a short while ago.
-
-        Args:
-            name: tells the graph from others.
-            links: where each box leads.
-        """
+        """The picture of a graph as it is, or was a short while ago; ``name`` tells it from others."""
         asked = msgspec.json.encode({"title": view.title, "nodes": view.nodes, "edges": view.edges, "links": links})
         kept = self._kept.get(name)
         if kept is None or (time.monotonic() > kept.until and (kept.asked != asked or kept.picture is None)):

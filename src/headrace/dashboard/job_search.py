@@ -86,11 +86,7 @@ class JobSearch(msgspec.Struct, frozen=True):
         return self.link(after=cursor_of(score, id + "z", index))
 
     def window(self, now: int) -> tuple[datetime | None, datetime | None]:
-        """The times between which jobs are asked for.
-
-        Raises:
-            OptionsError: one cannot be read.
-        """
+        """The times between which jobs are asked for."""
         return moment_of(self.since, now), moment_of(self.until, now)
 
     def failed_so(self, record: Record) -> bool:
@@ -102,11 +98,7 @@ class JobSearch(msgspec.Struct, frozen=True):
 
 
 def moment_of(text: str, now: int) -> datetime | None:
-    """A time in UTC of ``2026-11-21T22:30``, or that long ago of ``2h``; None of nothing.
-
-    Raises:
-        OptionsError: it cannot be read.
-    """
+    """A time in UTC of ``2026-11-21T22:30``, or that long ago of ``2h``; None of nothing."""
     if not text:
         return None
     found = _AGO.fullmatch(text.strip())

@@ -15,11 +15,7 @@ Form = Mapping[str, str]
 
 
 def number_in(form: Form, field: str) -> float | None:
-    """A number of a form; None where its field is empty.
-
-    Raises:
-        HTTPException: it is none.
-    """
+    """A number of a form; None where its field is empty."""
     text = form.get(field, "").strip()
     try:
         number = float(text) if text else None

@@ -40,20 +40,12 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 async def fields_of(request: Request) -> list[tuple[str, str]]:
-    """The fields of a form in their order, of which several may have one name.
-
-    Raises:
-        HTTPException: it is larger than a form of ours can be.
-    """
+    """The fields of a form in their order, of which several may have one name."""
     return parse_qsl((await body_of(request, MOST)).decode("utf-8", "replace"), keep_blank_values=True)
 
 
 async def body_of(request: Request, most: int) -> bytes:
-    """What a request holds.
-
-    Raises:
-        HTTPException: it is more than so many bytes.
-    """
+    """What a request holds, if that is no more than so many bytes."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

@@ -18,12 +18,7 @@ MOST = 12
 
 
 def place(asked: Path | None) -> Path | None:
-    """Where the picture goes, before anything has run; None: nobody asked, and here it cannot be written.
-
-    Raises:
-        PictureError: the file's ending does not say which form it is.
-        OptionsError: the file that was asked for cannot be written.
-    """
+    """Where the picture goes, checked before anything has run; None: nobody asked, and here it cannot be written."""
     path = asked or DEFAULT
     form_of(path)
     if os.access(path, os.W_OK) and path.is_file():
@@ -41,11 +36,7 @@ def sketch(graph: Graph, width: int) -> str:
 
 
 def draw(path: Path, title: str, nodes: Sequence[NodeRecord]) -> tuple[Path, str]:
-    """Write the picture of a run.
-
-    Returns:
-        where it is, and why not where it was to be; empty when it is.
-    """
+    """Write the picture of a run; where it is, and why not where it was to be."""
     view = collapse(together_by_map(of_nodes(title, nodes)), MOST)
     try:
         text, why = render(view, form_of(path)), ""

@@ -51,11 +51,7 @@ class Worker:
         return self._process.pid
 
     def watch(self, seconds: float) -> None:
-        """Let this time pass.
-
-        Raises:
-            DemoError: the worker ended meanwhile; the text holds the last lines of its log.
-        """
+        """Let this time pass; DemoError if the worker ended meanwhile, with the last lines of its log."""
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(seconds)
             raise DemoError(f"the demo's worker ended with exit code {code}; its last words:\n{self.tail()}")

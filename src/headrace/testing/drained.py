@@ -58,11 +58,7 @@ def waiting(seen: Overview) -> dict[str, int]:
 def wishes(
     queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, whole: bool, raises: bool
 ) -> Wishes:
-    """What a caller asks for; ``whole``: of a workflow, to its end.
-
-    Raises:
-        OptionsError: the limit is below 1.
-    """
+    """What a caller asks for; ``whole``: of a workflow, to its end."""
     if limit < 1:
         raise OptionsError(f"limit must be at least 1, not {limit!r}")
     return Wishes(

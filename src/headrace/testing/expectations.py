@@ -169,11 +169,7 @@ def bound(task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: Mapping[str,
 def wanted_arguments(
     app: Headrace, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ready: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a test names of a job's arguments, by parameter.
-
-    Raises:
-        TypeError: the task has no such parameter.
-    """
+    """What a test names of a job's arguments, by parameter; TypeError where the task has no such one."""
     found = {**kwargs, **(ready or {})}
     task = app.tasks.get(name)
     if task is None:

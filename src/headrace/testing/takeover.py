@@ -64,11 +64,7 @@ class Takeover:
             self._astore.leave_to_loop()
 
     def problems(self, dead: set[str]) -> list[str]:
-        """What is wrong with the keys, a sentence each.
-
-        Args:
-            dead: incarnations that may hold jobs.
-        """
+        """What is wrong with the keys, a sentence each; incarnations that are ``dead`` may hold jobs."""
         found = sorted(keyspaces.violations(self._client, self.namespace, ahead=self._clock.offset))
         for space in keyspace_reading.read(self._client, self.namespace):
             for owner in space.values["claims"].keys() - dead:
