@@ -13,7 +13,6 @@ from headrace.model.notation import iso
 
 
 def act_document(one: Act) -> dict[str, Any]:
-    """Something that a person did."""
     facts = asdict(one)
     return {"id": facts.pop("id"), "at": iso(facts.pop("at_us")), **facts}
 
@@ -39,12 +38,10 @@ def errand_document(one: Errand) -> dict[str, Any]:
 
 
 def event_document(one: EventRecord) -> dict[str, Any]:
-    """Something that failed or changed."""
     return {"id": one.id, "at": iso(one.at_us), "kind": one.kind, **one.facts}
 
 
 def alarm_document(one: AlarmRecord) -> dict[str, Any]:
-    """Where an alarm stands."""
     return {
         "alarm": one.name,
         "rule": one.state.words,

@@ -106,7 +106,6 @@ def _at_least(exact: bool) -> str:
 
 
 def facts_of(one: Errand) -> dict[str, Any]:
-    """An errand for programs."""
     from headrace.admin.activity_documents import errand_document
 
     return errand_document(one)

@@ -121,7 +121,6 @@ class Output:
         aside(to_json(facts) if self.json else f"headrace: {plain(text)}")
 
     def document(self, value: Any) -> None:
-        """Print one JSON document."""
         print(to_json(value if self.redactor is None else self.redactor.value(value)))
 
     def documents(self, values: Iterable[Any], following: str | None = None) -> bool:
@@ -221,7 +220,6 @@ class Output:
         print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
     def console(self, stream: TextIO | None = None) -> Console:
-        """Rich's console for stdout or another stream."""
         from rich.console import Console
 
         file = stream or sys.stdout

@@ -72,7 +72,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
-    """Say why the command ended, once; its exit code."""
     if not hasattr(error, "format_message"):
         return explain(error, json=json, debug=debug)
     text = _usage(error)

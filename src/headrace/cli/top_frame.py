@@ -86,7 +86,6 @@ class TopFrame(msgspec.Struct, frozen=True):
     failed: list[int]
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
         return {**msgspec.to_builtins(self), "now": iso(self.now)}
 
 

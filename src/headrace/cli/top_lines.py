@@ -21,7 +21,6 @@ SORTS = ("time", "starts", "failed")
 
 
 def summary(frame: TopFrame) -> str:
-    """A frame in one line."""
     counts = {name: frame.states.get(name, 0) for name in SHOWN}
     states = " ".join(f"{name} {count:,}" for name, count in counts.items() if count or name in SHOWN[:2])
     slots = several(sum(worker.slots for worker in frame.workers), "slot")

@@ -38,7 +38,6 @@ def ordered(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
 
 
 def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
-    """A workflow in a table."""
     return (
         record.id,
         record.definition,

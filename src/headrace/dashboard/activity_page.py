@@ -54,7 +54,6 @@ class ActivityRow(msgspec.Struct, frozen=True):
 
 
 def row_of_event(event: EventRecord) -> ActivityRow:
-    """An event as a line."""
     facts = event.facts
     subjects = (
         ("job", "jobs", facts.get("task")), ("workflow", "workflows", facts.get("definition")),
@@ -79,7 +78,6 @@ def row_of_event(event: EventRecord) -> ActivityRow:
 
 
 def row_of_act(act: Act) -> ActivityRow:
-    """An act as a line."""
     single = act.name and act.count <= 1 and act.kind in ("jobs", "queues", "workflows", "schedules")
     path = f"/{act.kind}/{quoted(act.name)}" if single else ""
     of = act.name or act.scope or act.kind
@@ -117,7 +115,6 @@ def _order(id: str) -> tuple[int, int]:
 
 
 async def activity(site: DashboardSite, request: Request) -> Response:
-    """Events and acts by time, newest first."""
     asked = request.query_params.get("show", "")
     show = asked if asked in SHOWN else ""
     after = request.query_params.get("after", "")

@@ -38,7 +38,6 @@ class ComparedFigure(msgspec.Struct, frozen=True):
 
 
 def compared(here: TaskFigures, there: TaskFigures) -> list[ComparedFigure]:
-    """The figures of two courses."""
     rows: list[tuple[str, float, float, Any, bool]] = [
         ("Starts", here.started, there.started, count, False),
         ("Failed", here.share, there.share, percent, True),

@@ -264,7 +264,6 @@ def name_in(request: Request, kind: str) -> str:
 
 
 def _as_form(request: Request, form: str) -> str:
-    """The link to the page as JSON or CSV."""
     path = quoted_path(path_of(request).rstrip("/") or "/overview")
     return f"{base_of(request)}{path}.{form}" + (f"?{request.url.query}" if request.url.query else "")
 
@@ -281,7 +280,6 @@ def visitor_of(request: Request) -> Visitor | None:
 
 
 def sight_of(site: DashboardSite, request: Request) -> Sight:
-    """What the visitor sees of values."""
     visitor = visitor_of(request)
     return "all" if visitor is not None and visitor.operates else "none" if site.withhold else "named"
 

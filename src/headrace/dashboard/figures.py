@@ -117,12 +117,10 @@ class Course(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> dict[str, Any]:
-        """For programs."""
         return series_document(self.label, self.span.every, self.whole, self.buckets)
 
     @property
     def minutes(self) -> float:
-        """How long the range is, in minutes."""
         return self.span.seconds / 60
 
 

@@ -29,7 +29,6 @@ class JointClient(Client):
     """
 
     def __init__(self, client: Client) -> None:
-        """Stand before a client."""
         self.behind = client
         self._asked: list[Asked] = []
         self._trips: set[asyncio.Task[None]] = set()

@@ -42,7 +42,6 @@ def _of(name: str, form: Form) -> tuple[str, str | None, float | None]:
 
 
 async def pause_limit(site: DashboardSite, name: str, form: Form) -> str:
-    """Let none of its jobs start."""
     what, value, seconds = _of(name, form)
     new = await site.app.limits[name].apause(value, seconds)
     end = "until it is resumed" if seconds is None else f"for {seconds / 60:g} min"
@@ -50,13 +49,11 @@ async def pause_limit(site: DashboardSite, name: str, form: Form) -> str:
 
 
 async def resume_limit(site: DashboardSite, name: str, form: Form) -> str:
-    """Let its jobs start again."""
     what, value, _ = _of(name, form)
     return f"{what} goes on." if await site.app.limits[name].aresume(value) else f"{what} was not paused."
 
 
 async def set_limit(site: DashboardSite, name: str, form: Form) -> str:
-    """Put numbers in place of those that code declares."""
     what, value, seconds = _of(name, form)
     starts, per, most = number_in(form, "starts"), number_in(form, "per"), whole_in(form, "most")
     given: list[Rate | Concurrency] = []
@@ -72,7 +69,6 @@ async def set_limit(site: DashboardSite, name: str, form: Form) -> str:
 
 
 async def unset_limit(site: DashboardSite, name: str, form: Form) -> str:
-    """Let the numbers count that code declares."""
     what, value, _ = _of(name, form)
     changed = await site.app.limits[name].aunset(value)
     return f"{what} is as code declares it." if changed else f"{what} was as code declares it."

@@ -38,7 +38,6 @@ async def login(site: DashboardSite, request: Request) -> Response:
 
 
 async def logout(site: DashboardSite, request: Request) -> Response:
-    """End the session of this browser."""
     assert site.login is not None
     response = to(request, "/login")
     site.login.dismiss(request, response)

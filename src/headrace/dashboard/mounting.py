@@ -134,7 +134,6 @@ class Dashboard:
         self._router = Router(_routes(self._site), default=_not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await _close(scope, receive, send)
             return

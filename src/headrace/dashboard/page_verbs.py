@@ -215,7 +215,6 @@ async def note(
 
 
 async def note_refused(site: DashboardSite, request: Request, path: str, why: str) -> None:
-    """Record what a visitor may not do."""
     found = _ACT.fullmatch(path)
     visitor = visitor_of(request)
     log.warning("refused %s %s by %s: %s", request.method, path, visitor.name if visitor else "?", why)
@@ -249,7 +248,6 @@ async def act(site: DashboardSite, request: Request) -> Response:
 
 
 async def theme(_site: DashboardSite, request: Request) -> Response:
-    """Remember the theme that the visitor chooses."""
     form = await form_of(request)
     wanted = form.get("theme", "")
     place = form.get("back", "/")

@@ -46,7 +46,6 @@ class ScheduleRow(msgspec.Struct, frozen=True):
 
 
 def row_of(record: ScheduleRecord) -> ScheduleRow:
-    """A schedule as lists show it."""
     timing = read_timing(record.about)
     times = "cannot be read" if timing is None else timing.cron or f"every {duration(timing.step / 1e6)}"
     zone = timing.zone if timing is not None and timing.cron else ""

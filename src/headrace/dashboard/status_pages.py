@@ -36,7 +36,6 @@ FAILURES, CAUSES = 100, 3
 
 
 def span_of(request: Request) -> TimeRange:
-    """The range that a request asks for."""
     return SPANS.get(request.query_params.get("span", ""), NORMAL)
 
 
@@ -108,7 +107,6 @@ def _by_need(frame: LiveFrame) -> list[QueueFacts]:
 
 
 async def queue(site: DashboardSite, request: Request) -> Response:
-    """One queue."""
     name, span = name_in(request, "queue"), span_of(request)
     ask = LoadQuestion(site.client.keys, site.app.stats, name, 30)
     frame, course, _, seen, page = await asyncio.gather(
@@ -161,7 +159,6 @@ def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
 
 
 async def task(site: DashboardSite, request: Request) -> Response:
-    """One task."""
     name, span = name_in(request, "task"), span_of(request)
     frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     found: list[Cause] = []
@@ -191,7 +188,6 @@ async def workers(site: DashboardSite, request: Request) -> Response:
 
 
 async def worker(site: DashboardSite, request: Request) -> Response:
-    """One worker and its runners."""
     frame = await read_frame(site.client, details=True)
     found = named(frame.overview.workers, request.path_params["name"])
     return await site.page(

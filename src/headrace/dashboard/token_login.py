@@ -79,7 +79,6 @@ class TokenLogin:
         return len(self._failures) >= MOST_FAILURES
 
     def failed(self) -> None:
-        """Remember that a log-in failed."""
         self._failures.append(self._clock())
 
     def visitor(self, request: Request) -> Visitor | None:
@@ -116,7 +115,6 @@ class TokenLogin:
         )
 
     def dismiss(self, request: Request, response: Response) -> None:
-        """End the session of a browser."""
         response.delete_cookie(COOKIE, path=quoted_base(request.scope.get("root_path", "")) or "/")
 
     def _sign(self, text: str) -> str:

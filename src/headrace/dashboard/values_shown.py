@@ -84,7 +84,6 @@ def json_bytes(value: Any) -> bytes:
 
 
 def shown(name: str, value: Any, redactor: Redactor) -> Shown:
-    """A value for a page of its own."""
     text = json_text(redactor.value({name: value})[name], told=True)
     return Shown(name, text[:MOST], max(0, len(text) - MOST))
 

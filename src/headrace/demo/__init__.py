@@ -131,7 +131,6 @@ def _follow(screen: Screen, worker: Worker, progress: StageProgress) -> list[str
 
 
 def _reported(run: WorkflowRun, worker: Worker) -> list[Package]:
-    """The output of the last node."""
     from headrace.demo.stage import DemoError
 
     packages: list[Package] | None = run.outputs("report").get("report")

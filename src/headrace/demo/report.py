@@ -126,7 +126,6 @@ def _cell(text: str) -> Text:
 
 
 def costs(cost: Cost) -> Table:
-    """The bill, a line each."""
     table = _table("What the run cost", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True, style="bold")
@@ -146,7 +145,6 @@ def _table(title: str, *, show_header: bool = True) -> Table:
 def facts(
     packages: Sequence[Package], cost: Cost, survived: Sequence[str], server: str, picture: str | None
 ) -> dict[str, Any]:
-    """Everything, for programs."""
     total = together("all", packages)
     return {
         "server": server,

@@ -39,7 +39,6 @@ class Screen:
 
     @contextmanager
     def bar(self) -> Generator[StageBar]:
-        """Show the run's progress while the block runs."""
         columns = (
             BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
             TimeElapsedColumn(),

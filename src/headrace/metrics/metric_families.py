@@ -41,7 +41,6 @@ class FoldedHistogram(msgspec.Struct, frozen=True):
     total: float
 
     def __add__(self, other: FoldedHistogram) -> FoldedHistogram:
-        """Both together."""
         return FoldedHistogram(
             tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)), self.total + other.total
         )

@@ -79,7 +79,6 @@ class DrainDriver:
         return self._ended(drain, value)
 
     async def arun(self, make: Make[T], wishes: Wishes) -> T:
-        """Carry out a drain on this event loop."""
         with self._begun(wishes) as (drain, performer):
             steps, answer = make(drain), cast(Any, None)
             try:

@@ -83,7 +83,6 @@ class Takeover:
             pipe.execute()
 
     def end(self) -> None:
-        """Remove the keys."""
         for keys in self._pages():
             self._client.unlink(*keys)
         self._client.close()
