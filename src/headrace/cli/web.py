@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from headrace.app import Headrace
-    from headrace.dashboard.token_login import TokenLogin
 
 PORT = 8355
 TOKEN, VIEWER = "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN"
@@ -55,6 +54,7 @@ def dashboard(
     missing = [name for name in ("starlette", "uvicorn", "jinja2") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageFault(f"this needs {missing[0]}: pip install 'headrace[dashboard]'")
+    from headrace.dashboard import Dashboard
     from headrace.dashboard.token_login import TokenLogin
     from headrace.dashboard.wording import quoted_base
 
@@ -67,6 +67,11 @@ def dashboard(
         _check_length(name, token)
     login = TokenLogin(operator or secrets.token_urlsafe(32), viewer, producer)
     app = session.code(target) if target else session.app()
+    names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
+    made = Dashboard(
+        app, login=login, read_only=read_only, withhold=withhold, hosts=names, trace_url=trace_url,
+        title=app.settings.namespace.removeprefix("hr"),
+    )  # fmt: skip
     with _bound(address, port) as sock:
         port = sock.getsockname()[1]
         # Every address is no address that a browser can open.
@@ -81,40 +86,18 @@ def dashboard(
             import webbrowser
 
             webbrowser.open(link)
-        names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
-        _serve(app, login, sock, root, names, read_only=read_only, withhold=withhold, trace_url=trace_url)
+        _serve(_below(made, root), sock)
+        app.close()
 
 
-def _serve(
-    app: Headrace,
-    login: TokenLogin,
-    sock: socket.socket,
-    root: str,
-    names: set[str],
-    *,
-    read_only: bool,
-    withhold: bool,
-    trace_url: str,
-) -> None:
+def _serve(app: ASGIApp, sock: socket.socket) -> None:
     import uvicorn
 
-    from headrace.dashboard import Dashboard
-
-    made = Dashboard(
-        app,
-        login=login,
-        read_only=read_only,
-        withhold=withhold,
-        hosts=names,
-        trace_url=trace_url,
-        title=app.settings.namespace.removeprefix("hr"),
-    )
     config = uvicorn.Config(
-        _below(made, root), lifespan="off", log_level="warning", access_log=False, server_header=False,
+        app, lifespan="off", log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=2, proxy_headers=False, h11_max_incomplete_event_size=64 * 1024,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[sock])
-    app.close()
 
 
 def _below(made: ASGIApp, root: str) -> ASGIApp:
