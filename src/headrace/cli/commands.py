@@ -10,40 +10,31 @@ import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli.flags import option
+from headrace.cli.flags import Flags, flag, parameters
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 
 P = ParamSpec("P")
 
-Url = Annotated[
-    str | None,
-    option("--url URL", "URL of the server. Default: HEADRACE_URL, else the private Valkey of this project."),
-]
-Namespace = Annotated[
-    str | None, option("--namespace NAME", "First part of every key. Default: HEADRACE_NAMESPACE, else hr.")
-]
-Dir = Annotated[
-    str | None,
-    option(
-        "--dir PATH", "Use the private Valkey of this directory. Default: HEADRACE_DIR, else .headrace of the project."
+_SHARED: Flags = {
+    "url": flag(
+        str | None, "--url URL", "URL of the server. Default: HEADRACE_URL, else the private Valkey of this project."
     ),
-]
-Json = Annotated[bool, option("--json", "Print JSON on stdout, and errors as JSON on stderr.")]
-Debug = Annotated[bool, option("--debug", "Show the traceback of an error.")]
-
-_SHARED: dict[str, tuple[Any, Any]] = {
-    "url": (Url, None),
-    "namespace": (Namespace, None),
-    "dir": (Dir, None),
-    "json": (Json, False),
-    "debug": (Debug, False),
-}
+    "namespace": flag(
+        str | None, "--namespace NAME", "First part of every key. Default: HEADRACE_NAMESPACE, else hr."
+    ),
+    "dir": flag(
+        str | None, "--dir PATH",
+        "Use the private Valkey of this directory. Default: HEADRACE_DIR, else .headrace of the project.",
+    ),
+    "json": flag(bool, "--json", "Print JSON on stdout, and errors as JSON on stderr."),
+    "debug": flag(bool, "--debug", "Show the traceback of an error."),
+}  # fmt: skip
 ALL_SHARED = tuple(_SHARED)
 
 
@@ -59,12 +50,7 @@ def command(
         function: Callable[Concatenate[Session, P], int | None],
     ) -> Callable[Concatenate[Session, P], int | None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        more = [
-            inspect.Parameter(option, keyword, annotation=kind, default=default)
-            for option, (kind, default) in _SHARED.items()
-            if option in shared
-        ]
+        more = parameters({name: _SHARED[name] for name in ALL_SHARED if name in shared})
 
         def run(**given: Any) -> int:
             common = {option: given.pop(option) for option in shared}
@@ -77,10 +63,10 @@ def command(
             sys.stdout.flush()
             return int(code)
 
-        parameters = [parameter.replace(kind=keyword) for parameter in own] + more
+        every = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + more
         # Typer reads a function's signature: this one is the command's own and the shared options together.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         # With -OO there are no docstrings.
         text = inspect.getdoc(function) or name
         # Without a short help of our own, Click cuts the first sentence in the middle.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from headrace.cli import queues
 from headrace.cli.arguments import Checker, Given, parse_arguments, quoting, undefined
 from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import argument, option, with_flags
+from headrace.cli.flags import argument, flag, option, with_flags
 from headrace.cli.session import Session
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
@@ -16,10 +16,8 @@ from headrace.model.options import ROWS
 
 def _flag(name: str, row: OptionRow) -> tuple[Any, Any]:
     assert row.flag is not None
-    switch = row.kind is bool
-    kind: Any = bool if switch else float | None if row.unit == "wait" else row.kind | None
-    spelling = f"--{name.replace('_', '-')} {row.flag.value}"
-    return Annotated[kind, option(spelling, row.flag.text, row.default or True)], False if switch else None
+    kind: Any = bool if row.kind is bool else float | None if row.unit == "wait" else row.kind | None
+    return flag(kind, f"--{name.replace('_', '-')} {row.flag.value}", row.flag.text, row.default or True)
 
 
 @with_flags({name: _flag(name, row) for name, row in ROWS.items() if row.flag is not None})

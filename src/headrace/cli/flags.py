@@ -35,6 +35,19 @@ def argument(value: str, text: str, **more: Any) -> Any:
     return typer.Argument(metavar=value, help=text, **more)
 
 
+def flag(kind: Any, spelling: str, text: str, default: str | bool = True, **more: Any) -> tuple[Any, Any]:
+    """One of :data:`Flags`, see :func:`option`: without it None, where the type has that, else false, 0 or empty."""
+    return Annotated[kind, option(spelling, text, default, **more)], kind() if isinstance(kind, type) else None
+
+
+def parameters(flags: Flags) -> list[inspect.Parameter]:
+    """Flags as the parameters of a function, which get them by name."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in flags.items()
+    ]
+
+
 def with_flags(flags: Flags) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command more options, before those that it names behind a star; it gets them as ``**options``."""
 
@@ -42,11 +55,7 @@ def with_flags(flags: Flags) -> Callable[[Callable[..., Any]], Callable[..., Any
         own = list(inspect.signature(command, eval_str=True).parameters.values())
         first = [one for one in own if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
         last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in flags.items()
-        ]
-        command.__signature__ = inspect.Signature([*first, *more, *last])  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature([*first, *parameters(flags), *last])  # type: ignore[attr-defined]
         return command
 
     return give

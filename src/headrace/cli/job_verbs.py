@@ -9,7 +9,7 @@ from headrace.cli.arguments import Checker, json_or_text, quoting
 from headrace.cli.bulk_jobs import all_of
 from headrace.cli.commands import command
 from headrace.cli.exit_codes import ExitCode, UsageFault
-from headrace.cli.flags import Flags, Yes, argument, option, with_flags
+from headrace.cli.flags import Flags, Yes, argument, flag, option, with_flags
 from headrace.cli.session import Session
 from headrace.model.errand import JobFilter
 
@@ -20,20 +20,17 @@ AnyIds = Annotated[list[str] | None, argument("[ID...]", "Ids of jobs.")]
 
 # All of what these verbs may be done to, which of it, and how.
 _FILTER: Flags = {
-    "everything": (Annotated[bool, option("--all", "All jobs that match the filter, in place of ids.")], False),
-    "state": (Annotated[str, option("--state STATE", "With --all: jobs of this state.")], ""),
-    "queue": (Annotated[str, option("--queue NAME", "With --all: only jobs of this queue.")], ""),
-    "task": (Annotated[str, option("--task NAME", "With --all: only jobs of this task.")], ""),
-    "key": (Annotated[str, option("--key TEXT", "With --all: only jobs of this key.")], ""),
+    "everything": flag(bool, "--all", "All jobs that match the filter, in place of ids."),
+    "state": flag(str, "--state STATE", "With --all: jobs of this state."),
+    "queue": flag(str, "--queue NAME", "With --all: only jobs of this queue."),
+    "task": flag(str, "--task NAME", "With --all: only jobs of this task."),
+    "key": flag(str, "--key TEXT", "With --all: only jobs of this key."),
 }
-_CAUSE: Flags = {"cause": (Annotated[str, option("--cause ID", "With --all: only failures of this cause.")], "")}
-_RATE: Flags = {"rate": (Annotated[int, option("--rate N", "With --all: at most N jobs a second.", min=0)], 0)}
+_CAUSE: Flags = {"cause": flag(str, "--cause ID", "With --all: only failures of this cause.")}
+_RATE: Flags = {"rate": flag(int, "--rate N", "With --all: at most N jobs a second.", min=0)}
 _HOW: Flags = {
     "yes": (Yes, False),
-    "detach": (
-        Annotated[bool, option("--detach", "With --all: do not wait; workers do the rest. Print the errand's id.")],
-        False,
-    ),
+    "detach": flag(bool, "--detach", "With --all: do not wait; workers do the rest. Print the errand's id."),
 }
 
 

@@ -13,7 +13,7 @@ import typer.core
 
 from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import Flags, argument, option, with_flags
+from headrace.cli.flags import Flags, argument, flag, option, with_flags
 from headrace.cli.session import Session
 from headrace.cli.units import span
 
@@ -30,15 +30,10 @@ class _Group(typer.core.TyperGroup):
 app = group("Look at counts; without a command: show.", _Group)
 
 _HOW: Flags = {
-    "since": (Annotated[float | None, option("--since TIME", "How far back to read.", "1h")], None),
-    "every": (
-        Annotated[
-            str | None, option("--every RESOLUTION", "second to year. Default: the resolution that fits into a line.")
-        ],
-        None,
-    ),
-    "plot": (Annotated[str | None, option("--plot FIELD", "Draw this field over time.")], None),
-    "watch": (Annotated[bool, option("--watch", "Print it again every two seconds, until Ctrl-C.")], False),
+    "since": flag(float | None, "--since TIME", "How far back to read.", "1h"),
+    "every": flag(str | None, "--every RESOLUTION", "second to year. Default: the resolution that fits into a line."),
+    "plot": flag(str | None, "--plot FIELD", "Draw this field over time."),
+    "watch": flag(bool, "--watch", "Print it again every two seconds, until Ctrl-C."),
 }
 
 
