@@ -72,6 +72,11 @@ class running(Generic[J]):  # noqa: N801 - reads as a verb: with running(job)
             end(self._before)
 
 
+def job_if_any() -> RunningJob | None:
+    """The job whose code calls this; None outside of a job."""
+    return _running.get(None)
+
+
 def running_job() -> RunningJob:
     """The job whose code calls this.
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
-from headrace.context import current_job
-from headrace.errors import NoCurrentJob
 from headrace.model.hidden_values import without
 from headrace.model.redaction import NAMES, Redactor
+from headrace.running_job import job_if_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
+
+    from headrace.context import CurrentJob
 
 # What every record has: anything else on it was given by `extra=`, and is worth a field.
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
@@ -125,17 +126,14 @@ def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
 
 def _of_job(text: str) -> str:
     """The text without the secret arguments of the job whose code logs this."""
-    try:
-        return current_job().hide(text)
-    except NoCurrentJob:
-        return text
+    job = cast("CurrentJob | None", job_if_any())
+    return text if job is None else job.hide(text)
 
 
 def _job(*names: str) -> dict[str, Any]:
     """Fields of the job whose code logs this; none outside of a job."""
-    try:
-        job = current_job()
-    except NoCurrentJob:
+    job = cast("CurrentJob | None", job_if_any())
+    if job is None:
         return {}
     fields = job.log_fields
     return {name: fields[name] for name in names if name in fields} if names else fields | _span()

@@ -13,11 +13,12 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason, current_job
-from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
+from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.headers import packed
 from headrace.model.job import Claim
 from headrace.model.job_record import Record
 from headrace.protocol.consume import Note
+from headrace.running_job import job_if_any
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
 from headrace.testing.drain import DrainWorker
@@ -297,7 +298,7 @@ class Kit:
             times: so many starts.
             worker: the whole worker dies: the drain ends, and the job runs until the lease is over: ``clock.advance``.
         """
-        if _in_job():
+        if job_if_any() is not None:
             raise RunnerKilled
         for _ in range(times):
             self._faults.add(Crash("" if task is None else name_of(task, "the test kit"), at, worker))
@@ -361,11 +362,3 @@ class Kit:
 
     def __repr__(self) -> str:
         return f"<Kit of {self.app!r}>"
-
-
-def _in_job() -> bool:
-    try:
-        current_job()
-    except NoCurrentJob:
-        return False
-    return True
