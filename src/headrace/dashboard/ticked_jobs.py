@@ -43,7 +43,8 @@ async def act(site: DashboardSite, request: Request) -> Response:
     fields = await fields_of(request)
     form = dict(fields)
     ids = list(dict.fromkeys(value for name, value in fields if name == "id"))
-    back = _list_of(form.get("list", ""))
+    # To nothing but a list of jobs.
+    back = f"/jobs?{form['list']}" if form.get("list") else "/jobs"
     if not 0 < len(ids) <= MOST:
         raise HTTPException(400, f"Nothing was done: tick between one and {MOST} jobs.")
     if form.get("sure") != "1":
@@ -75,11 +76,6 @@ def _many(number: int, words: str) -> str:
     if number == 1:
         return f"1 job {words}"
     return f"{number:,} jobs " + words.replace("is ", "are ").replace("was ", "were ")
-
-
-def _list_of(back: str) -> str:
-    """The list that a form was sent from; nothing but a list of jobs."""
-    return f"/jobs?{back}" if back else "/jobs"
 
 
 async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str], back: str) -> Response:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +19,6 @@ from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
 from headrace.protocol.ticks import count_ticks
 from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
-from headrace.stats.resolutions import Resolutions
 from headrace.stats.stats import Stats
 from headrace.store.client import Client
 
@@ -81,7 +81,7 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
         tasks, queues, line = stats.way.store.run_all(counted)
     live = sorted(seen.live, key=lambda one: -one.running)
     places = [worker.place for worker in live[:MOST]]
-    date, hour = level.cut.date(int(now)), _hour(stats.layout, int(now))
+    date, hour = (cut.date(int(now)) for cut in (level.cut, workers_layout(stats.layout).levels[-1].cut))
     totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]
     labels = totals + [f"{date}:{TASKS}/{name}" for name in tasks] + [f"{date}:{QUEUES}/{name}" for name in queues]
     held, workers = _read_all(stats.way, memory, labels, [f"{hour}:{WORKERS}/{name}" for name in places])
@@ -101,10 +101,6 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
         schedules,
         {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
     )
-
-
-def _hour(layout: Resolutions, now: int) -> str:
-    return workers_layout(layout).levels[-1].cut.date(now)
 
 
 def _read_all(
@@ -130,30 +126,19 @@ def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> 
     Args:
         waiting: jobs that wait, by name, which count as used, too.
     """
-    names = sorted({*held, *waiting}, key=lambda name: (-_starts(held.get(name, {})) - waiting.get(name, 0), name))
+
+    def used(name: str) -> int:
+        return held.get(name, {}).get("started", 0) + waiting.get(name, 0)
+
+    names = sorted({*held, *waiting}, key=lambda name: (-used(name), name))
     shown = frozenset(names[:MOST])
     kept = {name: counts for name, counts in held.items() if name in shown and counts}
     if len(held) >= MOST:
-        rest = _less(whole, kept.values())
-        kept[OTHER] = _plus(kept[OTHER], rest) if OTHER in kept else rest
+        rest = Counter(whole)
+        for counts in kept.values():
+            rest.subtract(counts)
+        kept[OTHER] = dict(Counter(kept.get(OTHER, {})) + +rest)
     return shown, kept
-
-
-def _starts(counts: Held) -> int:
-    return counts.get("started", 0)
-
-
-def _less(whole: Held, parts: Iterable[Held]) -> Held:
-    """What is in the whole and in none of the parts."""
-    left = dict(whole)
-    for part in parts:
-        for field, n in part.items():
-            left[field] = left.get(field, 0) - n
-    return {field: n for field, n in left.items() if n > 0}
-
-
-def _plus(one: Held, other: Held) -> Held:
-    return {field: one.get(field, 0) + other.get(field, 0) for field in {*one, *other}}
 
 
 class SharedReading:
