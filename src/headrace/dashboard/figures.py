@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -150,15 +151,12 @@ async def course(
 
 
 def _sum(buckets: Sequence[Bucket]) -> Bucket:
-    counts: dict[str, int] = {}
-    found: dict[str, dict[float, int]] = {}
+    counts: Counter[str] = Counter()
+    found: defaultdict[str, Counter[float]] = defaultdict(Counter)
     for bucket in buckets:
-        for field, number in bucket.counts.items():
-            counts[field] = counts.get(field, 0) + number
+        counts.update(bucket.counts)
         for field, values in bucket.histograms.items():
-            sums = found.setdefault(field, {})
-            for value, number in values.counts.items():
-                sums[value] = sums.get(value, 0) + number
+            found[field].update(values.counts)
     histograms = {field: histogram_of(sums) for field, sums in found.items()}
     return Bucket(buckets[0].start, buckets[-1].end, counts, histograms, all(one.exact for one in buckets))
 
