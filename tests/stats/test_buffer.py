@@ -414,6 +414,26 @@ def test_those_who_waited_for_a_flush_that_failed_do_not_try_again(
     monkeypatch.undo()
 
 
+def test_a_flush_that_waited_for_one_that_failed_fails_with_it(
+    make_stats: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats, away, sent = make_stats(), StoreUnavailable("away"), list[Any]()
+    flusher = stats._writer.flusher
+
+    class Sending(contextlib.nullcontext[None]):
+        def __enter__(self) -> None:
+            # What the flush that was under way came to.
+            flusher.failing = away
+
+    monkeypatch.setattr(flusher, "_sending", Sending())
+    monkeypatch.setattr(flusher, "_send", sent.append)
+    stats.add("a", {"n": 1})
+    with pytest.raises(StoreUnavailable, match="away"):
+        stats.flush()
+    assert (sent, stats.pending) == ([], 1)
+    monkeypatch.undo()
+
+
 def test_where_the_oldest_may_be_dropped_nobody_waits(
     make_stats: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

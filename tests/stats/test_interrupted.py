@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from headrace.stats import Stats
+from headrace.stats import Buffer, Stats
+from headrace.stats.flusher import Flusher
+from tests.deadline import eventually
 
 
 class Cut(BaseException):
@@ -51,3 +56,21 @@ def test_an_interrupt_amid_a_count_leaves_the_buffer_to_others(make_stats: Calla
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_amid_a_wait_for_room_leaves_the_flushes_to_others() -> None:
+    flusher = Flusher(Buffer(), lambda _batch: [], 1, 1.0)
+
+    def wait() -> None:
+        with contextlib.suppress(Cut):
+            flusher.make_room()
+
+    waiter = threading.Thread(target=wait)
+    with flusher._sending:
+        waiter.start()
+        eventually(lambda: sys._current_frames()[waiter.ident or 0].f_code.co_filename.endswith("flusher.py"))
+        # As the time limit of a job in a thread: raised once the thread has the lock that it waits for.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiter.ident or 0), ctypes.py_object(Cut))
+    waiter.join()
+    # From here: another thread could have the waiter's number, and with it the lock.
+    assert flusher._sending.acquire(timeout=5)

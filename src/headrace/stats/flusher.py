@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import logging
 import os
 import sys
@@ -24,8 +25,6 @@ from headrace.store.fork_reset import in_forks
 
 log = logging.getLogger("headrace.stats")
 
-# Seconds for which a caller waits for a flush that is under way, when the buffer is full.
-WAIT = 60.0
 # Seconds between two lines about what was dropped.
 QUIET = 60.0
 
@@ -94,10 +93,16 @@ class Flusher:
         Raises:
             HeadraceError: it could not be sent; it is kept, and sent again by the next flush.
 
+        A flush that is under way is waited for first; where that one fails, this one has failed too.
+
         Cost: one round trip, two after a failed flush; none when nothing is held.
         """
         self._used_here()
+        known = self.failing
         with self._sending:
+            if self.failing is not None and self.failing is not known:
+                # While this one waited. To try again would take as long again, for each caller one after the other.
+                raise copy.copy(self.failing)
             # What was not answered goes alone, with its number; what came since goes after it.
             for _ in range(2 if self.buffer.stuck else 1):
                 batch = self.buffer.take()
@@ -118,23 +123,19 @@ class Flusher:
                     return
 
     def make_room(self) -> bool:
-        """Flush for a caller that finds the buffer full; False: that cannot be done now, or took longer than ``WAIT``.
+        """Flush for a caller that finds the buffer full; False: that cannot be done now.
 
         After a flush that failed only the thread tries again: callers wait once for a server that is away, not for
         each count.
 
-        Cost: as :meth:`flush`, and the wait for one that is under way.
+        Cost: as :meth:`flush`.
         """
-        if self._blocked() or not self._sending.acquire(timeout=WAIT):
+        if self._blocked():
             return False
         try:
-            # Not after a failure of the flush that it waited for, or many callers would wait one after the other.
-            if not self._blocked():
-                self.flush()
+            self.flush()
         except HeadraceError as error:
             self._warn(error)
-        finally:
-            self._sending.release()
         return not self._blocked()
 
     def dropped(self) -> None:

@@ -44,7 +44,7 @@ class Stats:
     Counts are merged in this process. They are sent every ``stats_flush_interval`` (one second), after
     ``stats_buffer`` calls, when the process ends, and by ``flush``; readers do not see them before. A process that is
     killed loses at most the counts of one interval and of the time that a flush takes. Where 200,000 different counters
-    wait, the call that adds another one flushes, or waits for a flush, a minute at most (``stats_overflow``).
+    wait, the call that adds another one flushes, or waits for a flush that is under way (``stats_overflow``).
     """
 
     def __init__(
@@ -267,7 +267,8 @@ class Stats:
         """Store everything that was counted before this call.
 
         Raises:
-            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_flush_interval``.
+            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_flush_interval``. This is so too
+                where a flush that was under way, which this one waited for, has failed.
 
         Cost: one round trip; none when nothing waits.
         """

@@ -20,7 +20,7 @@ from headrace.protocol.stats_calls import Applied
 from headrace.settings import Settings
 from headrace.stats.batch import Batch, encode
 from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
-from headrace.stats.flusher import WAIT, Flusher
+from headrace.stats.flusher import Flusher
 from headrace.stats.rows import Row, spread
 from headrace.store.client import Client
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.stats")
 
+# Seconds for which a caller tries to find room in a full buffer that others fill as fast.
+WAIT = 60.0
 # Seconds for which a process's last batch is remembered: nobody repeats it for longer, and such processes are many.
 LAST = 60
 
