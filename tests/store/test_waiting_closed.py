@@ -1,7 +1,10 @@
-"""A wait ends with its application, whatever its question to the server was doing just then."""
+"""A wait ends with its application, whatever its question to the server was doing just then; one that cannot begin
+leaves nothing behind.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +12,11 @@ from typing import Any
 import pytest
 
 from headrace.errors import AppClosed
+from headrace.protocol.graph_reads import watch_flow
+from headrace.settings import Settings
+from headrace.store import end_listener
 from headrace.store.end_listener import EndListener
+from headrace.store.end_waits import LinkLife
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.test_waiting import enqueue, listened, made
@@ -48,3 +55,27 @@ def test_a_question_that_a_close_finds_on_its_way_is_answered(
         for one in waiters:
             one.join(10)
         assert ended == ["closed"] * 2
+
+
+def test_a_wait_whose_listener_finds_no_room_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, lives = EndListener("redis://localhost", Settings()), list[LinkLife]()
+
+    def life() -> LinkLife:
+        lives.append(LinkLife())
+        return lives[-1]
+
+    def none(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(end_listener, "LinkLife", life)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", none)
+        with pytest.raises(RuntimeError):
+            listener.add([("id", watch_flow)], print)
+        with pytest.raises(RuntimeError):
+            listener.ask([watch_flow(listener.keys, "id", 0)], print)
+    assert not listener._waits
+    assert not listener._questions
+    for one in lives:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(one.bell.fileno())

@@ -20,6 +20,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from headrace.cache.change_watchers import ChangeWatchers
@@ -28,7 +29,7 @@ from headrace.cache.tracking_link import Announced, Flight, Protocol, TrackingLi
 from headrace.protocol.keys import Keys
 from headrace.store.connection import pause_before
 from headrace.store.fork_reset import in_forks
-from headrace.store.raw_connection import Bell, Lost, start_with_bell
+from headrace.store.raw_connection import Bell, Lost
 from headrace.store.url import parse
 
 log = logging.getLogger("headrace.cache")
@@ -63,11 +64,10 @@ class Listener:
         silence: float,
         protocols: Sequence[Protocol],
     ) -> None:
-        self.shelf = Shelf(bounds)
+        self.shelf, self.watchers = Shelf(bounds), ChangeWatchers()
         self._url, self._keys, self._protocols = url, keys, protocols
         self._timeout, self._silence = timeout, silence
         self._childhood = 0
-        self.watchers = ChangeWatchers()
         self._begin()
         in_forks(self)
 
@@ -98,7 +98,8 @@ class Listener:
             if self._thread is None:
                 self._closing = False
                 try:
-                    self._thread, self._bell = start_with_bell(self._run, "headrace-cache")
+                    bell = Bell()
+                    self._thread, self._bell = bell.start(partial(self._run, bell), "headrace-cache"), bell
                 except RuntimeError as error:  # a later read tries again
                     self.fault = str(error)
                     return False

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from redis import exceptions as driver
@@ -75,6 +76,7 @@ class EndListener(Reach):
         ``tell`` is called by the listening thread, and must not wait.
         """
         with self._lock:
+            self._wake()
             for id, look in looks:
                 wait = self._waits.get(id)
                 if wait is None:
@@ -82,7 +84,6 @@ class EndListener(Reach):
                     self._due.append(id)
                 else:
                     wait.tells.add(tell)
-            self._wake()
 
     def remove(self, ids: Sequence[str], tell: Tell) -> None:
         """``tell`` is not to be called any more for these; it may be once more. Never waits, not even for a lock."""
@@ -91,8 +92,8 @@ class EndListener(Reach):
     def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
         """Send calls over the listener's connection, and ``tell`` the list of their values, or an error."""
         with self._lock:
-            self._questions.append(EndQuestion(calls, tell))
             self._wake()
+            self._questions.append(EndQuestion(calls, tell))
 
     def first(self) -> bool:
         """Whether the caller is alone, and may ask over a connection of the store; :meth:`second` ends that."""
@@ -124,11 +125,10 @@ class EndListener(Reach):
                     life.link.close()
 
     def _wake(self) -> None:
-        """See to it that the thread looks. Holds the lock."""
+        """See to it that the thread looks, when the caller has released the lock. First: it may raise RuntimeError."""
         if self._life is None:
             life = LinkLife()
-            life.thread = threading.Thread(target=self._run, args=(life,), name="headrace-ends", daemon=True)
-            life.thread.start()
+            life.thread = life.bell.start(partial(self._run, life), "headrace-ends")
             self._life = life
         self._life.bell.ring()
 

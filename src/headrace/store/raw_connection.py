@@ -138,18 +138,16 @@ class Bell:
         os.close(self._listens)
         os.close(self._rings)
 
+    def start(self, run: Callable[[], None], name: str) -> threading.Thread:
+        """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
 
-def start_with_bell(run: Callable[[Bell], None], name: str) -> tuple[threading.Thread, Bell]:
-    """A daemon thread that has begun, and the bell that wakes it.
-
-    Raises:
-        RuntimeError: the system has no room for a thread.
-    """
-    bell = Bell()
-    thread = threading.Thread(target=run, args=(bell,), name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        bell.close()
-        raise
-    return thread, bell
+        Raises:
+            RuntimeError: the system has no room for a thread.
+        """
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self.close()
+            raise
+        return thread
