@@ -80,6 +80,7 @@ def test_each_figure_raises_an_alarm(app: Headrace, monkeypatch: pytest.MonkeyPa
     look(rounds)
     assert {name for kind, name in told(app) if kind == "alarm_cleared"} == {"delay", "any delay", "ready"}
     found = app.alarms.page()
+    assert (found.count, found.next) == (8, None)
     assert [one.name for one in found] == ["failed", "served", "workers", "all failed", "any delay", "delay", "others",
                                            "ready"]  # fmt: skip
     assert time.time() - 60 < found[0].state.raised_us / 1e6 < time.time() + 60

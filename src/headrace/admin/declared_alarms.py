@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.alarm import AlarmRule, AlarmState, alarm_rule, state_of
+from headrace.model.page import Page
 from headrace.protocol.script import Call
 from headrace.protocol.watches import StoredWatch, stored_watches, watch_name
 from headrace.settings import Duration
@@ -83,14 +84,14 @@ class Alarms:
             raise OptionsError(f"an application has at most {MOST} alarms: leave the queue out, for the worst of all")
         self.declared[name] = rule
 
-    def page(self) -> list[AlarmRecord]:
-        """Alarms that a worker looked at within a week, the raised ones first, then by name.
+    def page(self) -> Page[AlarmRecord]:
+        """All alarms that a worker looked at within a week, the raised ones first, then by name.
 
         Cost: one round trip.
         """
         return _alarms(self._client.run(self._stored()))
 
-    async def apage(self) -> list[AlarmRecord]:
+    async def apage(self) -> Page[AlarmRecord]:
         """See :meth:`page`."""
         return _alarms(await self._client.arun(self._stored()))
 
@@ -98,11 +99,11 @@ class Alarms:
         return stored_watches(self._client.keys)
 
 
-def _alarms(found: list[StoredWatch]) -> list[AlarmRecord]:
+def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
     start = watch_name("alarm", "")
     rows = [
         AlarmRecord(one.name.removeprefix(start), state_of(one.fields), one.held_us)
         for one in found
         if one.name.startswith(start)
     ]
-    return sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name))
+    return Page(sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name)), len(rows), None)

@@ -10,6 +10,7 @@ from headrace.admin.pagination import check_limit
 from headrace.errors import ErrandNotFound, OptionsError
 from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter
+from headrace.model.page import Page
 from headrace.model.rates import is_whole
 from headrace.protocol import errand_calls, index_pages
 from headrace.protocol.errand_calls import CountedPiece
@@ -119,13 +120,23 @@ class Errands:
         """See :meth:`get`."""
         return await self._client.adrive(_read(self._client, id))
 
-    def page(self, limit: int = 100) -> list[Errand]:
-        """The newest errands, at most 100. Cost: one round trip."""
-        return self._client.run(_newest(self._client, limit))
+    def page(self, *, limit: int = 100, after: str | None = None) -> Page[Errand]:
+        """Errands, the newest first; those of a week, and a thousand at most, are stored.
 
-    async def apage(self, limit: int = 100) -> list[Errand]:
+        Args:
+            limit: at most 100 are given.
+            after: ``next`` of the page before.
+
+        Raises:
+            OptionsError: the limit is not 1 to 1000.
+
+        Cost: one round trip.
+        """
+        return self._client.run(_newest(self._client, limit, after))
+
+    async def apage(self, *, limit: int = 100, after: str | None = None) -> Page[Errand]:
         """See :meth:`page`."""
-        return await self._client.arun(_newest(self._client, limit))
+        return await self._client.arun(_newest(self._client, limit, after))
 
     def stop(self, id: str) -> Errand:
         """Do no further piece of an errand; what is done stays done.
@@ -168,12 +179,12 @@ def _found(id: str, errand: Errand | None) -> Errand:
     return errand
 
 
-def _newest(client: Client, limit: int) -> Call[list[Errand]]:
-    return errand_calls.read_errands(client.keys, "", min(100, check_limit(limit)))
+def _newest(client: Client, limit: int, after: str | None) -> Call[Page[Errand]]:
+    return errand_calls.read_errands(client.keys, "", min(100, check_limit(limit)), after or "")
 
 
 def _read(client: Client, id: str) -> Steps[Errand]:
-    errands: list[Errand] = yield errand_calls.read_errands(client.keys, _id(id))
+    errands: Page[Errand] = yield errand_calls.read_errands(client.keys, _id(id))
     return _found(id, next(iter(errands), None))
 
 

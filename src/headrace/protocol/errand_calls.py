@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.errand import Errand, JobFilter, errand_of
+from headrace.model.page import Page
 from headrace.protocol.keys import Keys
 from headrace.protocol.replies import pairs, text_of
 from headrace.protocol.script import Call, load
@@ -42,13 +43,15 @@ def stop_errand(keys: Keys, id: str) -> Call[str]:
     return load("errand_stop").bind(keys, bytes.decode, id=id)
 
 
-def read_errands(keys: Keys, id: str = "", limit: int = 100) -> Call[list[Errand]]:
-    """The newest errands, at most 100, or one. Cost: one round trip."""
+def read_errands(keys: Keys, id: str = "", limit: int = 100, after: str = "") -> Call[Page[Errand]]:
+    """Errands, the newest first, at most 100 and behind ``after``; or one. Cost: one round trip."""
 
-    def parsed(reply: Any) -> list[Errand]:
-        return [found for one, flat in reply if (found := _errand(one.decode(), flat)) is not None]
+    def parsed(reply: Any) -> Page[Errand]:
+        count, more, rows = reply
+        found = [found for one, flat in rows if (found := _errand(one.decode(), flat)) is not None]
+        return Page(found, count, found[-1].id if found and more else None)
 
-    return load("errand_read").bind(keys, parsed, id=id, limit=limit)
+    return load("errand_read").bind(keys, parsed, id=id, after=after, limit=limit)
 
 
 def count_meant(
