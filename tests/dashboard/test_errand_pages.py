@@ -59,6 +59,15 @@ async def test_all_failures_of_a_task_are_retried(shop: Shop, dashboard: Dashboa
     assert answer.headers["location"] in set((await ask(dashboard, "/errands")).links())
 
 
+async def test_a_form_that_is_sent_twice_begins_one_errand(shop: Shop, dashboard: Dashboard) -> None:
+    shop.app.enqueue_many(shop.add.options(delay=60).job(n) for n in range(300))
+    asked = await ask(dashboard, "/errands/new?verb=cancel&state=scheduled")
+    form = {**fields(asked), "typed": f"{shop.app.jobs.count('scheduled')}"}
+    places = {(await ask(dashboard, "/errands", form=form)).headers["location"] for _ in range(2)}
+    assert len(places) == len(shop.app.errands.page()) == 1
+    assert (await ask(dashboard, "/errands", form={**form, "errand": "?"})).status == 400
+
+
 async def test_a_cause_is_retried_from_its_row(shop: Shop, dashboard: Dashboard) -> None:
     record = shop.app.job(shop.failed).refresh()
     causes = await ask(dashboard, "/causes")

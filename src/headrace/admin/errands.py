@@ -74,6 +74,7 @@ class Errands:
         by: str = "program",
         rate: int = 0,
         total: JobCount | None = None,
+        id: str | None = None,
     ) -> Errand:
         """Begin to do a verb on all jobs that a filter means now, and do the first piece.
 
@@ -82,16 +83,18 @@ class Errands:
             who, by: who begins it, and by which means; see :meth:`ActLog.record`.
             rate: jobs a second at most, so that many retries are no stampede; 0: as fast as pieces are done.
             total: what :meth:`count` has counted; None: it is counted now.
+            id: of the errand, letters and digits; made when left out. Begun again by the same id, it is still one.
 
         Returns:
             the errand after its first piece; small ones have ended by then.
 
         Raises:
             OptionsError: as for :meth:`count`, or the rate is below 0.
+            ErrandNotFound: no errand can have this id.
 
         Cost: two round trips, and those of a count.
         """
-        return self._client.drive(_start(self._client, verb, which, who, by, rate, total))
+        return self._client.drive(_start(self._client, verb, which, who, by, rate, total, id))
 
     async def astart(
         self,
@@ -102,9 +105,10 @@ class Errands:
         by: str = "program",
         rate: int = 0,
         total: JobCount | None = None,
+        id: str | None = None,
     ) -> Errand:
         """See :meth:`start`."""
-        return await self._client.adrive(_start(self._client, verb, which, who, by, rate, total))
+        return await self._client.adrive(_start(self._client, verb, which, who, by, rate, total, id))
 
     def get(self, id: str) -> Errand:
         """How far an errand has come.
@@ -167,6 +171,11 @@ class Errands:
         return await self._client.adrive(_work(self._client, id))
 
 
+def new_id() -> str:
+    """An id for an errand that is to begin."""
+    return os.urandom(8).hex()
+
+
 def _id(id: str) -> str:
     if not id or not id.isalnum() or not id.isascii():
         raise ErrandNotFound(f"{id!r:.80} is not the id of an errand")
@@ -216,15 +225,15 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
 
 
 def _start(
-    client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None
+    client: Client, verb: str, which: JobFilter, who: str, by: str, rate: int, total: JobCount | None, id: str | None
 ) -> Steps[Errand]:
     _check(verb, which)
     if not is_whole(rate) or rate < 0:
         raise OptionsError(f"rate must be a whole number of jobs a second, 0 for no limit, not {rate!r}")
     if by not in MEANS:
         raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
+    id = new_id() if id is None else _id(id)
     counted = total if total is not None else (yield from _count(client, verb, which))
-    id = os.urandom(8).hex()
     fields: dict[str, str | int] = {
         "verb": verb, "state": which.state, "queue": which.queue, "task": which.task, "key": which.key,
         "cause": which.cause, "who": storable(who, 200), "by": by, "rate": rate,

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.activity_documents import errand_document
-from headrace.admin.errands import Errands, JobCount
+from headrace.admin.errands import Errands, JobCount, new_id
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import form_of, note, words_of
 from headrace.dashboard.wording import link, plural
@@ -63,7 +63,7 @@ async def confirm(site: DashboardSite, request: Request) -> Response:
     counted = await site.read(Errands(site.client).acount(verb, which))
     return await site.page(
         request, "errand_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
-        verb=verb, which=which, counted=counted, must_type=_must_type(verb, counted),
+        verb=verb, which=which, counted=counted, errand=new_id(), must_type=_must_type(verb, counted),
         back=link("/jobs", {name: getattr(which, name) for name in _FIELDS}),
     )  # fmt: skip
 
@@ -87,7 +87,14 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     visitor = visitor_of(request)
     try:
         one = await site.app.errands.astart(
-            verb, which, who=visitor.name if visitor else "?", by="dashboard", rate=int(rate), total=counted
+            verb,
+            which,
+            who=visitor.name if visitor else "?",
+            by="dashboard",
+            rate=int(rate),
+            total=counted,
+            # Of the question: a form that is sent twice begins one errand.
+            id=form.get("errand"),
         )
     except HeadraceError as error:
         await note(site, request, (verb, "jobs", ""), words_of(error), scope=which.words)
