@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from urllib.parse import unquote
@@ -9,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from headrace.dashboard import Dashboard
+from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.protocol import cache_calls
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
@@ -190,6 +192,23 @@ async def test_each_act_is_in_the_record_with_its_reply(shop: Shop, dashboard: D
     assert acts[0].reply == "Queue mail is paused for 5 min."
     assert acts[1].reply.startswith("Nothing was done")
     assert "lines up again" in acts[2].reply
+
+
+async def test_the_record_of_an_act_and_the_look_at_its_effect_wait_at_the_same_time(
+    shop: Shop, dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+
+    async def refresh(_site: DashboardSite) -> None:
+        looked.set()
+
+    async def record(*_: str, **__: object) -> None:
+        async with asyncio.timeout(5):
+            await looked.wait()
+
+    monkeypatch.setattr(DashboardSite, "refresh", refresh)
+    monkeypatch.setattr(shop.app.acts, "arecord", record)
+    assert said(await ask(dashboard, "/queues/mail/act/pause", form={})) == "Queue mail is paused until it is resumed."
 
 
 async def test_what_a_viewer_may_not_do_is_in_the_record_too(shop: Shop) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import form_of, note, words_of
+from headrace.dashboard.page_verbs import form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import HeadraceError
 from headrace.model.hidden_values import named_shown
@@ -157,8 +157,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         await note(site, request, ("again", "jobs", id), said)
         return await _form(site, request, record, typed, site.redactor.text(said))
     said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
-    await note(site, request, ("again", "jobs", id), said)
-    await site.refresh()
+    await note_and_refresh(site, request, ("again", "jobs", id), said)
     return to(request, f"/jobs/{job.id}", site.redactor.text(said.replace("is this job", f"is {id}", 1)))
 
 

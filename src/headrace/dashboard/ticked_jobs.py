@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from headrace.admin.chosen_jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to
-from headrace.dashboard.page_verbs import fields_of, note, words_of
+from headrace.dashboard.page_verbs import fields_of, note_and_refresh, words_of
 from headrace.errors import HeadraceError, JobNotFound
 from headrace.model.job_record import Record
 from headrace.protocol import produce
@@ -56,8 +56,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     else:
         said = said_of(replies)
     what = (verb, "jobs", ids[0] if len(ids) == 1 else "")
-    await note(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
-    await site.refresh()
+    await note_and_refresh(site, request, what, said, count=len(ids), scope=f"ticked: {' '.join(ids)}")
     return to(request, back, site.redactor.text(said))
 
 
