@@ -93,7 +93,7 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
 def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, tied: bool) -> NoReturn:
     code = 70
     try:
-        signal.set_wakeup_fd(-1)
+        signals.listen_no_more()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.

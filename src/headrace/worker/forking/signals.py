@@ -1,14 +1,13 @@
 """Signals: which ones a worker's processes hear, and which ones must not end them.
 
 Signals are values in a queue that one loop reads: a handler does nothing, and the interpreter writes the number of each
-signal into a socket. Imports nothing else of Headrace, since a worker needs it first of all.
+signal into a pipe. Imports nothing else of Headrace, since a worker needs it first of all.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections import Counter
 from collections.abc import Iterable
 from types import FrameType
@@ -38,23 +37,37 @@ def only_wake(number: int, frame: FrameType | None) -> None:
     """A handler for signals that are heard by :func:`heard`, or not at all: it has nothing to add."""
 
 
-def listen(numbers: Iterable[int]) -> tuple[socket.socket, socket.socket]:
-    """Hear these from now on: where :func:`heard` reads them, and the end that the interpreter writes them to."""
-    wake, alarm = socket.socketpair()
-    for sock in (wake, alarm):
-        sock.setblocking(False)
-    signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
+# Both ends of the pipe, in a process that listens.
+_ends: list[int] = []
+
+
+def listen(numbers: Iterable[int]) -> int:
+    """Hear these from now on; the descriptor that can be read when :func:`heard` has some.
+
+    A pipe holds 65,536 of them, a socket 277: a TERM behind as many, which came amid slow hooks around forks, was lost.
+    """
+    _ends[:] = os.pipe()
+    for end in _ends:
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(_ends[1], warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, only_wake)
-    return wake, alarm
+    return _ends[0]
 
 
-def heard(wake: socket.socket) -> Counter[int]:
-    """Those that have come, and how often, of a socket that the interpreter writes them to."""
+def heard() -> Counter[int]:
+    """Those that have come since, and how often."""
     try:
-        return Counter(wake.recv(4096))
+        return Counter(os.read(_ends[0], 1 << 16))
     except BlockingIOError:
         return Counter()
+
+
+def listen_no_more() -> None:
+    """In a forked child: leave the pipe to its parent."""
+    signal.set_wakeup_fd(-1)
+    while _ends:
+        os.close(_ends.pop())
 
 
 def hold_back() -> None:

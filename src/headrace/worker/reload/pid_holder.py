@@ -87,13 +87,13 @@ class Anchor:
         return bool(self.succession.images) or (self.duty is not None and self.duty.waits)
 
     def _listen(self) -> None:
-        self._wake, self._alarm = signals.listen(signals.HEARD)
+        wake = signals.listen(signals.HEARD)
         signals.disregard()
         signals.let_in()
-        self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
+        self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:
-        heard = signals.heard(self._wake)
+        heard = signals.heard()
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()

@@ -152,8 +152,7 @@ class Supervisor:
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
-        socks = [self._wake, self._alarm, *self._dispatcher.socks]
-        socks += [sock for side in self.sides for sock in side.socks]
+        socks = [*self._dispatcher.socks, *(sock for side in self.sides for sock in side.socks)]
         socks += [] if self._settling is None else self._settling.socks
         return socks + self.lineage.links()
 
@@ -161,9 +160,9 @@ class Supervisor:
 
     def _listen_to_signals(self) -> None:
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
-        self._wake, self._alarm = signals.listen((*signals.HEARD, signal.SIGUSR1))
+        wake = signals.listen((*signals.HEARD, signal.SIGUSR1))
         signals.disregard()
-        self._selector.register(self._wake, selectors.EVENT_READ, self._on_signal)
+        self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
         self.lineage.join(self._selector, self)
         if self.lineage.waits:
             self._settling = Settling(self._selector, self._settled)
@@ -171,7 +170,7 @@ class Supervisor:
         signals.let_in()
 
     def _on_signal(self) -> None:
-        heard = signals.heard(self._wake)
+        heard = signals.heard()
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()

@@ -7,9 +7,7 @@ import gc
 import logging
 import os
 import signal
-import socket
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from headrace.admin.event_hooks import EventHook
@@ -33,13 +31,11 @@ class HookCall:
         until: when it is ended by force (monotonic seconds).
     """
 
-    def __init__(
-        self, app: Headrace, hook: EventHook, events: list[EventRecord], strangers: Sequence[socket.socket]
-    ) -> None:
+    def __init__(self, app: Headrace, hook: EventHook, events: list[EventRecord]) -> None:
         """Begin it. Raises OSError: the system has no room for a process."""
         self.until = time.monotonic() + LONGEST
         self._late = False
-        self.pid = fork_child(lambda: _call(app, hook, events), strangers)
+        self.pid = fork_child(lambda: _call(app, hook, events), ())
 
     def kill(self) -> None:
         kill_group(self.pid)

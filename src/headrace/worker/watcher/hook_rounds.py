@@ -7,7 +7,6 @@ on record before the call: a hook that takes its machine down is not called with
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,10 +78,10 @@ class HookRounds:
         next: when the next look is due (monotonic seconds).
     """
 
-    def __init__(self, app: Headrace, holder: str, strangers: Sequence[socket.socket]) -> None:
-        """Make one; ``holder`` names this watcher, ``strangers`` are what the processes of calls close."""
+    def __init__(self, app: Headrace, holder: str) -> None:
+        """Make one; ``holder`` names this watcher."""
         self.next = 0.0 if app.hooks.declared else float("inf")
-        self._app, self._holder, self._strangers = app, holder, strangers
+        self._app, self._holder = app, holder
         self._all = [_HookProgress(hook) for hook in app.hooks.declared.values()]
         self._names = [one.name for one in self._all]
 
@@ -165,7 +164,7 @@ class HookRounds:
         one.tries += 1
         if self._app.client.run(self._note(one)):
             try:
-                one.call = HookCall(self._app, one.hook, events, self._strangers)
+                one.call = HookCall(self._app, one.hook, events)
             except OSError as error:
                 # The hook was not called: this counts as no try, or its events would be lost to a full machine.
                 one.tries, one.next = one.tries - 1, now + PAUSES[0]

@@ -8,7 +8,6 @@ import logging
 import os
 import select
 import signal
-import socket
 import time
 
 from headrace.app import Headrace
@@ -30,12 +29,12 @@ PATIENCE = 4.0
 def watch(app: Headrace) -> None:
     """Be the watcher of a worker, until TERM."""
     gc.enable()
-    wake, alarm = signals.listen((signal.SIGTERM, signal.SIGCHLD))
+    wake = signals.listen((signal.SIGTERM, signal.SIGCHLD))
     holder = os.urandom(9).hex()
-    hooks, alarms = HookRounds(app, holder, [wake, alarm]), AlarmRounds(app, holder)
+    hooks, alarms = HookRounds(app, holder), AlarmRounds(app, holder)
     while True:
         now = time.monotonic()
-        stops = signal.SIGTERM in signals.heard(wake)
+        stops = signal.SIGTERM in signals.heard()
         hooks.check_calls(now)
         if stops:
             break
@@ -59,18 +58,18 @@ def _look(part: HookRounds | AlarmRounds, now: float) -> None:
         part.next = time.monotonic() + REFUSED
 
 
-def _finish(hooks: HookRounds, wake: socket.socket) -> None:
+def _finish(hooks: HookRounds, wake: int) -> None:
     """Tell of what happened last, such as the end of the last jobs, and let the calls end."""
     end = time.monotonic() + PATIENCE
     if hooks.next < float("inf"):
         _look(hooks, time.monotonic())
     while hooks.busy and time.monotonic() < end:
         _wait(wake, end)
-        signals.heard(wake)
+        signals.heard()
         hooks.check_calls(time.monotonic())
     hooks.kill()
 
 
-def _wait(wake: socket.socket, until: float) -> None:
+def _wait(wake: int, until: float) -> None:
     """Wait for a signal, or until then."""
     select.select([wake], [], [], max(0.0, min(until - time.monotonic(), 3600.0)))

@@ -1,0 +1,54 @@
+"""The supervisor's own work: it hears each signal, and waits for runners without being busy."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.worker.forking import signals
+from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
+from headrace.worker.supervisor.runner_processes import Child, RunnerProcesses
+
+
+def test_a_stop_behind_a_thousand_other_signals_is_heard() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTTIN, signal.SIGTERM)}
+    signals.listen(before)
+    try:
+        for _ in range(1000):
+            signal.raise_signal(signal.SIGTTIN)
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.heard() == {signal.SIGTTIN: 1000, signal.SIGTERM: 1}
+        assert not signals.heard()
+    finally:
+        signals.listen_no_more()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_it_waits_for_runners_that_outlast_the_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, wait = list[int](), os.waitpid
+
+    def waitpid(pid: int, flags: int) -> Any:
+        looks.append(pid)
+        return wait(pid, flags)
+
+    read, write = os.pipe()
+    with selectors.DefaultSelector() as selector, subprocess.Popen(["sleep", "60"], process_group=0) as runner:
+        # A signal that nothing reads any more.
+        selector.register(read, selectors.EVENT_READ)
+        os.write(write, b"!")
+        runners = RunnerProcesses(Headrace(), "", selector, DispatcherProcess(selector, print), list)
+        runners._children[runner.pid] = Child(1, "thread", runner.pid, False)
+        monkeypatch.setattr(os, "waitpid", waitpid)
+        runners.stop(0.1)
+        monkeypatch.undo()
+    # At most each hundredth of a second, and once when it is killed.
+    assert len(looks) <= 11
+    os.close(read)
+    os.close(write)
