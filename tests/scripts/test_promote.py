@@ -19,6 +19,17 @@ def test_a_job_lines_up_when_its_time_has_come(stage: Stage) -> None:
     assert stage.members("scheduled") == {}
 
 
+def test_a_delay_that_began_while_the_clock_was_ahead_ends_by_that_clock(stage: Stage) -> None:
+    stage.now += 3600 * SECOND
+    stage.put(delay=SECOND)
+    stage.now -= 3600 * SECOND
+    due = START + 3601 * SECOND
+    stage.now += 2 * SECOND
+    assert stage.run(promote(stage.keys, 10)) == (0, stage.now, due, 0)
+    stage.now = due
+    assert stage.run(promote(stage.keys, 10)) == (1, due, 0, 0)
+
+
 def test_the_queue_is_woken(stage: Stage) -> None:
     stage.put(delay=SECOND)
     stage.doze()
