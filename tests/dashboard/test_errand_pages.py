@@ -65,7 +65,7 @@ async def test_a_form_that_is_sent_twice_begins_one_errand(shop: Shop, dashboard
     form = {**fields(asked), "typed": f"{shop.app.jobs.count('scheduled')}"}
     places = {(await ask(dashboard, "/errands", form=form)).headers["location"] for _ in range(2)}
     assert len(places) == len(shop.app.errands.page()) == 1
-    assert (await ask(dashboard, "/errands", form={**form, "errand": "?"})).status == 400
+    assert (await ask(dashboard, "/errands", form={**form, "errand": "?"})).status == 404
 
 
 async def test_a_cause_is_retried_from_its_row(shop: Shop, dashboard: Dashboard) -> None:
