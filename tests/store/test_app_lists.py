@@ -265,7 +265,7 @@ ALONE = {
         "cron",
         "every",
     },
-    Task: {"job", "options", "unpack", "pack_result", "plan", "prepare"},
+    Task: {"unpack", "pack_result", "plan", "prepare"},
     BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw"},
     Jobs: {"handle", "handle_of", "reader"},
     Job: set[str](),

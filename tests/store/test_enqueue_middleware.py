@@ -32,9 +32,6 @@ from tests.store.twin import GREETING, bulk, says, stub
 
 # What each verb that stores work does, and how many jobs its submission shows.
 STORING: dict[tuple[type, str], int] = {
-    (Task, "enqueue"): 1,
-    (Task, "enqueue_json"): 1,
-    (Task, "broadcast"): 1,
     (BoundTask, "enqueue"): 1,
     (BoundTask, "enqueue_json"): 1,
     (BoundTask, "broadcast"): 1,
@@ -51,7 +48,7 @@ OTHERS: dict[type, set[str]] = {
         "close", "cron", "disconnect", "enqueue_middleware", "every", "include", "job", "lifespan", "middleware", "move", "on_exit",
         "on_preload", "overview", "override", "task", "wait", "workflow",
     },
-    Task: {"job", "options", "pack_result", "plan", "prepare", "unpack"},
+    Task: {"pack_result", "plan", "prepare", "unpack"},
     BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options"},
     UnsentJob: {"pack", "take", "untaken"},
     # create_as is create under an id of the caller's, by the same steps.

@@ -22,11 +22,10 @@ from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, spa
 from headrace.schedules.timing import Missed, Overlap, timing_of
 from headrace.settings import Duration, Settings, microseconds
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.task import Task
 from headrace.tasks.unsent_job import UnsentJob
 from headrace.workflows.definition import Workflow
 
-Target: TypeAlias = Task[..., Any, Any] | BoundTask[..., Any] | Workflow[...] | UnsentJob[Any]
+Target: TypeAlias = BoundTask[..., Any] | Workflow[...] | UnsentJob[Any]
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -105,7 +104,7 @@ def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
         ArgumentError, PayloadTooLarge: as ``enqueue``.
     """
     found: Any = target.definition.task if isinstance(target, Workflow) else target
-    if isinstance(target, (Workflow, Task, BoundTask)):
+    if isinstance(target, (Workflow, BoundTask)):
         made: UnsentJob[Any] = found.job(*args)
         return made
     if not isinstance(target, UnsentJob):

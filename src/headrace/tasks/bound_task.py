@@ -34,7 +34,12 @@ MOST_WORKERS = 1000
 
 
 class BoundTask(Generic[P, R]):
-    """A task with the options of the next jobs: the verbs of :class:`headrace.Task`, each with the same guarantee."""
+    """A task with the options of the next jobs, and the verbs that store these.
+
+    Attributes:
+        task: its name in the store.
+        context: the application that it belongs to, if there is one already.
+    """
 
     __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "context", "task")
 
@@ -56,35 +61,71 @@ class BoundTask(Generic[P, R]):
         self._requests = (options.request_id,) if options.request_id else ()
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """See :meth:`headrace.Task.enqueue`."""
+        """Store a job that runs this task: once this returns, no fault of a worker loses it.
+
+        The arguments are checked as the worker will see them.
+
+        Raises:
+            ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; names it.
+            PayloadTooLarge: the arguments exceed the settings' ``max_payload``.
+            DuplicateJob: it is unique with ``clash="raise"``, and another job has its name.
+            StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
+            StoreFull: the server refused to store it.
+
+        Cost: one round trip.
+        """
         client = self.context.client
         new = self._new(client, args, kwargs)
         return self._stored(new, submit(client, "enqueue", [new], self._requests))
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """See :meth:`headrace.Task.enqueue`."""
+        """See :meth:`enqueue`."""
         client = self.context.client
         new = self._new(client, args, kwargs)
         return self._stored(new, await asubmit(client, "enqueue", [new], self._requests))
 
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
-        """See :meth:`headrace.Task.enqueue_json`."""
+        """As :meth:`enqueue`, with arguments that are JSON already.
+
+        ``fetch.enqueue_json('["https://…"]', '{"sizes": [64]}')``: they are stored as they
+        are, and read as JSON by the annotations: bytes from base64, datetimes and decimals from texts, integers as keys
+        of dictionaries.
+
+        Args:
+            args: an array, the arguments by position.
+            kwargs: an object, those by name.
+
+        Raises:
+            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
+
+        Cost: one round trip.
+        """
         new = self._new_json(args, kwargs)
         return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
 
     async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
-        """See :meth:`headrace.Task.enqueue_json`."""
+        """See :meth:`enqueue_json`."""
         new = self._new_json(args, kwargs)
         return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
-        """See :meth:`headrace.Task.broadcast`."""
+        """Have each worker that lives now run this once, before what waits in its queues; a job for each.
+
+        Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
+        not know the task cancels it. No worker, no job: the list is empty.
+
+        Raises:
+            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
+            OptionsError: an option cannot be kept: a delay, an order, a request id; or more than 1,000 workers live.
+
+        Cost: two round trips.
+        """
         data, act = self._broadcasting(args, kwargs)
         with around(self.context.client, act):
             return self.context.client.drive(self._broadcast(data, act))
 
     async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
-        """See :meth:`headrace.Task.broadcast`."""
+        """See :meth:`broadcast`."""
         data, act = self._broadcasting(args, kwargs)
         async with around(self.context.client, act):
             return await self.context.client.adrive(self._broadcast(data, act))
@@ -108,13 +149,24 @@ class BoundTask(Generic[P, R]):
         return [self.handle(id, fresh=True) for id in stored]
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
-        """See :meth:`headrace.Task.job`."""
+        """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender.
+
+        Raises:
+            ArgumentError, PayloadTooLarge: as :meth:`enqueue`.
+            OptionsError: it is ordered, and has no key.
+
+        Cost: none.
+        """
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         self.check_key()
         return UnsentJob(self, data, self.form(), self._options.request_id, name=self._name(data))
 
     def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
-        """See :meth:`headrace.Task.options`; what is not given stays as it is here."""
+        """The same task with other options, for one or more jobs; see :class:`headrace.model.options.CallOptions`.
+
+        Raises:
+            OptionsError: names the option that is out of range, or the two that contradict each other.
+        """
         return BoundTask(self.context, self._signature, of_call(self._options, options))
 
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:

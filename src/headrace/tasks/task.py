@@ -1,6 +1,6 @@
 """A task: a function with a name and options, which runs in place or is enqueued.
 
-Owns what a worker asks of a task. Its verbs are those of a BoundTask with the options of the task.
+Owns what a worker asks of a task. It is a BoundTask, whose options are those that it was defined with.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 from headrace.model import elsewhere
 from headrace.model.form import Options
-from headrace.model.options import CallOptions, Kind
+from headrace.model.options import Kind
 from headrace.model.signature import Signature
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.job_handle import Job
 from headrace.tasks.run_plan import RunPlan, plan_of
-from headrace.tasks.unsent_job import UnsentJob
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -37,7 +35,7 @@ else:
 PLANS = 256
 
 
-class Task(Generic[P, R, V]):
+class Task(BoundTask[P, R], Generic[P, R, V]):
     """A function that workers run. ``P`` and ``R``: what it takes and what a job of it results in.
 
     Calling it runs the function in place; ``V`` is what that returns: ``R``, or a coroutine of it.
@@ -50,7 +48,6 @@ class Task(Generic[P, R, V]):
         defaults: the task's options.
         limits: names of its limits.
         trace: ``parent`` or ``link``: of which trace its first starts are; empty: as the setting ``traces`` says.
-        context: the application that it belongs to, if there is one already.
     """
 
     if not TYPE_CHECKING:
@@ -69,6 +66,8 @@ class Task(Generic[P, R, V]):
         limits: tuple[str, ...] = (),
     ) -> None:
         """Use ``@app.task``."""
+        self.signature = Signature(name, function, context.types, loose=loose)
+        super().__init__(context, self.signature, options)
         self.name = name
         self.function = function
         self.kind: Kind = kind
@@ -76,9 +75,6 @@ class Task(Generic[P, R, V]):
         self.defaults = options
         self.limits = limits
         self.trace = ""
-        self.signature = Signature(name, function, context.types, loose=loose)
-        self.context = context
-        self._bound: BoundTask[P, R] = BoundTask(context, self.signature, options)
         self._plans: dict[bytes, RunPlan] = {}
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
@@ -98,85 +94,6 @@ class Task(Generic[P, R, V]):
     def __reduce__(self) -> str:
         """Travel between processes by name, as functions do."""
         return self.function.__qualname__
-
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Store a job that runs this task: once this returns, no fault of a worker loses it.
-
-        The arguments are checked as the worker will see them.
-
-        Raises:
-            ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; names it.
-            PayloadTooLarge: the arguments exceed the settings' ``max_payload``.
-            DuplicateJob: it is unique with ``clash="raise"``, and another job has its name.
-            StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
-            StoreFull: the server refused to store it.
-
-        Cost: one round trip.
-        """
-        return self._bound.enqueue(*args, **kwargs)
-
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """See :meth:`enqueue`."""
-        return await self._bound.aenqueue(*args, **kwargs)
-
-    def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
-        """As :meth:`enqueue`, with arguments that are JSON already.
-
-        ``fetch.enqueue_json('["https://…"]', '{"sizes": [64]}')``: they are stored as they
-        are, and read as JSON by the annotations: bytes from base64, datetimes and decimals from texts, integers as keys
-        of dictionaries.
-
-        Args:
-            args: an array, the arguments by position.
-            kwargs: an object, those by name.
-
-        Raises:
-            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
-
-        Cost: one round trip.
-        """
-        return self._bound.enqueue_json(args, kwargs)
-
-    async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
-        """See :meth:`enqueue_json`."""
-        return await self._bound.aenqueue_json(args, kwargs)
-
-    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
-        """Have each worker that lives now run this once, before what waits in its queues; a job for each.
-
-        Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
-        not know the task cancels it. No worker, no job: the list is empty.
-
-        Raises:
-            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
-            OptionsError: an option cannot be kept: a delay, an order, a request id; or more than 1,000 workers live.
-
-        Cost: two round trips.
-        """
-        return self._bound.broadcast(*args, **kwargs)
-
-    async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
-        """See :meth:`broadcast`."""
-        return await self._bound.abroadcast(*args, **kwargs)
-
-    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
-        """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender.
-
-        Raises:
-            ArgumentError, PayloadTooLarge: as :meth:`enqueue`.
-            OptionsError: it is ordered, and has no key.
-
-        Cost: none.
-        """
-        return self._bound.job(*args, **kwargs)
-
-    def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
-        """The same task with other options, for one or more jobs; see :class:`headrace.model.options.CallOptions`.
-
-        Raises:
-            OptionsError: names the option that is out of range, or the two that contradict each other.
-        """
-        return self._bound.options(**options)
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments, to call the function with.

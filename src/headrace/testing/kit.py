@@ -38,7 +38,7 @@ from headrace.workflows.run import WorkflowRun
 
 Mode = Literal["manual", "inline"]
 Stop = Literal["timeout", "cancel", "shutdown"]
-AnyTask = Task[..., Any, Any] | BoundTask[..., Any] | str
+AnyTask = BoundTask[..., Any] | str
 
 R = TypeVar("R")
 

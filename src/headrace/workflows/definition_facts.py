@@ -60,8 +60,6 @@ def name_of(task: Any, what: str = "flow.run") -> str:
     """The name of a task, however it is given."""
     if isinstance(task, str):
         return task
-    if isinstance(task, Task):
-        return cast("Task[..., Any, Any]", task).name
     if isinstance(task, BoundTask):
         return cast("BoundTask[..., Any]", task).task
     definition = getattr(task, "definition", None)

@@ -17,7 +17,6 @@ from headrace.model.option_checks import flag
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
 from headrace.settings import Duration, microseconds, seconds
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.task import Task
 from headrace.workflows.node import arguments
 from headrace.workflows.scope import Scope
 
@@ -56,8 +55,8 @@ class WorkflowOptions(CreateOptions, total=False):
     """
 
     name: str
-    on_success: Task[..., Any, Any] | BoundTask[..., Any] | str | None
-    on_failure: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+    on_success: BoundTask[..., Any] | str | None
+    on_failure: BoundTask[..., Any] | str | None
     loose: bool
 
 

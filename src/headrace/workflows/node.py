@@ -13,7 +13,6 @@ from headrace.model.options import JobOptions
 from headrace.model.workflow import Policy, check_policy
 from headrace.settings import Duration
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.task import Task
 from headrace.workflows.definition_facts import Defined
 from headrace.workflows.graph_builder import GraphBuilder
 
@@ -81,8 +80,8 @@ class Edge(Generic[R_co]):
         return f"<Edge from {self.node.name}>"
 
 
-Ref: TypeAlias = Node[Any] | Edge[Any] | Task[..., Any, Any] | BoundTask[..., Any] | Defined | str
-Runnable: TypeAlias = Task[..., R, Any] | BoundTask[..., R]
+Ref: TypeAlias = Node[Any] | Edge[Any] | BoundTask[..., Any] | Defined | str
+Runnable: TypeAlias = BoundTask[..., R]
 
 
 class MapOptions(TypedDict, total=False):
@@ -119,7 +118,7 @@ class NodeOptions(MapOptions, total=False):
         undo: the task that undoes it when the workflow fails or is cancelled later; called with what it returned.
     """
 
-    undo: Task[..., Any, Any] | BoundTask[..., Any] | str | None
+    undo: BoundTask[..., Any] | str | None
 
 
 _OPTIONS = tuple(NodeOptions.__annotations__)

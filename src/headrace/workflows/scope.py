@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -85,22 +85,14 @@ class Scope:
         """What checks the arguments of a job, and all of it but these."""
         name = name_of(given)
         known = self.registered.tasks.get(name)
-        task = given
+        task: BoundTask[..., Any] = given
         if isinstance(given, str):
-            task = cast(
-                Any,
-                known
-                or BoundTask(self.context, Unchecked(naming.check(name), self.context.types), of_call(of_task({}), {})),
-            )
-        signature = (
-            known.signature
-            if known
-            else task.signature
-            if isinstance(given, Task)
-            else Unchecked(name, self.context.types)
-        )
+            unchecked = Unchecked(naming.check(name), self.context.types)
+            task = known or BoundTask(self.context, unchecked, of_call(of_task({}), {}))
+        checks = known or task
+        signature = checks.signature if isinstance(checks, Task) else Unchecked(name, self.context.types)
         # Most nodes of a graph are of few forms. A task with options of its own is not known by its name.
-        kind = None if isinstance(given, BoundTask) else (name, *options.items())
+        kind = None if type(given) is BoundTask else (name, *options.items())
         try:
             form = self._forms.get(kind)
         except TypeError:
