@@ -13,7 +13,6 @@ import secrets
 import stat
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,67 +25,36 @@ OWN = "users.lock"
 """A directory that holds this file is one of ours."""
 
 
-@dataclass(frozen=True, slots=True)
 class DataFiles:
-    """The files of one data directory."""
+    """The files of one data directory.
 
-    directory: Path
-    """Absolute, links resolved: every process must come to the same one."""
+    Attributes:
+        directory: absolute, links resolved: every process must come to the same one.
+        users: flocked shared by every process that uses the server, its forked children included.
+        guard: POSIX-locked by the guard for its life.
+        server: flocked by the server itself, which inherits it: two servers never share one append-only file.
+        starter: flocked by the one process that starts a guard while the others wait.
+        keep: present: the server stays without users. Made by `start`, removed by `stop`.
+        stopped: present: stopped by command, so running programs must not bring it back by themselves.
+        log, journal: what the server says, and what the guard says.
+        secret: the server's password, 0600, made once.
+        address: names the socket: it may be outside, and TMPDIR may differ between two programs.
+        version: name and version of the program that last served these data.
+    """
 
-    @property
-    def users(self) -> Path:
-        """Flocked shared by every process that uses the server, its forked children included."""
-        return self.directory / OWN
-
-    @property
-    def guard(self) -> Path:
-        """POSIX-locked by the guard for its life."""
-        return self.directory / "guard.lock"
-
-    @property
-    def server(self) -> Path:
-        """Flocked by the server itself, which inherits it: two servers never share one append-only file."""
-        return self.directory / "server.lock"
-
-    @property
-    def starter(self) -> Path:
-        """Flocked by the one process that starts a guard while the others wait."""
-        return self.directory / "start.lock"
-
-    @property
-    def keep(self) -> Path:
-        """Present: the server stays without users. Made by `start`, removed by `stop`."""
-        return self.directory / "keep"
-
-    @property
-    def stopped(self) -> Path:
-        """Present: stopped by command, so running programs must not bring it back by themselves."""
-        return self.directory / "stopped"
-
-    @property
-    def log(self) -> Path:
-        """What the server says."""
-        return self.directory / "server.log"
-
-    @property
-    def journal(self) -> Path:
-        """What the guard says."""
-        return self.directory / "guard.log"
-
-    @property
-    def secret(self) -> Path:
-        """The server's password, 0600, made once."""
-        return self.directory / "password"
-
-    @property
-    def address(self) -> Path:
-        """Names the socket: it may be outside, and TMPDIR may differ between two programs."""
-        return self.directory / "socket"
-
-    @property
-    def version(self) -> Path:
-        """Name and version of the program that last served these data."""
-        return self.directory / "version"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.users = directory / OWN
+        self.guard = directory / "guard.lock"
+        self.server = directory / "server.lock"
+        self.starter = directory / "start.lock"
+        self.keep = directory / "keep"
+        self.stopped = directory / "stopped"
+        self.log = directory / "server.log"
+        self.journal = directory / "guard.log"
+        self.secret = directory / "password"
+        self.address = directory / "socket"
+        self.version = directory / "version"
 
     def password(self) -> str | None:
         """The password, or None if there is none yet."""
