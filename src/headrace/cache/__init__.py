@@ -1,9 +1,9 @@
 """Values that are read often and changed rarely: kept in the process until the server says that they changed.
 
 Usable on its own: ``Cache(Client(settings))``. Decides nothing that correctness depends on; a value may be gone at any
-time. Who does what: ``front`` has the verbs, ``values`` what they do, ``memo`` the decorator, ``computing`` knows who
-computes what, ``listener`` is the thread that hears of changes, ``link`` its connections, ``shelf`` the local copies,
-``frozen`` what makes them safe to share.
+time. Who does what: ``app_cache`` has the verbs, ``values`` what they do, ``decorator`` is ``@app.cached``,
+``computing`` knows who computes what, ``listener`` is the thread that hears of changes, ``tracking_link`` its
+connections, ``local_store`` has the local copies, ``immutable`` makes them safe to share.
 """
 
 from __future__ import annotations

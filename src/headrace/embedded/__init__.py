@@ -6,8 +6,8 @@ library only: the guard, a small process of its own, runs them without the rest 
 site-packages.
 
 Who does what: ``handle`` attaches, ``control`` starts, stops and describes, ``launch`` waits for a guard,
-``guard`` is that process, ``server`` its child, ``project`` finds the directory, ``places`` are the files in it,
-``locks`` the kernel's word on who lives, ``wire`` one question to a server, ``aof`` damaged or alien data, ``binary``
+``guard`` is that process, ``server`` its child, ``project`` finds the directory, ``paths`` are the files in it,
+``locks`` the kernel's word on who lives, ``resp`` one question to a server, ``aof`` damaged or alien data, ``binary``
 the program that is run.
 """
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from headrace.settings import Settings
+
 log = logging.getLogger("headrace.embedded")
 
 # One thread at a time: all those that lost the server come at once, and would close each other's holds.
@@ -203,7 +205,3 @@ def _enter(spot: paths.DataFiles, deadline: float) -> int:
 def _up(spot: paths.DataFiles, idle_timeout: float, deadline: float) -> None:
     for text in launch.ensure(spot, idle_timeout, deadline):
         log.warning("%s", text)
-
-
-if TYPE_CHECKING:
-    from headrace.settings import Settings

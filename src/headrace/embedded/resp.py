@@ -10,6 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 Health = Literal["ready", "loading", "absent", "stranger", "silent"]
@@ -76,7 +77,7 @@ def _encode(*words: str) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
-def _reply(line: bytes, read: _Read) -> str:
+def _reply(line: bytes, read: Callable[[int], bytes]) -> str:
     if not line.endswith(b"\r\n"):
         raise ConnectionResetError("the server closed the connection")
     kind, rest = line[:1], line[1:-2].decode(errors="replace")
@@ -85,9 +86,3 @@ def _reply(line: bytes, read: _Read) -> str:
     if kind == b"$":
         return read(int(rest) + 2)[:-2].decode(errors="replace")
     return rest
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Read = Callable[[int], bytes]

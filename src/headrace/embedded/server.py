@@ -19,6 +19,7 @@ from headrace.errors import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from ctypes import CDLL
     from pathlib import Path
 
 PREDECESSOR = 15.0
@@ -244,7 +245,3 @@ def _c_library() -> CDLL | None:
     import ctypes
 
     return ctypes.CDLL(None)
-
-
-if TYPE_CHECKING:
-    from ctypes import CDLL
