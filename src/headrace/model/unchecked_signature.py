@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from headrace.errors import ArgumentError, PayloadTooLarge
@@ -18,15 +16,12 @@ from headrace.model.type_registry import Types
 Unknown = frozenset[int | str]
 
 
-class Unchecked:
-    """The signature of a task whose code is elsewhere: everything that can be sent is."""
-
-    secrets = ""
+class Unchecked(PlainReader):
+    """The signature of a task whose code is elsewhere: everything that can be sent is, and is read plain."""
 
     def __init__(self, task: str, types: Types) -> None:
-        self.task = task
+        super().__init__(task)
         self._further = types
-        self._reader = PlainReader(task)
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         try:
@@ -46,18 +41,6 @@ class Unchecked:
     def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
         """Nobody knows what it takes, so it is given no more than was meant for it."""
         return False
-
-    def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
-        """See :meth:`headrace.model.job_record.PlainReader.unpack`."""
-        return self._reader.unpack(data)
-
-    def unpack_result(self, data: bytes) -> Any:
-        """See :meth:`headrace.model.job_record.PlainReader.unpack_result`."""
-        return self._reader.unpack_result(data)
-
-    def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
-        """See :meth:`headrace.model.job_record.PlainReader.by_name`."""
-        return self._reader.by_name(args, kwargs)
 
 
 def packed_open(task: str, values: Named, limit: int, slotted: slots.Slotted) -> tuple[bytes, Unknown]:
