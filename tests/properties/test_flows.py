@@ -339,7 +339,7 @@ class Flows(RuleBasedStateMachine):
             self.running = {}
             if held:
                 self.stage.settle(*(Outcome(id, token, "succeeded", b"", KEEP) for id, token in held.items()))
-            due = self.stage.run(protocol.tend(self.stage.keys, 500))
+            due = self.stage.run(protocol.tend(self.stage.keys, 500))[0]
             if not held and not due and all(flow.state in FINAL for flow in self.flows.values()):
                 break
         states = {flow.id: flow.state for flow in self.flows.values()}

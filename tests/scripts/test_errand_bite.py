@@ -108,7 +108,7 @@ def test_a_worker_does_the_pieces_as_background_work(stage: Stage) -> None:
         stage.finished("failed", ERROR)
     begin(stage, "retry", "failed")
     assert list(stage.members("chores")) == ["errand:e1"]
-    left = [stage.run(graph.tend(stage.keys, 4)) for _ in range(2)]
+    left = [stage.run(graph.tend(stage.keys, 4))[0] for _ in range(2)]
     assert left == [1, 0]
     (errand,) = stage.run(read_errands(stage.keys))
     assert (errand.phase, errand.done) == ("ended", 5)
@@ -120,7 +120,7 @@ def test_a_rate_holds_whoever_does_the_pieces(stage: Stage) -> None:
     begin(stage, "retry", "failed", rate=10)
     assert work(stage, 10).done == 10
     assert work(stage, 10).done == 10
-    assert stage.run(graph.tend_on(stage.keys, 10)) == (0, stage.now, stage.now + SECOND)
+    assert stage.run(graph.tend(stage.keys, 10)) == (0, stage.now, stage.now + SECOND)
     stage.now += SECOND
     assert work(stage, 10).done == 20
     stage.now += SECOND
@@ -169,7 +169,7 @@ def test_a_stopped_one_touches_nothing_more(stage: Stage) -> None:
     assert work(stage, 1).done == 1
     assert stage.run(stop_errand(stage.keys, "e1")) == "stopped"
     assert work(stage, 10).done == 1
-    assert stage.run(graph.tend(stage.keys, 10)) == 0
+    assert stage.run(graph.tend(stage.keys, 10))[0] == 0
     assert len(stage.members("failed")) == 2
     assert stage.run(stop_errand(stage.keys, "nothing")) == "missing"
     assert stage.run(produce.rerun(stage.keys, next(iter(stage.members("failed"))), "r")) == "retried"
@@ -178,7 +178,7 @@ def test_a_stopped_one_touches_nothing_more(stage: Stage) -> None:
 def test_an_expired_one_is_forgotten(stage: Stage) -> None:
     begin(stage, "retry", "failed")
     stage.client.delete(stage.keys("errand:e1"))
-    assert stage.run(graph.tend(stage.keys, 10)) == 0
+    assert stage.run(graph.tend(stage.keys, 10))[0] == 0
     assert stage.run(bite(stage.keys, "e1", 10)) is None
     assert stage.run(read_errands(stage.keys)).rows == []
     assert stage.left() <= {"owners", "owner", "token", "queues", "wake"}

@@ -104,6 +104,6 @@ class Dispatcher:
         while found := self.claim():
             done += found
             self.end(ends)
-            while self.app.client.run(graph.tend(self.app.client.keys)):
+            while self.app.client.run(graph.tend(self.app.client.keys))[0]:
                 pass
         return done

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import SCHEMA, Keys
-from headrace.protocol.replies import name_of, texts_of
+from headrace.protocol.replies import by_turns, done_and_next, name_of, texts_of
 from headrace.protocol.script import Call, load
 
 
@@ -39,7 +39,7 @@ def register(
         lease=lease,
         version=SCHEMA,
         metadata=list(metadata),
-        tasks=[word for row in (tasks or {}).items() for word in row],
+        tasks=by_turns(tasks or {}),
     )
 
 
@@ -180,9 +180,7 @@ def sweep(keys: Keys, limit: int, most: int, room: int) -> Call[tuple[int, int, 
 
     Cost: one round trip, O(limit log n).
     """
-    return load("sweep").bind(
-        keys, lambda reply: (reply[0], reply[1], moment(reply[2])), limit=limit, most=most, room=room
-    )
+    return load("sweep").bind(keys, done_and_next, limit=limit, most=most, room=room)
 
 
 def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str]) -> Call[int]:

@@ -10,7 +10,7 @@ import msgspec
 from headrace.model.errand import Errand, JobFilter, errand_of
 from headrace.model.page import Page
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import pairs, text_of
+from headrace.protocol.replies import by_turns, text_pairs
 from headrace.protocol.script import Call, load
 
 
@@ -23,14 +23,13 @@ class CountedPiece(msgspec.Struct, frozen=True):
 
 
 def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
-    fields = {name: text_of(value) for name, value in pairs(flat).items()}
+    fields = text_pairs(flat)
     return errand_of(id, fields) if fields else None
 
 
 def begin_errand(keys: Keys, id: str, fields: dict[str, str | int]) -> Call[Errand | None]:
     """Store an errand for the jobs that are there now; the same id again changes nothing. Cost: one round trip."""
-    flat = [part for pair in fields.items() for part in pair]
-    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), id=id, fields=flat)
+    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), id=id, fields=by_turns(fields))
 
 
 def bite(keys: Keys, id: str, limit: int) -> Call[Errand | None]:

@@ -21,6 +21,7 @@ from headrace.model.workflow import (
 )
 from headrace.protocol.batches import fields_of, is_claimed
 from headrace.protocol.keys import Keys
+from headrace.protocol.replies import done_and_next
 from headrace.protocol.script import Call, blob, load
 
 # Nodes of one call, and bytes of their arguments after which it takes no more.
@@ -216,10 +217,6 @@ def delete(keys: Keys, id: str) -> Call[str]:
     return load("flow_delete").bind(keys, bytes.decode, id=id)
 
 
-def _lapsed(reply: Any) -> tuple[int, int, int]:
-    return reply[0], reply[1], moment(reply[2])
-
-
 def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     """Remove up to ``limit`` workflows whose retention is over, each wholly.
 
@@ -228,19 +225,17 @@ def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
 
     Cost: one round trip, O(limit), at most 50 of them.
     """
-    return load("lapse").bind(keys, _lapsed, limit=min(limit, 500))
+    return load("lapse").bind(keys, done_and_next, limit=min(limit, 500))
 
 
-def tend(keys: Keys, limit: int = 400) -> Call[int]:
-    """Do a piece of what is left to do of long verbs, oldest first; returns how many chores are left and due.
+def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
+    """Do a piece of what is left to do of long verbs, oldest first.
+
+    Returns:
+        how many chores are left and due, server time, and when the next one is due (0: none is left); microseconds.
 
     Cost: one round trip, O(limit).
     """
-    return load("tend").bind(keys, lambda reply: int(reply[0]), limit=limit)
-
-
-def tend_on(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """As :func:`tend`; also tells server time, and when the next chore is due (0: none is left); microseconds."""
     return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit)
 
 

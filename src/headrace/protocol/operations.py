@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.model.job import moment
 from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import text_of, texts_of
+from headrace.protocol.replies import done_and_next, text_of, texts_of
 from headrace.protocol.script import Call, load
 
 
@@ -51,8 +50,7 @@ def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
 
     Cost: one round trip, O(limit log n).
     """
-    call = load("resume_due")
-    return call.bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), limit=limit)
+    return load("resume_due").bind(keys, done_and_next, limit=limit)
 
 
 def paused(keys: Keys) -> Call[list[str]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.model.job import moment, priority_of, ready_at
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import pairs, text_of
+from headrace.protocol.replies import text_of, text_pairs
 from headrace.protocol.script import Call, load
 
 
@@ -161,9 +161,7 @@ def _overview(reply: Any) -> Overview:
         for name, count, paused, score, priority, until, note in lines
     ]
     incarnations = [
-        WorkerFacts(
-            text_of(owner), moment(lease), running, {name: text_of(value) for name, value in pairs(facts).items()}
-        )
+        WorkerFacts(text_of(owner), moment(lease), running, text_pairs(facts))
         for owner, lease, running, facts in workers
     ]
     return Overview(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import pairs, text_of
+from headrace.protocol.replies import by_turns, text_pairs
 from headrace.protocol.script import Call, load
 
 StreamName = Literal["acts", "events"]
@@ -43,7 +43,7 @@ def tell(keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str 
 
     Cost: one round trip.
     """
-    flat = [part for pair in fields.items() for part in pair]
+    flat = by_turns(fields)
     return load("tell").bind(keys, bytes.decode, line=stream, keep=KEPT[stream], request=request, fields=flat)
 
 
@@ -72,5 +72,5 @@ def told(
 
 def _told(reply: Any) -> StreamPiece:
     count, rows, last, newest = reply
-    found = [(id.decode(), {name: text_of(value) for name, value in pairs(fields).items()}) for id, fields in rows]
+    found = [(id.decode(), text_pairs(fields)) for id, fields in rows]
     return StreamPiece(count, found, last.decode(), newest.decode())

@@ -22,7 +22,7 @@ from headrace.model.schedule_record import (
 )
 from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import pairs, text_of, texts_of
+from headrace.protocol.replies import done_and_next, pairs, text_of, texts_of
 from headrace.protocol.script import Call, blob, load
 
 # Ticks that one call runs at most; rows of one call of the other verbs.
@@ -156,7 +156,7 @@ def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
         )
         for one in refills
     ]
-    return load("refill").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2])), rows=rows)
+    return load("refill").bind(keys, done_and_next, rows=rows)
 
 
 class SchedulePage(Page[ScheduleRecord], frozen=True):

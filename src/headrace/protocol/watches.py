@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import pairs, text_of
+from headrace.protocol.replies import by_turns, text_pairs
 from headrace.protocol.script import Call, load
 
 # Hooks and alarms that one call holds.
@@ -44,10 +44,6 @@ class StoredWatch(msgspec.Struct, frozen=True):
     fields: Fields
 
 
-def _fields(flat: Any) -> Fields:
-    return {name: text_of(value) for name, value in pairs(flat).items()}
-
-
 def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> Call[HeldWatches]:
     """Take what no other watcher holds, and keep what this one does.
 
@@ -60,7 +56,7 @@ def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> C
     """
 
     def parsed(reply: Any) -> HeldWatches:
-        return HeldWatches(reply[0], [_fields(flat) if flat else None for flat in reply[1]])
+        return HeldWatches(reply[0], [text_pairs(flat) if flat else None for flat in reply[1]])
 
     return load("watch_hold").bind(keys, parsed, holder=holder, lease=lease, names=list(names))
 
@@ -83,8 +79,7 @@ def note_watch(
 
     Cost: one round trip.
     """
-    flat = [part for pair in fields.items() for part in pair]
-    told = [part for pair in (facts or {}).items() for part in pair]
+    flat, told = by_turns(fields), by_turns(facts or {})
     return load("watch_note").bind(
         keys, bool, watch=name, holder=holder, fields=flat, change=change, kind=kind, facts=told
     )
@@ -94,6 +89,6 @@ def stored_watches(keys: Keys, limit: int = 1000) -> Call[list[StoredWatch]]:
     """Those that a watcher held within a week, the last ones first. Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> list[StoredWatch]:
-        return [StoredWatch(name.decode(), moment(at), _fields(flat)) for name, at, flat in reply[1]]
+        return [StoredWatch(name.decode(), moment(at), text_pairs(flat)) for name, at, flat in reply[1]]
 
     return load("watches").bind(keys, parsed, limit=limit)

@@ -156,7 +156,7 @@ class DrainWorker:
                 continue
             queues = [queue.name for queue in look.queues]
             again = yield from self._recover(seen, queues)
-            if not (again or resumed[0] or tended or promoted[0] == BATCH):
+            if not (again or resumed[0] or tended[0] or promoted[0] == BATCH):
                 break
         # What ran last was settled before this, so its retry is due by then.
         self._retries |= {id: seen.now + wait for id, wait in self._waits.items()}

@@ -134,7 +134,7 @@ _WORDS = {
 def tend(client: Client, on_piece: OnPiece | None = None) -> Steps[None]:
     """Do what scripts left over, so that no worker is needed; bounded, since other programs may add to it meanwhile."""
     for _ in range(PIECES):
-        left: int = yield graph.tend(client.keys)
+        left, _, _ = yield graph.tend(client.keys)
         if on_piece is not None:
             on_piece(left)
         if not left:

@@ -187,7 +187,7 @@ class Maintenance:
         )
         lapse = Portions(lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
         # Long verbs on workflows; an errand with a rate goes on when that lets it.
-        self.background = Portions(lambda: graph.tend_on(keys, PIECE), attrgetter("chore"), makes_ready=True)
+        self.background = Portions(lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
