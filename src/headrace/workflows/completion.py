@@ -6,8 +6,9 @@ listener.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
@@ -48,20 +49,18 @@ class Completions(Generic[H]):
 
     def __init__(self, client: Client, handles: Iterable[H], timeout: Duration | None, allow_wait: bool) -> None:
         self._client = client
-        self._left = _checked(client, handles)
-        self._count = len(self._left)
+        self._handles = _checked(client, handles)
+        self._left = dict(self._handles)
         self._timeout = None if timeout is None else seconds(timeout, "timeout")
         self._end = None if self._timeout is None else time.monotonic() + self._timeout
         self._allow_wait = allow_wait or self._timeout == 0
 
     def __iter__(self) -> Iterator[H]:
-        if not self._allow_wait:
-            check_wait("as_completed()", "async for job in app.as_completed(jobs)")
+        self.refuse("as_completed()", "async for job in app.as_completed(jobs)")
         return (handle for handles in self.batches() for handle, _ in handles)
 
     def __aiter__(self) -> AsyncIterator[H]:
-        if not self._allow_wait:
-            check_wait("as_completed()")
+        self.refuse("as_completed()")
         return self._aiter()
 
     async def _aiter(self) -> AsyncIterator[H]:
@@ -110,6 +109,16 @@ class Completions(Generic[H]):
         finally:
             self._client.ends.remove(list(self._left), inbox.put)
 
+    def refuse(self, verb: str, pair: str = "") -> None:
+        """See :func:`headrace.running_job.check_wait`; a mere look, and a wait that is accepted, are not refused."""
+        if not self._allow_wait:
+            check_wait(verb, pair)
+
+    def parted(self) -> Waited[H]:
+        """What has ended, as far as :meth:`batches` told of it, and what has not."""
+        done = [handle for id, handle in self._handles.items() if id not in self._left]
+        return Waited(done, list(self._left.values()))
+
     def _looks(self) -> list[tuple[str, Look]]:
         return [
             (id, _state_of_job if isinstance(handle, Job) else graph_reads.watch_flow)
@@ -139,7 +148,7 @@ class Completions(Generic[H]):
         more = f" and {len(self._left) - _NAMED} more" if len(self._left) > _NAMED else ""
         fault = f"the server does not answer ({self._client.ends.fault}); " if self._client.ends.fault else ""
         return (
-            f"{len(self._left)} of {self._count} have not ended after {self._timeout:g} s: "
+            f"{len(self._left)} of {len(self._handles)} have not ended after {self._timeout:g} s: "
             f"{', '.join(list(self._left)[:_NAMED])}{more}: {fault}wait again, or cancel them"
         )
 
@@ -173,59 +182,33 @@ def wait(
     client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
 ) -> Waited[H]:
     """See ``app.wait``."""
-    waiting = _Waiting(client, handles, timeout, return_when, allow_wait)
-    waiting.refuse("wait()", "await app.await_(jobs)")
-    try:
-        for ended in waiting.completions.batches():
-            if waiting.enough(ended):
+    completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
+    completions.refuse("wait()", "await app.await_(jobs)")
+    with contextlib.suppress(ResultTimeout):
+        for ended in completions.batches():
+            if enough(ended):
                 break
-    except ResultTimeout:
-        pass
-    return waiting.result()
+    return completions.parted()
 
 
 async def await_(
     client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
 ) -> Waited[H]:
     """See ``app.wait``."""
-    waiting = _Waiting(client, handles, timeout, return_when, allow_wait)
-    waiting.refuse("await_()", "")
-    batches = waiting.completions.abatches()
-    try:
-        async for ended in batches:
-            if waiting.enough(ended):
-                break
-    except ResultTimeout:
-        pass
-    finally:
-        await batches.aclose()
-    return waiting.result()
+    completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
+    completions.refuse("await_()")
+    async with contextlib.aclosing(completions.abatches()) as batches:
+        with contextlib.suppress(ResultTimeout):
+            async for ended in batches:
+                if enough(ended):
+                    break
+    return completions.parted()
 
 
-class _Waiting(Generic[H]):
-    """One ``app.wait``: what it waits for, and what of it has ended."""
-
-    def __init__(
-        self, client: Client, handles: Iterable[H], timeout: Duration | None, when: ReturnWhen, allow_wait: bool
-    ) -> None:
-        if when not in get_args(ReturnWhen):
-            raise OptionsError(f"return_when must be one of {', '.join(get_args(ReturnWhen))}, not {when!r}")
-        self._handles = _checked(client, handles)
-        self._ended: dict[str, str] = {}
-        self._when = when
-        self._allowed = allow_wait or (timeout is not None and seconds(timeout, "timeout") == 0)
-        self.completions = Completions(client, self._handles.values(), timeout, allow_wait=True)
-
-    def refuse(self, verb: str, pair: str) -> None:
-        if not self._allowed:
-            check_wait(verb, pair)
-
-    def enough(self, ended: Sequence[tuple[H, str]]) -> bool:
-        self._ended.update((handle.id, state) for handle, state in ended)
-        if self._when == "FIRST_EXCEPTION":
-            return any(state != "succeeded" for state in self._ended.values())
-        return self._when == "FIRST_COMPLETED" and bool(self._ended)
-
-    def result(self) -> Waited[H]:
-        done = [handle for handle in self._handles.values() if handle.id in self._ended]
-        return Waited(done, [handle for handle in self._handles.values() if handle.id not in self._ended])
+def _enough(when: ReturnWhen) -> Callable[[Sequence[tuple[Any, str]]], bool]:
+    """Whether a wait is over, by what has ended since it was asked last."""
+    if when not in get_args(ReturnWhen):
+        raise OptionsError(f"return_when must be one of {', '.join(get_args(ReturnWhen))}, not {when!r}")
+    if when == "FIRST_EXCEPTION":
+        return lambda ended: any(state != "succeeded" for _, state in ended)
+    return lambda ended: when == "FIRST_COMPLETED" and bool(ended)
