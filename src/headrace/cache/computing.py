@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+import msgspec
+
 
 class OneTimeSignal:
     """Something that happens once; whoever comes later need not wait."""
@@ -35,7 +37,7 @@ class OneTimeSignal:
             self._landed.pop()()
 
 
-class Computation:
+class Computation(msgspec.Struct, eq=False):
     """One value that is being computed.
 
     Attributes:
@@ -50,25 +52,22 @@ class Computation:
         waits: for which other computations, by the reader who does within this one.
     """
 
-    __slots__ = ("doubtful", "ended", "error", "made", "name", "number", "tags", "value", "waits")
-
-    def __init__(self, name: str, tags: Sequence[str], number: int) -> None:
-        self.name = name
-        self.tags = tags
-        self.number = number
-        self.ended = OneTimeSignal()
-        self.value: Any = None
-        self.error: Exception | None = None
-        self.made = False
-        self.doubtful = False
-        self.waits: dict[CacheReader, Computation] = {}
+    name: str
+    tags: Sequence[str]
+    number: int
+    ended: OneTimeSignal = msgspec.field(default_factory=OneTimeSignal)
+    value: Any = None
+    error: Exception | None = None
+    made: bool = False
+    doubtful: bool = False
+    waits: dict[CacheReader, Computation] = msgspec.field(default_factory=dict["CacheReader", "Computation"])
 
     def serves(self, reader: CacheReader) -> bool:
         """Whether what came of it may be given to this reader, who waited for it."""
         return self.made and (not self.doubtful or self.number > reader.number)
 
 
-class CacheReader:
+class CacheReader(msgspec.Struct, frozen=True, eq=False):
     """One who asks for a value.
 
     Attributes:
@@ -76,11 +75,8 @@ class CacheReader:
         within: the computations that surround him, the innermost last.
     """
 
-    __slots__ = ("number", "within")
-
-    def __init__(self, number: int, within: tuple[Computation, ...]) -> None:
-        self.number = number
-        self.within = within
+    number: int
+    within: tuple[Computation, ...]
 
 
 # The computations that surround what runs here, the innermost last; tasks and threads of asyncio inherit it.

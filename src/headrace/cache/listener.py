@@ -107,13 +107,13 @@ class Listener:
                 self._first.append(landed)
             return self._first is not None
 
-    def depart(self, name: str, landed: Callable[[], object], awaited: int = 2) -> Flight | None:
+    def depart(self, name: str, landed: Callable[[], object]) -> Flight | None:
         """Send a read whose reply may be kept; None without a link. ``landed`` is called by the listening thread."""
         with self._lock:
             link = self._link
             if link is None:
                 return None
-            flight = Flight(name, link, awaited, landed)
+            flight = Flight(name, link, landed)
             self._pending[name] = flight
             try:
                 link.read(flight)
@@ -192,7 +192,7 @@ class Listener:
         self._pending.clear()
         if link is not None:
             while link.flights:
-                link.flights.popleft().land(failed=True)
+                link.flights.popleft().fail()
             self.watchers.tell_all()
         if self._bell is not None:
             self._bell.ring()

@@ -18,17 +18,14 @@ OVERHEAD = 400
 SHARE = 4
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One place in the order of entries, from the oldest to the newest."""
 
-    __slots__ = ("end", "name", "newer", "older", "size")
-
-    def __init__(self, name: str, size: int, end: float) -> None:
-        self.name = name
-        self.size = size
-        self.end = end
-        self.older: Entry | None = None
-        self.newer: Entry | None = None
+    name: str
+    size: int
+    end: float
+    older: Entry | None = None
+    newer: Entry | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True):

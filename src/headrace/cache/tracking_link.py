@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import hiredis
+import msgspec
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, ServerError
@@ -36,30 +37,29 @@ class Untracked(ServerError):
     """The server, or what stands before it, does not announce changes over this protocol."""
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One read that is under way.
 
     Attributes:
         name: what is read.
+        landed: called when all replies have come, or the link is lost.
+        awaited: how many replies it has.
         sent: when, by the monotonic clock: what the reply says of the time left counts from here at the earliest.
         replies: in the order of the commands.
         failed: the link was lost first.
     """
 
-    __slots__ = ("_landed", "awaited", "failed", "link", "name", "replies", "sent")
+    name: str
+    link: TrackingLink
+    landed: Callable[[], object]
+    awaited: int = 2
+    sent: float = msgspec.field(default_factory=time.monotonic)
+    replies: list[Any] = msgspec.field(default_factory=list[Any])
+    failed: bool = False
 
-    def __init__(self, name: str, link: TrackingLink, awaited: int, landed: Callable[[], object]) -> None:
-        self.name = name
-        self.link = link
-        self.awaited = awaited
-        self.sent = time.monotonic()
-        self.replies: list[Any] = []
-        self.failed = False
-        self._landed = landed
-
-    def land(self, failed: bool = False) -> None:
-        self.failed = failed
-        self._landed()
+    def fail(self) -> None:
+        self.failed = True
+        self.landed()
 
 
 class TrackingLink:
@@ -113,7 +113,7 @@ class TrackingLink:
 
     def ping(self) -> None:
         """Have the server say something over every connection. Raises: Lost."""
-        self.flights.append(Flight("", self, 1, bool))
+        self.flights.append(Flight("", self, bool, 1))
         for wire in self.wires():
             wire.send(("PING",))
 
@@ -165,7 +165,7 @@ class TrackingLink:
         flight.replies.append(reply)
         if len(flight.replies) == flight.awaited:
             self.flights.popleft()
-            flight.land()
+            flight.landed()
 
     def _announced(self, message: Any, wire: RawConnection) -> Any:
         """The names in an announcement, None for all, ``MORE`` when it is none."""
