@@ -7,7 +7,6 @@ checkers see their fields as ``Any``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from headrace.errors import OptionsError
 from headrace.model.elsewhere import instead
 from headrace.model.headers import NO_HEADERS, added, merged, packed, shown
+from headrace.model.notation import utc
 from headrace.model.option_checks import OptionRow, Travel
 from headrace.model.options import ROWS, TASK_ONLY
 from headrace.model.retry import Retry
@@ -130,7 +130,6 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 _pack = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", "options", "headers"))
 
 
@@ -248,9 +247,7 @@ def asked(form: Form) -> dict[str, Any]:
     for name in _SHARED:
         if name != "secrets" and (value := getattr(form, name)):
             unit = ROWS[name].unit
-            found[name] = (
-                value / 1e6 if unit == "wait" else _EPOCH + timedelta(microseconds=value) if unit == "moment" else value
-            )
+            found[name] = value / 1e6 if unit == "wait" else utc(value) if unit == "moment" else value
     own = msgspec.structs.asdict(overrides_of(form))
     return found | {name: value for name, value in own.items() if value is not None}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 from headrace.errors import OptionsError
+from headrace.model.notation import utc
 
 # The states in which a job or workflow has ended.
 FINAL = ("succeeded", "failed", "cancelled", "quarantined")
@@ -29,7 +30,6 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _OF_PAIR = {pair: number for number, pair in enumerate(_PAIRS)}
@@ -199,8 +199,7 @@ def tick_of(id: str, name: str) -> int:
 
 def ticked_at(id: str, name: str) -> datetime | None:
     """See :func:`tick_of`, as a datetime of UTC; None: it did not make this one."""
-    moment = tick_of(id, name) if name else 0
-    return _EPOCH + timedelta(microseconds=moment) if moment else None
+    return utc(tick_of(id, name)) if name else None
 
 
 def run_id_of(id: str) -> str:

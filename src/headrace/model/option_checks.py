@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.job import MOST_PRIORITY
+from headrace.model.notation import EPOCH
 from headrace.model.retry import Retry, policy
 from headrace.settings import seconds
 
@@ -24,8 +25,6 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 Travel = Literal["field", "enqueue", "override", "request", "task"]
 Unit = Literal["", "moment", "wait", "time", "limit"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +124,7 @@ def moment(name: str, value: Any) -> int:
             f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
             f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
         )
-    return max(1, (value - _EPOCH) // timedelta(microseconds=1))
+    return max(1, (value - EPOCH) // timedelta(microseconds=1))
 
 
 def time(name: str, value: Any) -> float:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from headrace.errors import UnknownTimezone
+from headrace.model.notation import EPOCH
 
 # Changes of clocks that are told: of these years.
 _FIRST, _LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2051, 1, 1, tzinfo=UTC)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP, _SECOND = timedelta(days=5), timedelta(seconds=1)
 
 
@@ -58,7 +58,7 @@ def changes_of(name: str) -> str:
             while high - low > _SECOND:
                 middle = low + (high - low) // 2
                 low, high = (middle, high) if _offset(zone, middle) == offset else (low, middle)
-            words += [str(int((high - _EPOCH).total_seconds())), str(later)]
+            words += [str(int((high - EPOCH).total_seconds())), str(later)]
             offset = later
         at = after
     return " ".join(words)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from headrace.errors import CronError, MissingExtra, UnknownTimezone
+from headrace.model.notation import EPOCH
 from headrace.model.zones import zone_of
 from headrace.settings import Duration, microseconds, seconds
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 SECOND = 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Ids of jobs hold the tick in milliseconds.
 _FINEST = 10_000
 _A_SECOND = timedelta(seconds=1)
@@ -150,7 +150,7 @@ def moment_of(name: str, value: datetime | None) -> int:
 
 def time_of(moment: int) -> datetime:
     """Microseconds since 1970 as a datetime of UTC."""
-    return _EPOCH + timedelta(microseconds=moment)
+    return EPOCH + timedelta(microseconds=moment)
 
 
 @lru_cache(1024)
@@ -279,4 +279,4 @@ def _local(moment: int, zone: tzinfo) -> datetime:
 
 
 def _instant(time: datetime) -> int:
-    return (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return (time.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
