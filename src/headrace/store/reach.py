@@ -21,7 +21,7 @@ from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.connection import advice, check_server, pause_before, verdict
-from headrace.store.url import Target, parse
+from headrace.store.url import parse
 
 log = logging.getLogger("headrace.store")
 
@@ -29,24 +29,6 @@ log = logging.getLogger("headrace.store")
 SILENCE = 1.0
 # A private server is looked after at this many failures in a row.
 REVIVE_AT = 2
-
-
-def _check_schema(found: Greeting, target: Target) -> None:
-    if found.version > SCHEMA:
-        raise SchemaMismatch(
-            f"{target.shown} holds schema {found.version}, written by a newer Headrace; this one knows {SCHEMA}: "
-            f"upgrade headrace here"
-        )
-    if found.moving:
-        raise SchemaMismatch(
-            f"{target.shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
-            f"migrate, which goes on where it was"
-        )
-    if found.version < OLDEST:
-        raise SchemaMismatch(
-            f"{target.shown} holds schema {found.version}, written by an older Headrace; this one needs {OLDEST}: stop "
-            f"the programs that use it and run headrace migrate"
-        )
 
 
 class Reach:
@@ -89,7 +71,22 @@ class Reach:
         Raises:
             SchemaMismatch: it cannot.
         """
-        _check_schema(found, self.target)
+        shown, version = self.target.shown, found.version
+        if version > SCHEMA:
+            raise SchemaMismatch(
+                f"{shown} holds schema {version}, written by a newer Headrace; this one knows {SCHEMA}: upgrade "
+                f"headrace here"
+            )
+        if found.moving:
+            raise SchemaMismatch(
+                f"{shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
+                f"migrate, which goes on where it was"
+            )
+        if version < OLDEST:
+            raise SchemaMismatch(
+                f"{shown} holds schema {version}, written by an older Headrace; this one needs {OLDEST}: stop the "
+                f"programs that use it and run headrace migrate"
+            )
         self._checked = True
 
     def try_to_revive(self, attempt: int) -> None:

@@ -55,10 +55,7 @@ class Store(Reach):
     """The store for threads.
 
     Attributes:
-        target: where it is.
-        keys: of its shard.
         slots: for enqueues.
-        round_trips: requests sent so far.
     """
 
     def __init__(self, url: str, settings: Settings) -> None:
