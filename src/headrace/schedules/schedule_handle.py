@@ -16,6 +16,7 @@ from headrace.model.ids import check_name
 from headrace.model.rates import is_whole
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
+from headrace.protocol.script import Call
 from headrace.protocol.ticks import MOST_TICKS, SchedulePage
 from headrace.schedules.requests import policy
 from headrace.schedules.timetables import moment_of, time_of
@@ -51,11 +52,11 @@ class Schedule:
 
         Cost: one round trip.
         """
-        return self._one(self._client.run(ticks.read_schedules(self._client.keys, [self.name])))
+        return self._one(self._client.run(self._read()))
 
     async def aread(self) -> ScheduleRecord:
         """See :meth:`read`."""
-        return self._one(await self._client.arun(ticks.read_schedules(self._client.keys, [self.name])))
+        return self._one(await self._client.arun(self._read()))
 
     def next(self, count: int = 1) -> list[datetime]:
         """When its next jobs are due, jitter included, in UTC; fewer where it ends before.
@@ -67,12 +68,12 @@ class Schedule:
 
         Cost: one round trip.
         """
-        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name]))
+        page = self._client.run(self._read())
         return upcoming(self._one(page), page.now, count)
 
     async def anext(self, count: int = 1) -> list[datetime]:
         """See :meth:`next`."""
-        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name]))
+        page = await self._client.arun(self._read())
         return upcoming(self._one(page), page.now, count)
 
     def ticks(self, count: int = 20) -> list[TickRecord]:
@@ -84,13 +85,11 @@ class Schedule:
 
         Cost: one round trip.
         """
-        page = self._client.run(ticks.read_schedules(self._client.keys, [self.name], ticks=_shown(count)))
-        return self._one(page).last[::-1]
+        return self._one(self._client.run(self._read(_shown(count)))).last[::-1]
 
     async def aticks(self, count: int = 20) -> list[TickRecord]:
         """See :meth:`ticks`."""
-        page = await self._client.arun(ticks.read_schedules(self._client.keys, [self.name], ticks=_shown(count)))
-        return self._one(page).last[::-1]
+        return self._one(await self._client.arun(self._read(_shown(count)))).last[::-1]
 
     def pause(self, note: str = "") -> bool:
         """Let its ticks make no jobs until :meth:`resume`; they are not missed ones. False: it was paused before.
@@ -103,17 +102,11 @@ class Schedule:
 
         Cost: one round trip.
         """
-        return (
-            self._word(self._client.run(ticks.pause_schedule(self._client.keys, self.name, pause_note(note))))
-            == "paused"
-        )
+        return self._word(self._client.run(self._pause(note))) == "paused"
 
     async def apause(self, note: str = "") -> bool:
         """See :meth:`pause`."""
-        return (
-            self._word(await self._client.arun(ticks.pause_schedule(self._client.keys, self.name, pause_note(note))))
-            == "paused"
-        )
+        return self._word(await self._client.arun(self._pause(note))) == "paused"
 
     def resume(self) -> bool:
         """Let its ticks make jobs again, from the next one on. False: it was not paused.
@@ -205,6 +198,12 @@ class Schedule:
         """See :meth:`delete`."""
         return await self._client.arun(ticks.delete_schedule(self._client.keys, self.name))
 
+    def _read(self, count: int = 0) -> Call[SchedulePage]:
+        return ticks.read_schedules(self._client.keys, [self.name], ticks=count)
+
+    def _pause(self, note: str) -> Call[str]:
+        return ticks.pause_schedule(self._client.keys, self.name, pause_note(note))
+
     def _one(self, page: SchedulePage) -> ScheduleRecord:
         if not page.rows:
             raise self._missing()
@@ -229,7 +228,7 @@ class Schedule:
         return self._handle(id) if word == "ran" else None
 
     def _backfill(self, start: int, end: int, overlap: Overlap | None, most: int, again: bool) -> Steps[list[Job[Any]]]:
-        page: SchedulePage = yield ticks.read_schedules(self._client.keys, [self.name])
+        page: SchedulePage = yield self._read()
         moments = between(self._one(page), start, end, most)
         made: list[Job[Any]] = []
         for first in range(0, len(moments), MOST_TICKS):
