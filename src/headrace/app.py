@@ -34,7 +34,7 @@ from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
-from headrace.tasks import bulk, middleware, naming, tracing
+from headrace.tasks import bulk, middleware, naming
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
@@ -127,7 +127,10 @@ class Headrace:
         self.exit_hooks, self.closers = list[Hook](), list[Hook]()
         self.job_log, self.propagate = JobLog(), Propagation(self.client.enqueue_middlewares, self.middlewares)
         self._stats: Stats | None = None
-        tracing.set_up(self.client, self.closers)
+        if self.settings.traces != "off":
+            from headrace.tasks import traces  # at first use: it needs an extra
+
+            traces.install(self.client, self.closers)
 
     def override(self, **flags: Any) -> None:
         """Put settings above all others, as the command line does with its flags. What is connected connects anew.
@@ -563,7 +566,8 @@ class Headrace:
         if self._stats is not None:
             self._stats.close()
             self._stats.way.disconnect()
-        self._close_cache()
+        if (cache := vars(self).get("cache")) is not None:
+            cache.close()
         self.client.disconnect()
 
     def close(self) -> None:
@@ -573,11 +577,9 @@ class Headrace:
 
     async def aclose(self) -> None:
         """Flush statistics, close all connections, and leave the private server. It may be used again."""
-        if self._stats is not None:
-            await asyncio.to_thread(self._stats.close)
-            if self._stats.way is not self.client:
-                await self._stats.way.aclose()
-        await asyncio.to_thread(self._close_cache)
+        await asyncio.to_thread(self.disconnect)
+        if self._stats is not None and self._stats.way is not self.client:
+            await self._stats.way.aclose()
         await self.client.aclose()
 
     def __enter__(self) -> Self:
@@ -591,10 +593,6 @@ class Headrace:
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
-
-    def _close_cache(self) -> None:
-        if (cache := vars(self).get("cache")) is not None:
-            cache.close()
 
     def __repr__(self) -> str:
         return f"<Headrace with {len(self.tasks)} tasks>"
