@@ -6,7 +6,7 @@ Owns names and their uniqueness.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headrace.errors import DuplicateLimit, OptionsError, UnknownLimit
@@ -107,60 +107,42 @@ class LimitSet:
             UnknownLimit: a task names a limit that is not declared.
             OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
         """
-        return _declared(self._context, self._tasks)
+        known, rows = self._context.limits, list[str | bytes]()
+        of_queue: dict[str, list[LimitRule]] = {}
+        for limit in known.values():
+            if limit.rule.queue:
+                of_queue.setdefault(limit.rule.queue, []).append(limit.rule)
+        for queue, rules in of_queue.items():
+            rows += (f"queue:{queue}", task_row(rules, (), {}))
+        for name, task in self._tasks.items():
+            own = [_own_limit(known, task, limit).rule for limit in task.limits]
+            together = {rule.name for rule in (*own, *of_queue.get(task.defaults.queue, ()))}
+            if len(together) > MOST_LIMITS:
+                raise OptionsError(
+                    f"jobs of {name} have the limits {', '.join(sorted(together))}: a job has at most {MOST_LIMITS}"
+                )
+            check_cost(self._context.limits_of(task.limits, task.defaults.queue), task.defaults.cost)
+            if own:
+                rows += (f"task:{name}", task_row(own, task.signature.parameters.positions, _defaults(task)))
+        return DeclaredLimits([(limit.name, limit.rule.fields) for limit in known.values()], rows)
 
 
-def _unknown(context: AppContext, text: str) -> UnknownLimit:
-    known = ", ".join(sorted(context.limits)) or "none"
-    return UnknownLimit(f"{text}: the limits of this application are {known}")
-
-
-def _check_limits(task: Task[..., Any, Any], limits: Sequence[Limit]) -> None:
-    """Refuse limits by an argument that the task does not take.
-
-    Raises:
-        OptionsError: names the limit.
-    """
-    for limit in limits:
-        by, takes = limit.rule.by, task.signature.parameters
-        if by and by != "key" and by not in takes.positions and by not in takes.keywords:
-            raise OptionsError(f"limit {limit.name} goes by {by!r}, and {task.name}{takes.text} has no such argument")
-        if by and by != "key" and hides(task.signature.secrets, by):
-            raise OptionsError(
-                f"limit {limit.name} goes by {by!r}, which is secret in {task.name}: values of limits show in lists"
-            )
-
-
-def _declared(context: AppContext, tasks: Mapping[str, Task[..., Any, Any]]) -> DeclaredLimits:
-    rows: list[str | bytes] = []
-    of_queue: dict[str, list[LimitRule]] = {}
-    for limit in context.limits.values():
-        if limit.rule.queue:
-            of_queue.setdefault(limit.rule.queue, []).append(limit.rule)
-    for queue, rules in of_queue.items():
-        rows += (f"queue:{queue}", task_row(rules, (), {}))
-    for name, task in tasks.items():
-        limits = _limits_of(context, task)
-        together = {rule.name for rule in of_queue.get(task.defaults.queue, ())} | {limit.name for limit in limits}
-        if len(together) > MOST_LIMITS:
-            raise OptionsError(
-                f"jobs of {name} have the limits {', '.join(sorted(together))}: a job has at most {MOST_LIMITS}"
-            )
-        check_cost(context.limits_of(task.limits, task.defaults.queue), task.defaults.cost)
-        if limits:
-            row = task_row([one.rule for one in limits], task.signature.parameters.positions, _defaults(task))
-            rows += (f"task:{name}", row)
-    return DeclaredLimits([(limit.name, limit.rule.fields) for limit in context.limits.values()], rows)
-
-
-def _limits_of(context: AppContext, task: Task[..., Any, Any]) -> list[Limit]:
-    found: list[Limit] = []
-    for name in task.limits:
-        if name not in context.limits:
-            raise _unknown(context, f"task {task.name} has a limit {name!r}, which is not declared")
-        found.append(context.limits[name])
-    _check_limits(task, found)
-    return found
+def _own_limit(known: Mapping[str, Limit], task: Task[..., Any, Any], name: str) -> Limit:
+    """One of a task's limits, if it is declared and goes by nothing that the task does not take."""
+    if name not in known:
+        raise UnknownLimit(
+            f"task {task.name} has a limit {name!r}, which is not declared: the limits of this application are "
+            f"{', '.join(sorted(known)) or 'none'}"
+        )
+    limit, takes = known[name], task.signature.parameters
+    by = limit.rule.by
+    if by and by != "key" and by not in takes.positions and by not in takes.keywords:
+        raise OptionsError(f"limit {name} goes by {by!r}, and {task.name}{takes.text} has no such argument")
+    if by and by != "key" and hides(task.signature.secrets, by):
+        raise OptionsError(
+            f"limit {name} goes by {by!r}, which is secret in {task.name}: values of limits show in lists"
+        )
+    return limit
 
 
 def _defaults(task: Task[..., Any, Any]) -> dict[str, str]:
