@@ -115,17 +115,14 @@ def _attribute(module: ModuleType, attribute: str) -> Headrace:
         try:
             value = getattr(value, part)
         except AttributeError:
-            names = _candidates(module)
-            hint = (
-                f"did you mean {', '.join(f'{module.__name__}:{name}' for name in names)}?"
-                if names
-                else "it holds no application"
-            )
+            hint = _meant(module) or "it holds no application"
             raise AppImportError(f"{module.__name__}:{attribute} does not exist: {hint}") from None
     if not isinstance(value, Headrace):
-        names = _candidates(module)
-        hint = f"; did you mean {', '.join(f'{module.__name__}:{name}' for name in names)}?" if names else ""
-        raise AppImportError(
-            f"{module.__name__}:{attribute} is a {type(value).__name__}, not a Headrace application{hint}"
-        )
+        fault = f"{module.__name__}:{attribute} is a {type(value).__name__}, not a Headrace application"
+        raise AppImportError("; ".join(filter(None, (fault, _meant(module)))))
     return value
+
+
+def _meant(module: ModuleType) -> str:
+    names = [f"{module.__name__}:{name}" for name in _candidates(module)]
+    return f"did you mean {', '.join(names)}?" if names else ""

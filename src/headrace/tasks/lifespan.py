@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
+from headrace.tasks.middleware import Manager
 
-Manager = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any] | Manager]
 F = TypeVar("F", bound=LifespanFunction)
 

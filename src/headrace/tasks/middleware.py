@@ -14,8 +14,6 @@ from typing import Any, TypeAlias, cast
 from headrace.errors import OptionsError
 
 Manager: TypeAlias = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
-
-
 Middleware: TypeAlias = Callable[..., Manager]
 
 
@@ -46,7 +44,7 @@ def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractCon
     if hasattr(type(manager), "__enter__"):
         return cast("AbstractContextManager[Any]", manager)
     if not is_asynchronous(manager):
-        raise _no_manager(manager)
+        raise OptionsError(f"a middleware must return a context manager, not {manager!r:.80}")
     raise OptionsError(
         f"a middleware gave an asynchronous context manager, and {inside} {advice}, or give it __enter__ and "
         f"__exit__, too"
@@ -68,7 +66,3 @@ async def aenter(stack: AsyncExitStack, manager: Any) -> None:
 def is_asynchronous(manager: object) -> bool:
     """Whether a coroutine awaits it."""
     return hasattr(type(manager), "__aenter__")
-
-
-def _no_manager(found: object) -> OptionsError:
-    return OptionsError(f"a middleware must return a context manager, not {found!r:.80}")
