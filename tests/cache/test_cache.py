@@ -534,7 +534,6 @@ def test_each_verb_has_its_pair() -> None:
         "refresh",
         "reset_statistics",
         "statistics",
-        "watch",
     }
 
 

@@ -15,7 +15,6 @@ from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction
 from headrace.cache.statistics import Statistics
 from headrace.cache.step_driver import Driver
-from headrace.cache.value_checks import checked
 from headrace.cache.values import ABSENT, Values
 from headrace.model.ids import check_name
 from headrace.protocol import cache_calls as protocol
@@ -196,16 +195,6 @@ class Cache:
             return ABSENT
         self._hits += 1
         return value
-
-    def watch(self, name: str, heard: Callable[[], object]) -> None:
-        """Call ``heard`` whenever the process's copy of a value goes since it may have changed; for the engine itself.
-
-        It is called by the listening thread, and must neither wait nor use the cache. One watcher a name; a forked
-        child has none. Only a value that was read, and kept, is heard of.
-
-        Cost: none.
-        """
-        self._listener.watchers.hooks[checked(name)] = heard
 
     def statistics(self) -> Statistics:
         """Counters of this process since it started, was forked, or :meth:`reset_statistics`. Cost: none.

@@ -1,22 +1,21 @@
-"""What is told of changes: hooks of the application, and reads that wait. Any thread may ask."""
+"""Reads that wait for a change of a name. Any thread may ask."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headrace.cache.computing import OneTimeSignal
 
 
 class ChangeWatchers:
-    """See the module.
-
-    Attributes:
-        hooks: by name, what is called when it may have changed: by the listening thread, and must not wait.
-    """
+    """See the module."""
 
     def __init__(self) -> None:
-        self.hooks: dict[str, Callable[[], object]] = {}
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """In a fork nothing waits, and whatever held the lock is not here."""
         self._expected: dict[str, list[OneTimeSignal]] = {}
         self._lock = threading.Lock()
 
@@ -39,8 +38,6 @@ class ChangeWatchers:
     def tell(self, names: Sequence[str]) -> None:
         """These may have changed."""
         for name in names:
-            if name in self.hooks:
-                self.hooks[name]()
             with self._lock:
                 signals = self._expected.pop(name, [])
             for signal in signals:
@@ -49,10 +46,5 @@ class ChangeWatchers:
     def tell_all(self) -> None:
         """Any may have changed."""
         with self._lock:
-            names = [*self.hooks, *self._expected]
+            names = list(self._expected)
         self.tell(names)
-
-    def begin_anew(self) -> None:
-        """This is a fork: nothing waits here, and whatever held the lock is not here."""
-        self.hooks.clear()
-        self._expected, self._lock = {}, threading.Lock()
