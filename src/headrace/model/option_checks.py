@@ -25,6 +25,8 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 Travel = Literal["field", "enqueue", "override", "request", "task"]
 Unit = Literal["", "moment", "wait", "time", "limit"]
+# Seconds.
+YEAR = 366 * 86400
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,14 @@ def moment(name: str, value: Any) -> int:
             f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
         )
     return max(1, (value - EPOCH) // timedelta(microseconds=1))
+
+
+def span(name: str, value: Any) -> float:
+    """Seconds, from a millisecond to a year."""
+    found = seconds(value, name, zero=False)
+    if not 0.001 <= found <= YEAR:
+        raise OptionsError(f"{name} must be from a millisecond to a year, not {value!r}")
+    return found
 
 
 def time(name: str, value: Any) -> float:

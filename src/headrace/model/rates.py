@@ -8,12 +8,13 @@ from typing import Any, Literal, TypeGuard, get_args
 import msgspec
 
 from headrace.errors import OptionsError
+from headrace.model.option_checks import YEAR, span
 from headrace.model.zones import changes_of, zone_of
 from headrace.settings import Duration, microseconds, seconds
 
 Shape = Literal["even", "window", "clock"]
 MOST_NUMBER = 1_000_000_000
-_YEAR, _WEEK = 366 * 86400, 7 * 86400
+_WEEK = 7 * 86400
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -48,12 +49,10 @@ class Rate(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_number("Rate: n", self.n)
-        per = seconds(self.per, "Rate: per", zero=False)
-        if not 0.001 <= per <= _YEAR:
-            raise OptionsError(f"Rate: per must be from a millisecond to a year, not {self.per!r}")
+        per = span("Rate: per", self.per)
         if not is_whole(self.burst) or not 0 <= self.burst <= MOST_NUMBER:
             raise OptionsError(f"Rate: burst must be a whole number from 0, not {self.burst!r}")
-        if per / self.n > _YEAR:
+        if per / self.n > YEAR:
             raise OptionsError(f"Rate({self.n:g}, per={per:g}) would start less than one job in a year")
         if self.shape not in get_args(Shape):
             raise OptionsError(f"Rate: shape must be one of {', '.join(get_args(Shape))}, not {self.shape!r:.80}")

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.option_checks import Flag, OptionRow, is_name
-from headrace.settings import Duration, microseconds, seconds
+from headrace.model.option_checks import YEAR, Flag, OptionRow, is_name, span
+from headrace.settings import Duration, microseconds
 
 # Until when a job holds its name: it has ended, has started, or a time is over. A window stays whatever becomes of it.
 Hold: TypeAlias = Literal["done", "start", "within", "window"]
@@ -21,7 +21,6 @@ Clash: TypeAlias = Literal["existing", "raise", "replace", "cancel"]
 _Wire: TypeAlias = Literal["existing", "raise", "replace", "cancel", "latest", "debounce", "trailing"]
 # These say themselves when their job becomes ready.
 _TIMING = frozenset({"cancel", "latest", "debounce", "trailing"})
-_LONGEST = 366 * 86400
 
 
 class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -106,7 +105,7 @@ class Unique(msgspec.Struct, frozen=True):
         if self.clash == "cancel" and (self.until == "start" or self.within is not None):
             raise OptionsError("Unique: clash='cancel' waits for the end of the job that runs: give until='done'")
         if self.within is not None:
-            return UniqueRule(text, "within", self.clash, _span("Unique: within", self.within), by=by)
+            return UniqueRule(text, "within", self.clash, microseconds(span("Unique: within", self.within)), by=by)
         return UniqueRule(text, self.until or "done", self.clash, by=by)
 
 
@@ -163,8 +162,8 @@ class Debounce(msgspec.Struct, frozen=True):
     def rule(self) -> UniqueRule:
         """What the store learns of it."""
         text, by = _named(self.text, self.by)
-        wait, most = _span("Debounce: wait", self.wait), 0
-        if self.most is not None and (most := _span("Debounce: most", self.most)) < wait:
+        wait, most = microseconds(span("Debounce: wait", self.wait)), 0
+        if self.most is not None and (most := microseconds(span("Debounce: most", self.most))) < wait:
             raise OptionsError(f"Debounce: most must be at least wait, not {self.most!r}")
         return UniqueRule(text, "start", "debounce", wait, most, by)
 
@@ -197,7 +196,7 @@ class Throttle(msgspec.Struct, frozen=True):
         if not isinstance(self.trailing, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"Throttle: trailing must be True or False, not {self.trailing!r:.80}")
         clash: _Wire = "trailing" if self.trailing else "existing"
-        return UniqueRule(text, "window", clash, _span("Throttle: per", self.per), by=by)
+        return UniqueRule(text, "window", clash, microseconds(span("Throttle: per", self.per)), by=by)
 
 
 class Uniqueness(Protocol):
@@ -234,7 +233,7 @@ def _carried(rule: UniqueRule) -> UniqueRule:
     if rule.by or not 0 < len(rule.text) <= 256:
         raise OptionsError("unique.text must be the name, a text of 1 to 256 characters, and unique.by is not carried")
     spans = rule.hold in ("within", "window") or rule.clash == "debounce"
-    if spans != (rule.span > 0) or not all(0 <= one <= _LONGEST * 1_000_000 for one in (rule.span, rule.most)):
+    if spans != (rule.span > 0) or not all(0 <= one <= microseconds(YEAR) for one in (rule.span, rule.most)):
         raise OptionsError("unique.span is the microseconds of within, window and debounce, at most a year")
     if rule.clash in _TIMING and (rule.hold != "done") != (rule.clash in ("debounce", "trailing")):
         raise OptionsError(f"unique.clash {rule.clash} does not go with unique.hold {rule.hold}")
@@ -257,14 +256,6 @@ def _named(text: object, by: object) -> tuple[str, tuple[str, ...]]:
         if not isinstance(one, str) or not one.isidentifier():
             raise OptionsError(f"unique: by must be names of arguments: {one!r:.80} is none")
     return "", tuple(sorted({str(one) for one in found}))
-
-
-def _span(name: str, value: Any) -> int:
-    """A time in microseconds."""
-    found = seconds(value, name, zero=False)
-    if not 0.001 <= found <= _LONGEST:
-        raise OptionsError(f"{name} must be from a millisecond to a year, not {value!r}")
-    return microseconds(found)
 
 
 UNIQUE = OptionRow(

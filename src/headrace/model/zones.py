@@ -48,22 +48,33 @@ def changes_of(name: str) -> str:
     Raises:
         UnknownTimezone: this machine does not know it.
     """
-    zone, at = zone_of(name), _FIRST
-    offset = _offset(zone, at)
-    words = ["0", str(offset)]
-    while at < _LAST:
-        after = at + _STEP
-        if (later := _offset(zone, after)) != offset:
-            low, high = at, after
-            while high - low > _SECOND:
-                middle = low + (high - low) // 2
-                low, high = (middle, high) if _offset(zone, middle) == offset else (low, middle)
-            words += [str(int((high - EPOCH).total_seconds())), str(later)]
-            offset = later
-        at = after
-    return " ".join(words)
+    zone = zone_of(name)
+    at, changed = _FIRST.astimezone(zone), EPOCH
+    words: list[str] = []
+    while True:
+        offset = at.utcoffset() or timedelta()
+        words += [str(int((changed - EPOCH).total_seconds())), str(round(offset.total_seconds()))]
+        if (found := change_after(at, _LAST, _STEP)) is None:
+            return " ".join(words)
+        at, changed = found.astimezone(zone), found
 
 
-def _offset(zone: tzinfo, at: datetime) -> int:
-    offset = at.astimezone(zone).utcoffset()
-    return 0 if offset is None else round(offset.total_seconds())
+def change_after(begin: datetime, end: datetime, step: timedelta = timedelta(days=1)) -> datetime | None:
+    """The first moment after ``begin``, until ``end``, at which the clock of their zone has changed; to the second.
+
+    Args:
+        step: a clock that changes and changes back within it was not changed.
+    """
+    zone, shift = begin.tzinfo, begin.utcoffset()
+    low, last = begin.astimezone(UTC), end.astimezone(UTC)
+    while low < last:
+        high = min(low + step, last)
+        if high.astimezone(zone).utcoffset() != shift:
+            while (half := (high - low) // 2 // _SECOND * _SECOND) >= _SECOND:
+                if (low + half).astimezone(zone).utcoffset() == shift:
+                    low += half
+                else:
+                    high = low + half
+            return high
+        low = high
+    return None

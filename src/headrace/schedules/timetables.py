@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from headrace.errors import CronError, MissingExtra, UnknownTimezone
+from headrace.errors import CronError, MissingExtra, OptionsError, UnknownTimezone
+from headrace.model import option_checks
 from headrace.model.notation import EPOCH
-from headrace.model.zones import zone_of
+from headrace.model.zones import change_after, zone_of
 from headrace.settings import Duration, microseconds, seconds
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 # Ids of jobs hold the tick in milliseconds.
 _FINEST = 10_000
-_A_SECOND = timedelta(seconds=1)
 _FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 _SHORTCUTS = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
@@ -116,7 +116,7 @@ def changes(zone: str, moment: int) -> Iterator[int]:
     """When the clock of a zone changes within the year after ``moment``."""
     begin = _local(moment, zone_of(zone))
     end = begin + timedelta(days=366)
-    while (found := _change(begin, end)) is not None:
+    while (found := change_after(begin, end)) is not None:
         yield _instant(found)
         begin = found.astimezone(begin.tzinfo)
 
@@ -139,13 +139,10 @@ def moment_of(name: str, value: datetime | None) -> int:
     Raises:
         CronError: it is no datetime, or one without a time zone.
     """
-    if value is None:
-        return 0
-    if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CronError(f"{name} must be a datetime with a time zone, not {value!r:.80}")
-    if value.utcoffset() is None:
-        raise CronError(f"{name}={value.isoformat()} has no time zone: give one, such as tzinfo=UTC")
-    return _instant(value)
+    try:
+        return 0 if value is None else option_checks.moment(name, value)
+    except OptionsError as error:
+        raise CronError(str(error)) from None
 
 
 def time_of(moment: int) -> datetime:
@@ -228,7 +225,7 @@ def _by_elapsed(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
         reached = begin
         for time in CronSim(expression, begin.replace(tzinfo=None)):
             found = (time - shift).replace(tzinfo=UTC).astimezone(zone)
-            if (change := _change(reached, found)) is not None:
+            if (change := change_after(reached, found)) is not None:
                 # A second before, by the new clock: a tick may be at the very change.
                 begin = change.astimezone(zone)
                 if (tick := _instant(begin)) > moment and _matches(expression, begin):
@@ -246,23 +243,6 @@ def _matches(expression: str, time: datetime) -> bool:
 
     naive = time.replace(tzinfo=None)
     return not naive.second and next(CronSim(expression, naive - timedelta(seconds=1)), None) == naive
-
-
-def _change(begin: datetime, end: datetime) -> datetime | None:
-    """The first moment after ``begin``, until ``end``, at which the clock of their zone has changed; to the second."""
-    zone, shift = begin.tzinfo, begin.utcoffset()
-    low, last = begin.astimezone(UTC), end.astimezone(UTC)
-    while low < last:
-        high = min(low + timedelta(days=1), last)
-        if high.astimezone(zone).utcoffset() != shift:
-            while (half := (high - low) // 2 // _A_SECOND * _A_SECOND) >= _A_SECOND:
-                if (low + half).astimezone(zone).utcoffset() == shift:
-                    low += half
-                else:
-                    high = low + half
-            return high
-        low = high
-    return None
 
 
 def _existing(time: datetime, zone: tzinfo) -> datetime:
