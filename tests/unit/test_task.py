@@ -55,7 +55,14 @@ def test_a_decorated_function_travels_between_processes_by_its_name() -> None:
 
 
 def test_what_stays_in_its_process_says_so_where_it_is_pickled() -> None:
-    for handle in (shop, shop.job("0" * 21), sell.options(delay=1), sell.job(1), shop.stats, shop.cache):
+    for handle in (
+        shop,
+        shop.job("0" * 21),
+        sell.options(delay=1),
+        sell.options(delay=1).job(1),
+        shop.stats,
+        shop.cache,
+    ):
         with pytest.raises(TypeError, match=r"pass job\.id, and ask"):
             pickle.dumps(handle)
 

@@ -17,7 +17,7 @@ class Called:
 
     until = float("inf")
 
-    def __init__(self, _app: Headrace, _hook: object, events: list[Any], _strangers: object) -> None:
+    def __init__(self, _app: Headrace, _hook: object, events: list[Any]) -> None:
         self.facts = [event.facts["queue"] for event in events]
 
 
@@ -34,7 +34,7 @@ def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, mo
         called.append(Called(*given))
         return called[-1]
 
-    rounds = HookRounds(app, "w1", [])
+    rounds = HookRounds(app, "w1")
     rounds.look(0.0)
     app.queues["mail"].pause()
     monkeypatch.setattr(hook_rounds, "HookCall", full)
