@@ -16,7 +16,7 @@ PEERS_STAMP := $(PEERS)/.up-to-date
 T ?=
 # Tests that run at once, for two cores, since they wait for three fifths of the time; 0: in pytest's own process, for
 # a debugger.
-JOBS ?= 6
+JOBS ?= 8
 
 .PHONY: help
 help:  ## list the targets
