@@ -59,6 +59,7 @@ def busy(url: str, stage: Stage) -> Iterator[Headrace]:
         yield app
 
 
+@pytest.mark.usefixtures("loaded")
 def test_a_frame_is_one_round_trip(busy: Headrace) -> None:
     before = busy.client.store.round_trips
     frame = read_top(busy)
