@@ -13,7 +13,9 @@ import redis
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.stats import Stats
+from headrace.stats.batch import encode
 from headrace.stats.consumer import Consumer
+from headrace.stats.rows import Row
 from tests.deadline import eventually
 from tests.servers import Server
 
@@ -119,13 +121,17 @@ def test_a_batch_that_cannot_be_read_stops_no_other(
     stats = make_stats(stats="stream")
     stats.add("a", {"n": 1})
     stats.flush()
-    for batch in (b"alien", b"\x91\x94\xa1x\xa1x\x00\x80"):
-        stats._way.run(protocol.send(Keys(), "other", len(batch), batch, 100, hold=False))
+    layout, now = stats.layout, int(time.time())
+    # A time that no calendar has; a field that none can have; a histogram's bucket that readers could not place.
+    rows = Row(layout, "a", 1 << 60, {"n": 1}), Row(layout, "a", now, {"": 1}), Row(layout, "a", now, {"n~x": 1})
+    batches = b"alien", b"\x91\x94\xa1x\xa1x\x00\x80", *(encode([row]) for row in rows)
+    for number, batch in enumerate(batches):
+        stats._way.run(protocol.send(Keys(), "other", number, batch, 100, hold=False))
     stats.add("a", {"n": 1})
     stats.flush()
     consume(stats)
     assert (total(stats), stats.lag().waiting) == (2, 0)
-    assert caplog.text.count("cannot be read") == 2
+    assert caplog.text.count("cannot be read") == 5
 
 
 def test_statistics_may_live_on_another_server(url: str, new_server: Callable[..., Server]) -> None:

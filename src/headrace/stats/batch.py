@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied
-from headrace.stats.labels import label_of
-from headrace.stats.resolutions import layout_of
+from headrace.stats.histogram import middle_of
+from headrace.stats.labels import MARK, field_of, label_of
+from headrace.stats.resolutions import instant, layout_of
 from headrace.stats.rows import Row, pieces
 
 # Rows that one message of a line holds.
@@ -68,7 +71,19 @@ def decode(message: bytes) -> list[Row]:
         msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode` makes.
     """
     found = msgspec.msgpack.decode(message, type=list[tuple[str, str, int, dict[str, str]]])
+    for _, _, _, counts in found:
+        for field in counts:
+            _check(field)
     return [
-        Row(layout_of(layout), label_of(label), at, {field: int(n) for field, n in counts.items()})
+        Row(layout_of(layout), label_of(label), instant(at), {field: int(n) for field, n in counts.items()})
         for layout, label, at, counts in found
     ]
+
+
+@lru_cache(4096)
+def _check(field: str) -> None:
+    """Refuse a field that could not be stored, or not be read once it is."""
+    name, mark, bucket = field.partition(MARK)
+    field_of(name)
+    if mark:
+        middle_of(bucket)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from headrace.errors import HeadraceError
 from headrace.protocol import stats_calls as protocol
@@ -28,6 +30,35 @@ log = logging.getLogger("headrace.stats")
 
 # Seconds that a step waits for what the broker sends, if it has something, and for more once something came.
 PATIENCE, MORE = 0.5, 0.02
+# The largest integer that a script's numbers hold.
+_EXACT = 1 << 53
+
+
+class _Headers(msgspec.Struct, frozen=True):
+    """What a batch's message says of itself; other headers are the broker's.
+
+    Attributes:
+        sender, number: which batch it is.
+        at: when it was sent, microseconds.
+    """
+
+    sender: Annotated[str, Meta(min_length=1)]
+    number: Annotated[int, Meta(ge=1, le=_EXACT)]
+    at: Annotated[int, Meta(ge=0, le=_EXACT)]
+
+
+class _Delivery(msgspec.Struct, frozen=True):
+    """A message that the broker brought.
+
+    Attributes:
+        tag: by which it is acknowledged.
+        headers: None where it holds no batch.
+        rows: its counts.
+    """
+
+    tag: int
+    headers: _Headers | None
+    rows: list[Row]
 
 
 class Taker:
@@ -44,7 +75,7 @@ class Taker:
         self._drops = settings.stats_overflow == "drop_oldest"
         self._channel: Any = None
         # Delivered and not yet acknowledged; they belong to the channel that they came over.
-        self._held: deque[Any] = deque()
+        self._held: deque[_Delivery] = deque()
 
     def step(self) -> Taken:
         """Add the oldest batches to the buckets, as many as one script may.
@@ -71,7 +102,7 @@ class Taker:
         if channel is not self._channel:
             self._held.clear()
             channel.basic_qos(0, PEEK, False)
-            channel.basic_consume(self._broker.queue, callback=self._held.append)
+            channel.basic_consume(self._broker.queue, callback=self._keep)
             self._channel = channel
         waiting = self._broker.declared(channel)
         end = time.monotonic() + PATIENCE
@@ -81,89 +112,71 @@ class Taker:
                 break
         return max(waiting, self._broker.declared(channel) + len(self._held))
 
+    def _keep(self, message: Any) -> None:
+        self._held.append(_read(message))
+
     def _take(self, waiting: int) -> Taken:
-        messages, rows = self._some()
-        sent = [_sent(message) for message in messages]
+        taken = self._some()
+        sent = [one.headers.at for one in taken if one.headers] or [microseconds(time.time())]
         known: dict[str, int] = {}
-        while True:
-            spans, lost = _spans(messages, known)
-            if not spans:
-                break
-            wanted = {id(message) for message in _new(messages, known)}
-            counted = [
-                row for message, part in zip(messages, rows, strict=True) if id(message) in wanted for row in part
-            ]
+        while new := _new(taken, known):
+            spans, lost = _spans(headers for headers, _ in new)
+            counts = spread(row for _, rows in new for row in rows)
             took = self._way.run(
-                protocol.take(
-                    self._way.keys, spans, spread(counted), upto=max(sent), lost=lost if self._drops else None
-                )
+                protocol.take(self._way.keys, spans, counts, upto=max(sent), lost=lost if self._drops else None)
             )
             if not took.known:
                 if took.refused:
                     log.warning("%d counters were refused, such as %s", len(took.refused), took.refused[0])
                 break
             known |= took.known
-        self._channel.basic_ack(messages[-1].delivery_tag, multiple=True)
-        for _ in messages:
+        self._channel.basic_ack(taken[-1].tag, multiple=True)
+        for _ in taken:
             self._held.popleft()
-        return Taken(len(messages), waiting, max(0.0, time.time() - min(sent) / 1e6), self._lost())
+        return Taken(len(taken), waiting, max(0.0, time.time() - min(sent) / 1e6), self._lost())
 
-    def _some(self) -> tuple[list[Any], list[list[Row]]]:
-        """The first messages, until they have many rows; and the rows of each."""
-        messages: list[Any] = []
-        rows: list[list[Row]] = []
+    def _some(self) -> list[_Delivery]:
+        """The first messages, until they have many rows."""
+        taken: list[_Delivery] = []
         count = 0
-        for message in self._held:
-            messages.append(message)
-            rows.append(_read(message))
-            count += len(rows[-1])
+        for one in self._held:
+            taken.append(one)
+            count += len(one.rows)
             if count >= LINE_ROWS:
                 break
-        return messages, rows
+        return taken
 
     def _lost(self) -> int:
         return self._way.run(protocol.peek(self._way.keys)).lost if self._drops else 0
 
 
-def _read(message: Any) -> list[Row]:
+def _read(message: Any) -> _Delivery:
     try:
-        return decode(bytes(message.body))
+        headers = msgspec.convert(message.headers, _Headers)
+        return _Delivery(message.delivery_tag, headers, decode(bytes(message.body)))
     except (msgspec.MsgspecError, HeadraceError, ValueError, TypeError) as error:
         # One that nobody can read must not stop those behind it.
-        log.warning("a batch of %s cannot be read and was skipped: %s", message.headers.get("sender"), error)
-        return []
+        log.warning("a batch cannot be read and was skipped: %s; its headers: %.200s", error, message.headers)
+        return _Delivery(message.delivery_tag, None, [])
 
 
-def _name(message: Any) -> tuple[str, int]:
-    """Sender and number; of an alien message, ones that no batch has."""
-    sender, number = message.headers.get("sender"), message.headers.get("number")
-    return (sender, number) if isinstance(sender, str) and isinstance(number, int) else ("", 0)
-
-
-def _sent(message: Any) -> int:
-    """When it was sent, microseconds; now, if it does not say."""
-    at = message.headers.get("at")
-    return at if isinstance(at, int) else microseconds(time.time())
-
-
-def _new(messages: list[Any], known: dict[str, int]) -> list[Any]:
-    """Those that were not counted, each once however often it came."""
+def _new(taken: Iterable[_Delivery], known: Mapping[str, int]) -> list[tuple[_Headers, list[Row]]]:
+    """The batches that were not counted, each once however often it came."""
     last = dict(known)
-    found: list[Any] = []
-    for message in messages:
-        sender, number = _name(message)
-        if sender and number > last.get(sender, 0):
-            last[sender] = number
-            found.append(message)
+    found: list[tuple[_Headers, list[Row]]] = []
+    for one in taken:
+        if one.headers and one.headers.number > last.get(one.headers.sender, 0):
+            last[one.headers.sender] = one.headers.number
+            found.append((one.headers, one.rows))
     return found
 
 
-def _spans(messages: list[Any], known: dict[str, int]) -> tuple[list[Span], int]:
+def _spans(new: Iterable[_Headers]) -> tuple[list[Span], int]:
     """What is new, by sender, and how many numbers are missing between."""
     spans: dict[str, Span] = {}
     lost = 0
-    for message in _new(messages, known):
-        sender, number = _name(message)
+    for headers in new:
+        sender, number = headers.sender, headers.number
         span = spans.get(sender)
         if span is not None and sender.endswith(".0"):
             lost += number - span.last - 1
