@@ -16,6 +16,7 @@ import pytest
 from headrace import Headrace
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
+from headrace.stats.batch import LINE_ROWS
 from headrace.stats.broker_consumer import Taker
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
@@ -218,6 +219,34 @@ def test_a_refusal_after_a_lost_confirmation_is_not_believed(
         eventually(lambda: (emptied(consumer), flushed(stats), emptied(consumer), stats.pending)[3] == 0, 20)
         assert total(stats) == 3
         stats.close()
+
+
+def test_a_part_that_was_confirmed_is_not_sent_again(
+    counting: Make, taker: Callable[..., Taker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the second message of a batch was not answered, a queue that is full now would refuse the first one."""
+    settings = {"stats_stream_max": 1}
+    stats = counting(**settings)
+    for n in range(LINE_ROWS + 1):
+        stats.add(f"a/{n}", {"n": 1})
+    broker = stats._writer.broker
+    assert broker is not None
+    publish, sent = broker._publish, list[bool]()
+
+    def unanswered(*args: Any) -> bool:
+        if sent:
+            raise TimeoutError
+        sent.append(publish(*args))
+        return sent[0]
+
+    monkeypatch.setattr(broker, "_publish", unanswered)
+    with pytest.raises(BrokerUnavailable):
+        stats.flush()
+    monkeypatch.setattr(broker, "_publish", publish)
+    assert (sent, stats.lag().waiting) == ([True], 1)
+    consumer = taker(**settings)
+    eventually(lambda: (flushed(stats), emptied(consumer), stats.pending)[2] == 0, 20)
+    assert (total(stats), stats.lag().waiting) == (LINE_ROWS + 1, 0)
 
 
 def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callable[..., Taker]) -> None:

@@ -27,6 +27,9 @@ class Batch:
         number: which of its batches this is.
         rows: the counts.
         calls: how many calls of ``add`` and ``observe`` made them.
+        doubted: senders of messages that may be in a broker's queue although it did not say so.
+        confirmed: senders of messages that it did confirm. They are not sent again when another one is: a full queue
+            would refuse them, and what was refused is merged into the next batch.
     """
 
     def __init__(self, sender: str, number: int, rows: list[Row], calls: int) -> None:
@@ -34,6 +37,8 @@ class Batch:
         self.number = number
         self.rows = rows
         self.calls = calls
+        self.doubted: set[str] = set()
+        self.confirmed: set[str] = set()
         self._made: list[Call[Applied]] | None = None
 
     def writes(self, keys: Keys, window: int = protocol.WINDOW) -> list[Call[Applied]]:

@@ -81,8 +81,6 @@ class Broker:
         self._connection: Any = None
         self._channel: Any = None
         self._made: list[Any] = []
-        # By sender: a batch that may be in the queue although nobody said so. Only a confirmation ends the doubt.
-        self._doubted: dict[str, int] = {}
 
     def send(self, batch: Batch) -> list[Row]:
         """Line a batch up; returns the rows that a full queue did not take.
@@ -94,7 +92,7 @@ class Broker:
         """
         left: list[Row] = []
         for sender, rows in batch.messages():
-            if not self._again(partial(self._publish, sender, batch.number, rows)):
+            if sender not in batch.confirmed and not self._again(partial(self._publish, batch, sender, rows)):
                 left += rows
         return left
 
@@ -224,17 +222,17 @@ class Broker:
             with self.faults():
                 return action()
 
-    def _publish(self, sender: str, number: int, rows: list[Row]) -> bool:
+    def _publish(self, batch: Batch, sender: str, rows: list[Row]) -> bool:
         """Whether the broker took it."""
         channel = self.open()
-        doubt = self._doubted.get(sender) == number
-        self._doubted[sender] = number
+        doubt = sender in batch.doubted
+        batch.doubted.add(sender)
         try:
             _driver().Producer(channel).publish(
                 encode(rows),
                 exchange="",
                 routing_key=self.queue,
-                headers={"sender": sender, "number": number, "at": microseconds(time.time())},
+                headers={"sender": sender, "number": batch.number, "at": microseconds(time.time())},
                 serializer=None,
                 content_type="application/msgpack",
                 content_encoding="binary",
@@ -248,9 +246,9 @@ class Broker:
                 raise BrokerUnavailable(
                     f"the queue {self.queue} is full, and a batch may be in it that was not confirmed: it is sent again"
                 ) from None
-            del self._doubted[sender]
+            batch.doubted.remove(sender)
             return False
-        del self._doubted[sender]
+        batch.confirmed.add(sender)
         return True
 
 
