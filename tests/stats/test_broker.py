@@ -182,6 +182,19 @@ def test_a_broker_that_hangs_is_given_up_and_asked_again(
     eventually(lambda: emptied(taker()) == 0 and total(reader) == 7, 20)
 
 
+@pytest.mark.timeout(60)
+def test_a_connection_to_a_broker_that_hangs_is_left_without_waiting(rabbit: Rabbit, counting: Make) -> None:
+    """The answer to a farewell would hold up a flush for another ``timeout``."""
+    stats = counting(timeout=3600.0)
+    count(stats, 1)
+    rabbit.pause()
+    broker = stats._writer.broker
+    assert broker is not None
+    broker.drop()
+    rabbit.resume()
+    count(stats, 1)
+
+
 def flushed(stats: Stats) -> bool:
     try:
         stats.flush()

@@ -109,6 +109,9 @@ class Broker:
     def close(self) -> None:
         """Close the connection; it may be used again."""
         with self.mine():
+            with suppress(Exception):
+                if self._connection is not None:
+                    self._connection.release()
             self.drop()
 
     def open(self) -> Any:
@@ -151,11 +154,11 @@ class Broker:
         return True
 
     def drop(self) -> None:
-        """Throw the connection away: what it owes must not answer another question."""
-        connection, self._connection, self._channel = self._connection, None, None
-        with suppress(Exception):
-            if connection is not None:
-                connection.release()
+        """Throw the connection away: what it owes must not answer another question.
+
+        Without a farewell, whose answer a broker that hangs, or that has no memory left, would owe too.
+        """
+        self._connection = self._channel = None
         while self._made:
             with suppress(Exception):
                 self._made.pop().collect()
