@@ -69,7 +69,7 @@ HIDDEN = "***"
 SECRET = ("url", "stats_url", "stats_broker")
 
 
-def _hidden(url: str) -> str:
+def hidden_url(url: str) -> str:
     """A URL without what is in front of its host and behind its path: a password may be there."""
     return re.sub(r"(?<=://).*@", f"{HIDDEN}@", url.partition("?")[0])
 
@@ -243,7 +243,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         values = [(name, getattr(self, name)) for name in self.__struct_fields__]
-        return [(name, _hidden(value) if name in SECRET and value else value) for name, value in values]
+        return [(name, hidden_url(value) if name in SECRET and value else value) for name, value in values]
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"

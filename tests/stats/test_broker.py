@@ -405,7 +405,7 @@ def test_a_broker_that_is_away_holds_nobody_up(make_stats: Make, caplog: pytest.
     stats = make_stats(stats="amqp", stats_broker="amqp://guest:guest@127.0.0.1:1//", timeout=20.0)
     stats.add("a", {"n": 1})
     assert stats.pending == 1
-    with pytest.raises(BrokerUnavailable, match=r"amqp://127.0.0.1:1// does not answer: .*refused; counts wait"):
+    with pytest.raises(BrokerUnavailable, match=r"amqp://\*\*\*@127.0.0.1:1// does not answer: .*refused; counts wait"):
         stats.flush()
     with pytest.raises(BrokerUnavailable):
         stats.lag()
@@ -420,6 +420,9 @@ def test_what_is_wrong_is_told(rabbit: Rabbit, counting: Make, make_stats: Make)
     with pytest.raises(SettingsError, match="must be a URL such as amqp://") as wrong:
         make_stats(stats="amqp", stats_broker="redis://:secret@host")
     assert "secret" not in str(wrong.value)
+    with pytest.raises(SettingsError, match="must be a URL such as amqp://user:password@host/vhost") as wrong:
+        make_stats(stats="amqp", stats_broker="amqp://guest:sec/ret@host")
+    assert "sec" not in str(wrong.value)
     stats = counting(stats_broker=f"amqp://guest:secret@127.0.0.1:{rabbit.port}//")
     with pytest.raises(BrokerUnavailable, match="check user, password") as refused:
         stats.lag()

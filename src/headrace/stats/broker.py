@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.errors import BrokerUnavailable, HeadraceError, MissingExtra, SettingsError
-from headrace.settings import Settings, microseconds
+from headrace.settings import Settings, hidden_url, microseconds
 from headrace.stats.batch import Batch, encode
 from headrace.stats.rows import Row
 
@@ -40,7 +40,7 @@ def check(settings: Settings) -> str:
         raise SettingsError(
             "stats='amqp' needs stats_broker (HEADRACE_STATS_BROKER), the URL of a RabbitMQ such as amqp://host"
         )
-    if urlsplit(url).scheme not in ("amqp", "amqps"):
+    if not _is_of_amqp(url):
         raise SettingsError("stats_broker must be a URL such as amqp://user:password@host/vhost, or amqps://...")
     try:
         # Now, though nothing connects yet: at the end of the interpreter nothing can be imported any more.
@@ -49,6 +49,15 @@ def check(settings: Settings) -> str:
     except ImportError:
         raise MissingExtra("stats='amqp' needs kombu: pip install 'headrace[amqp]'") from None
     return url
+
+
+def _is_of_amqp(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("amqp", "amqps") and parts.port != 0
+    except ValueError:
+        # What should be the port is no number, or what should be the host no name.
+        return False
 
 
 def _driver(name: str = "kombu") -> Any:
@@ -72,7 +81,7 @@ class Broker:
         self.settings = settings
         self.queue = f"headrace.{settings.namespace}.stats"
         self._url = check(settings)
-        self._shown = _without_password(self._url)
+        self._shown = hidden_url(self._url)
         self._begin()
 
     def _begin(self) -> None:
@@ -253,8 +262,3 @@ class Broker:
             return False
         batch.confirmed.add(sender)
         return True
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
