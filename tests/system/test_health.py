@@ -103,7 +103,7 @@ def test_a_process_that_hangs_is_unhealthy_until_it_goes_on(
 
 
 def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
-    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
+    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
@@ -125,7 +125,7 @@ def test_a_server_that_is_away_leaves_a_worker_healthy_and_not_ready(
 
 @pytest.mark.parametrize("how", ["full", "a replica"])
 def test_a_server_that_refuses_writes_leaves_a_worker_healthy(
-    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server], how: str
+    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker], how: str
 ) -> None:
     server = new_server(append_only=True)
     headrace.environment |= {"HEADRACE_URL": server.url}
@@ -195,7 +195,7 @@ def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..
 
 
 def test_claims_that_stop_while_jobs_are_ready_and_runners_free_are_told(
-    headrace: Program, worker: Callable[..., Worker], new_server: Callable[..., Server]
+    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker]
 ) -> None:
     with Proxy(new_server(tcp=True)) as proxy:
         headrace.environment |= {"HEADRACE_URL": proxy.url}

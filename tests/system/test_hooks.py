@@ -163,7 +163,7 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
 
 
 BAD = """
-hook_call.LONGEST = 4.0
+hook_call.LONGEST, watcher_loop.PATIENCE = 4.0, 1.0
 
 @app.on("failed")
 def raises(events):
