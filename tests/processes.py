@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 import psutil
 
@@ -39,3 +40,17 @@ def dispatcher_of(worker: int) -> psutil.Process | None:
     group = group_of(worker)
     found = [child for child in below(worker, recursive=False) if group_of(child.pid) == group]
     return found[0] if len(found) == 1 else None
+
+
+def where(pid: int) -> str:
+    """In what the processes from this one down wait, and which signals they block: for the message of a failed test."""
+    told: list[str] = []
+    for process in (pid, *(child.pid for child in below(pid))):
+        proc = Path(f"/proc/{process}")
+        with contextlib.suppress(OSError):
+            lines = (proc / "status").read_text().splitlines()
+            status = [
+                " ".join(line.split()) for line in lines if line.startswith(("State", "Threads", "Sig", "ShdPnd"))
+            ]
+            told.append(f"{process} in {(proc / 'wchan').read_text()}: {', '.join(status)}")
+    return "\n".join(told)

@@ -37,6 +37,7 @@ from headrace.worker.messages import (
 from headrace.worker.runner import runner_process
 from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.tickets import give_tickets, take_back
+from tests.processes import where
 from tests.worker import jobs
 
 PLACE = "here:1"
@@ -152,7 +153,7 @@ class Runner:
         end = time.monotonic() + timeout
         while not condition():
             left = end - time.monotonic()
-            assert left > 0, f"{what} did not come within {timeout} s; stderr: {self.stderr()}"
+            assert left > 0, f"{what} did not come within {timeout} s; stderr: {self.stderr()}\n{where(self.pid)}"
             self.hear(timeout=left)
 
     def ended(self, *tokens: int) -> bool:
@@ -188,7 +189,8 @@ class Runner:
         """The exit code; negative: the signal."""
         end = time.monotonic() + timeout
         while self.code is None:
-            assert time.monotonic() < end, f"the runner did not leave within {timeout} s; stderr: {self.stderr()}"
+            in_time = time.monotonic() < end
+            assert in_time, f"the runner did not leave within {timeout} s; stderr: {self.stderr()}\n{where(self.pid)}"
             try:
                 select.select([self.channel], [], [], 0.02)
                 self.hear(timeout=0)
