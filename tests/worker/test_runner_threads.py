@@ -16,6 +16,7 @@ from headrace.errors import SoftTimeLimit
 from headrace.worker.forking.process_ties import FAULTY
 from headrace.worker.messages import Exit
 from headrace.worker.runner.thread_kind import ThreadGate
+from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 
@@ -176,6 +177,25 @@ def test_stops_do_not_tear_what_a_job_says(threads: Runner) -> None:
         jobs.spin.function(dice.random() * 0.0005)
         threads.stop(token)
         assert threads.done(token).ended.kind == "failed"
+
+
+def test_what_is_sent_is_heard_while_jobs_wait_for_room_to_speak(threads: Runner, tmp_path: Path) -> None:
+    """The main thread waited for the lock of a job that spoke without end: no stop reached that, and no job began."""
+    threads.run(claim(1, "speaks_for_ever"))
+    sizes = [-1]
+
+    def full() -> bool:
+        sizes.append(threads.backlog())
+        return sizes[-1] == sizes[-2] > 0
+
+    eventually(full, every=0.02)
+    for token in (2, 3, 4):
+        path = tmp_path / str(token)
+        threads.run(claim(token, "touch", str(path)))
+        eventually(path.exists, 20, what=f"the start of {token}")
+    threads.stop(1)
+    assert threads.done(1).ended.kind == "failed"
+    threads.until(lambda: threads.ended(2, 3, 4), "the other ends")
 
 
 def test_system_exit_ends_a_job_and_no_thread(threads: Runner) -> None:

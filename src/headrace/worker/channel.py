@@ -6,6 +6,7 @@ Owns the form of frames, and what has arrived or is left to send. What the messa
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 from array import array
@@ -85,6 +86,12 @@ class Channel(Generic[T]):
                 self.sock.sendall(data)
         except OSError as error:
             raise Closed from error
+
+    def wait_for_room(self) -> None:
+        """Wait until a small message can most likely be sent without waiting, or nobody reads any more."""
+        room = select.poll()
+        room.register(self.sock, select.POLLOUT)
+        room.poll()
 
     def keep(self, message: msgspec.Struct) -> int:
         """Keep a message for the next :meth:`send` or :meth:`flush`; how many bytes are kept."""

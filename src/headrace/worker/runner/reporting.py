@@ -123,16 +123,30 @@ class Reporter:
         if self._channel.keep(done) > MOST_KEPT or now - self._since > KEEP:
             self._channel.flush(wait=True)
 
-    def flush(self) -> bool:
-        """Send what is kept; whether more may be kept. Raises Closed: nobody reads any more."""
-        with self._lock:
-            self._channel.flush(wait=True)
-            return self._following is not None and self._following() > 0
+    def flush(self, *, wait: bool = True) -> bool:
+        """Send what is kept; whether something is, or may be, still to be sent.
+
+        Args:
+            wait: False: not for another thread that speaks, nor for room; then call it again soon.
+
+        Raises:
+            Closed: nobody reads any more.
+        """
+        if not self._lock.acquire(blocking=wait):
+            return True
+        try:
+            sent = self._channel.flush(wait=wait)
+            return not sent or (self._following is not None and self._following() > 0)
+        finally:
+            self._lock.release()
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self._channel.closed or job_reporter.over:
             return
+        # Not with the lock: a job that always speaks would hold it all the time, since what another thread could take
+        # is back before that one runs.
+        self._channel.wait_for_room()
         held = self._gate.hold() if self._gate else None
         try:
             with self._lock:

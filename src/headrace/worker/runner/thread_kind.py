@@ -168,7 +168,8 @@ class Threads:
         waits.register(self._channel, select.POLLIN)
         try:
             while self._held or not self._leaving:
-                more = self.reporter.flush()
+                # Who hears does not wait for those that speak.
+                more = self.reporter.flush(wait=False)
                 if more:
                     waits.poll(SENDS)
                 self._file(self._channel.receive(wait=not more))
