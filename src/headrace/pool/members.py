@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -97,7 +97,9 @@ class Members:
                 # Before a caller hears of the death: to him the pool is not busy.
                 self.scheduler.expect(member)
         else:
-            end(call for call in calls if not call.begun)
+            # Those that have not begun will never run: who waits for them is told so. The others died with the member.
+            for call in calls:
+                call.cancel()
         fail(calls, lambda: died(member, reason))
         self.events.tell("on_death", member.id, reason)
         if member.leaving:
@@ -212,10 +214,3 @@ class Members:
         self.scheduler.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
         for member in self.scheduler.members:
             member.body.disown()
-
-
-def end(calls: Iterable[Call[Any]]) -> None:
-    """Cancel calls that nobody will run, and tell who waits for them."""
-    for call in calls:
-        if call.cancel():
-            call.begin()
