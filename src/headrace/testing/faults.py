@@ -31,20 +31,11 @@ class Crash(msgspec.Struct, frozen=True):
     worker: bool
 
 
-class LostReply(msgspec.Struct, frozen=True):
-    """A reply that the server gave and the program never got.
-
-    Attributes:
-        give_up: the store does not try again.
-    """
-
-    give_up: bool
-
-    def error(self) -> Exception:
-        """What the caller of the driver sees."""
-        if self.give_up:
-            return StoreUnavailable("the test kit has lost the reply: the call may or may not have been applied")
-        return ConnectionResetError("the test kit has lost the reply")
+def lost_reply(*, give_up: bool) -> Exception:
+    """What the caller of the driver sees of a reply that the server gave; ``give_up``: the store does not try again."""
+    if give_up:
+        return StoreUnavailable("the test kit has lost the reply: the call may or may not have been applied")
+    return ConnectionResetError("the test kit has lost the reply")
 
 
 class Faults:
@@ -52,12 +43,12 @@ class Faults:
 
     Attributes:
         failures: errors of the next calls of the application, which the server never sees.
-        replies: of the next calls, whose replies are lost.
+        replies: errors of the next calls, which the server has answered.
     """
 
     def __init__(self) -> None:
         self.failures: deque[Exception] = deque()
-        self.replies: deque[LostReply] = deque()
+        self.replies: deque[Exception] = deque()
         self._crashes: list[Crash] = []
 
     def add(self, crash: Crash) -> None:

@@ -25,7 +25,7 @@ from headrace.testing.drain import DrainWorker
 from headrace.testing.drain_driver import DrainDriver
 from headrace.testing.drained import Drained, Wishes, check_ended, wishes
 from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, wanted_arguments
-from headrace.testing.faults import Crash, Faults, LostReply, Moment, RunnerKilled
+from headrace.testing.faults import Crash, Faults, Moment, RunnerKilled, lost_reply
 from headrace.testing.in_place import job_here
 from headrace.testing.kit_store import Wire
 from headrace.testing.private_server import private_server
@@ -333,7 +333,7 @@ class Kit:
                 repeated, as it is on a connection that fails, which does nothing twice.
             times: so many calls.
         """
-        self._faults.replies.extend(LostReply(give_up) for _ in range(times))
+        self._faults.replies.extend(lost_reply(give_up=give_up) for _ in range(times))
 
     # -- what the stores and the clock say --------------------------------------------------------------------------
 

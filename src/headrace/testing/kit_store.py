@@ -50,7 +50,7 @@ class Wire(msgspec.Struct, frozen=True):
     def after(self, calls: Wave) -> None:
         """Raises where the replies were to be lost."""
         if self.faults is not None and self.faults.replies and not _quiet(calls):
-            raise self.faults.replies.popleft().error()
+            raise self.faults.replies.popleft()
 
     def reads(self, keys: Keys, ids: Sequence[str]) -> list[Call[Any]]:
         """What is asked of jobs that were enqueued."""

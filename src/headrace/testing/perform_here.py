@@ -178,15 +178,16 @@ class Performer:
     ) -> Performed:
         error = self._restored()
         if late:
-            return Performed(self._died(claim, "hard", "its process was ended by SIGKILL"), None, notes)
+            return Performed(self._died(claim, "hard"), None, notes)
         if crash is not None or isinstance(error, RunnerKilled):
             return self._crashed(claim, notes)
         return Performed(ended, error, notes)
 
     def _crashed(self, claim: Claim, notes: list[Note]) -> Performed:
-        return Performed(self._died(claim, "", "its process was ended by SIGKILL"), None, notes, asked=True)
+        return Performed(self._died(claim, ""), None, notes, asked=True)
 
-    def _died(self, claim: Claim, stop_reason: Any, text: str) -> Ended:
+    def _died(self, claim: Claim, stop_reason: Any) -> Ended:
+        text = "its process was ended by SIGKILL"
         error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
         plan = self._plan(claim)
         return (
