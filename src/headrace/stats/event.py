@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.codec import encode
+from headrace.model.notation import EPOCH
 
 MOST_BYTES = 64 << 10
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def unpack(id: str, body: bytes | None) -> Event | None:
         return None
     try:
         label, at, fields, meta = msgspec.msgpack.decode(body, type=tuple[str, int, dict[str, int], dict[str, Any]])
-        return Event(id, label, _EPOCH + timedelta(seconds=at), fields, meta)
+        return Event(id, label, EPOCH + timedelta(seconds=at), fields, meta)
     except (msgspec.MsgspecError, OverflowError):
         return None
 

@@ -7,13 +7,14 @@ holds ``end``, which belongs to it only with ``inclusive=True``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import OptionsError
+from headrace.model.notation import EPOCH
 from headrace.protocol import stats_calls as protocol
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
 from headrace.stats.labels import MARK, field_of
@@ -21,7 +22,6 @@ from headrace.stats.read_plan import Plan, cover, row
 from headrace.stats.resolutions import Resolutions
 from headrace.store.client import Client, Steps, together
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Buckets that one reading may want.
 MOST = 100_000
 # Children that one round trip brings; buckets that one script reads of several children.
@@ -129,7 +129,7 @@ def _bucket(start: int, end: int, held: protocol.Held, exact: bool) -> Bucket:
             counts[name] = n
     histograms = {name: histogram_of(found) for name, found in values.items()}
     # Not fromtimestamp: systems differ in the years that they accept.
-    first, last = (_EPOCH + timedelta(seconds=at) for at in (start, end))
+    first, last = (EPOCH + timedelta(seconds=at) for at in (start, end))
     return Bucket(first, last, counts, histograms, exact)
 
 
@@ -282,7 +282,7 @@ class Reading:
 
     def __repr__(self) -> str:
         query = self.query
-        start, end = ((_EPOCH + timedelta(seconds=at)).isoformat() for at in (query.start, query.end))
+        start, end = ((EPOCH + timedelta(seconds=at)).isoformat() for at in (query.start, query.end))
         return f"<Reading of {query.label or '/'} by {query.every} from {start} to {end}>"
 
 

@@ -17,13 +17,13 @@ from typing import Literal
 import msgspec
 
 from headrace.errors import OptionsError
+from headrace.model.notation import EPOCH
 from headrace.settings import Duration, seconds
 
 Every = Literal["second", "minute", "hour", "day", "month", "quarter", "year"]
 Moment = datetime | date | float | int | str
 
 DAY = 86400
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The years that a date of four digits can name; one is left free at either end, for the buckets beside them.
 _FIRST, _LAST = -62_104_060_800, 253_370_764_800
 _DATE = re.compile(r"\d{4}(\d{2}){0,5}", re.ASCII)
@@ -50,7 +50,7 @@ class Resolution(msgspec.Struct, frozen=True):
         """How many buckets began since a fixed one, at ``at``: buckets in a row have numbers in a row."""
         if self.step:
             return at // self.step
-        day = _EPOCH + timedelta(seconds=at)
+        day = EPOCH + timedelta(seconds=at)
         return (day.year * 12 + day.month - 1) // self.months
 
     def start(self, number: int) -> int:
@@ -80,7 +80,7 @@ class Resolution(msgspec.Struct, frozen=True):
 
 @lru_cache(4096)
 def _digits(at: int) -> str:
-    day = _EPOCH + timedelta(seconds=at)
+    day = EPOCH + timedelta(seconds=at)
     # Not strftime: how it pads years differs between systems.
     return f"{day.year:04}{day.month:02}{day.day:02}{day.hour:02}{day.minute:02}{day.second:02}"
 
@@ -88,7 +88,7 @@ def _digits(at: int) -> str:
 @lru_cache(4096)
 def _month(number: int) -> int:
     year, month = divmod(number, 12)
-    return (datetime(year, month + 1, 1, tzinfo=UTC) - _EPOCH).days * DAY
+    return (datetime(year, month + 1, 1, tzinfo=UTC) - EPOCH).days * DAY
 
 
 RESOLUTIONS: dict[str, Resolution] = {
@@ -201,9 +201,9 @@ def instant(moment: Moment, what: str = "at") -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise OptionsError(f"{what} needs a time zone, such as datetime(..., tzinfo=UTC), not {moment!r}")
-        moment = (moment - _EPOCH) // timedelta(seconds=1)
+        moment = (moment - EPOCH) // timedelta(seconds=1)
     elif isinstance(moment, date):
-        moment = (moment - _EPOCH.date()).days * DAY
+        moment = (moment - EPOCH.date()).days * DAY
     if isinstance(moment, bool) or not isinstance(moment, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(
             f"{what} must be a datetime, a date, seconds since 1970 or text, not {type(moment).__name__}"
