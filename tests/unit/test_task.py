@@ -227,7 +227,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"delay": float("nan")}, "delay must be at least 0"),
     ({"delay": "1"}, "delay must be seconds or a timedelta, not str"),
     ({"at": datetime(2030, 1, 1)}, "at=2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 - the fault
-    ({"at": 17}, "at must be a datetime with a time zone, not int"),
+    ({"at": 17}, "at must be a datetime with a time zone, not 17: of seconds since 1970 datetime.fromtimestamp"),
     ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5}, "delay and at contradict each other"),
     ({"expires": 0}, "expires must be more than 0"),
     ({"expires": 5, "delay": 5}, "expires must be more than delay"),

@@ -6,17 +6,16 @@ Decides what may be asked; asks the store nothing.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from headrace.errors import OptionsError
+from headrace.model.option_checks import moment
 
 Order = Literal["asc", "desc"]
 
 # Rows of one page at most: what a page costs must be bounded, whoever asks.
 MOST = 1000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def check_limit(limit: int) -> int:
@@ -47,25 +46,13 @@ def window(since: datetime | None, until: datetime | None) -> tuple[int | None, 
     Raises:
         OptionsError: one has no time zone, or the window ends before it begins.
     """
-    low, high = _moment("since", since), _moment("until", until)
-    if low is not None and high is not None and low > high:
+    low = None if since is None else moment("since", since)
+    high = None if until is None else moment("until", until)
+    if since is not None and until is not None and since > until:
         raise OptionsError(
             f"since={since} is later than until={until}: since is the earlier one in both orders, so swap the two"
         )
     return low, high
-
-
-def _moment(name: str, value: datetime | None) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionsError(
-            f"{name} must be a datetime with a time zone, not {value!r:.80}: of seconds since 1970 "
-            f"datetime.fromtimestamp(..., tz=UTC) makes one"
-        )
-    if value.utcoffset() is None:
-        raise OptionsError(f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one")
-    return (value - _EPOCH) // timedelta(microseconds=1)
 
 
 def cursor_of(score: int, id: str, index: str) -> str:

@@ -120,7 +120,10 @@ def flag(name: str, value: Any) -> bool:
 def moment(name: str, value: Any) -> int:
     """A datetime as microseconds since 1970, at least 1."""
     if not isinstance(value, datetime):
-        raise OptionsError(f"{name} must be a datetime with a time zone, not {type(value).__name__}")
+        raise OptionsError(
+            f"{name} must be a datetime with a time zone, not {value!r:.80}: of seconds since 1970 "
+            f"datetime.fromtimestamp(..., tz=UTC) makes one"
+        )
     if value.utcoffset() is None:
         raise OptionsError(
             f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
