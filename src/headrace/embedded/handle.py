@@ -18,7 +18,6 @@ from headrace.errors import ServerError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from headrace.settings import Settings
 
@@ -119,9 +118,7 @@ class Embedded:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from redis import exceptions as driver
@@ -113,9 +112,7 @@ class Migrator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- a journey ------------------------------------------------------------------------------------------------

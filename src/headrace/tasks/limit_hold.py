@@ -12,7 +12,6 @@ import os
 import random
 import threading
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headrace.errors import HeadraceError, LimitTimeout, OptionsError, UnknownLimit
@@ -66,9 +65,7 @@ class LimitHold:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._over is not None:
             self._over.set()
         self._client.run(self._release())
@@ -90,9 +87,7 @@ class LimitHold:
         self._task = asyncio.create_task(self._arenew())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

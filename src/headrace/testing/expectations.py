@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -105,23 +104,19 @@ class Expectation(AbstractContextManager["Expectation"], AbstractAsyncContextMan
         self._first = len(self._log)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         __tracebackhide__ = True
         seen = self._log[self._first :]
         self.jobs = [one for one in seen if not self.wanted.misses(one)]
-        if error is None and (not self.jobs if self._count is None else len(self.jobs) != self._count):
+        if kind is None and (not self.jobs if self._count is None else len(self.jobs) != self._count):
             raise AssertionError(self._told(seen))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         __tracebackhide__ = True
-        self.__exit__(kind, error, trace)
+        self.__exit__(kind)
 
     def _told(self, seen: Sequence[Enqueued]) -> str:
         wanted = {None: "at least one job", 0: "no job", 1: "one job"}.get(self._count, f"{self._count} jobs")

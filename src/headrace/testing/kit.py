@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from headrace.app import Headrace
@@ -101,9 +100,7 @@ class Kit:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(check=kind is None)
 
     def close(self, *, check: bool = True) -> None:
