@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from headrace.cache.listener import FIRST, Listener
 from headrace.errors import OptionsError
 from headrace.protocol.script import Call
 from headrace.stopping import on_event_loop
-from headrace.store.client import Client
+from headrace.store.client import Client, adriven, driven
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
@@ -65,17 +65,7 @@ class Driver:
         self._computations = computations
 
     def run(self, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = self._do(step)
-                except BaseException as error:  # noqa: BLE001 - the steps decide what it means
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            return cast(T, end.value)
+        return driven(steps, self._do)
 
     def _do(self, step: Any) -> Any:
         if _is_call(step):
@@ -96,17 +86,7 @@ class Driver:
         return flight
 
     async def arun(self, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = await self._ado(step)
-                except BaseException as error:  # noqa: BLE001 - the steps decide what it means
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            return cast(T, end.value)
+        return await adriven(steps, self._ado)
 
     async def _ado(self, step: Any) -> Any:
         if _is_call(step):

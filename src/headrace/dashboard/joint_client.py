@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from headrace.errors import ServerError, StoreUnavailable
 from headrace.protocol.script import Call
-from headrace.store.client import Client, Steps
+from headrace.store.client import Client, Steps, adriven
 
 T = TypeVar("T")
 
@@ -50,12 +50,7 @@ class JointClient(Client):
 
     async def adrive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls; each of its steps joins what is asked for at that time."""
-        try:
-            asked = next(steps)
-            while True:
-                asked = steps.send(await (self._ask(asked) if isinstance(asked, list) else self.arun(asked)))
-        except StopIteration as end:
-            return cast(T, end.value)
+        return await adriven(steps, lambda asked: self._ask(asked) if isinstance(asked, list) else self.arun(asked))
 
     async def _ask(self, calls: list[Call[Any]]) -> list[Any]:
         loop = asyncio.get_running_loop()

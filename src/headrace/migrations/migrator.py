@@ -22,6 +22,7 @@ from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, Ser
 from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, Unfinished, in_order, plan
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
+from headrace.store.client import driven
 from headrace.store.connection import check_server, connect, packed, verdict
 from headrace.store.url import Target
 
@@ -170,13 +171,7 @@ class Migrator:
 
     def _piece(self, leg: Leg, cursor: str) -> Piece:
         reads = leg.step.move(leg.direction)(self.keys, cursor, self._size)
-        try:
-            wanted = next(reads)
-            while True:
-                wanted = reads.send(self._exchange(wanted) if wanted else [])
-        except StopIteration as end:
-            piece: Piece = end.value
-            return piece
+        return driven(reads, lambda wanted: self._exchange(wanted) if wanted else [])
 
     def _taken(self, leg: Leg, sight: StoreState) -> list[Command]:
         facts: dict[str, str | int] = {"owner": self.owner, "until": sight.now + self._lease, "server": sight.server}

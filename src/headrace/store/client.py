@@ -7,7 +7,7 @@ one call is a generator that yields calls and receives replies, so that its logi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.store.reach import Reach
     from headrace.store.store import AsyncStore, Store
 
+S = TypeVar("S")
 T = TypeVar("T")
 W = TypeVar("W", bound="Reach")
 
@@ -158,21 +159,11 @@ class Client:
     def drive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls, each or each list of them when the one before was answered."""
         store = self.store
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(store.run_all(call) if isinstance(call, list) else store.run(call))
-        except StopIteration as end:
-            return cast(T, end.value)
+        return driven(steps, lambda call: store.run_all(call) if isinstance(call, list) else store.run(call))
 
     async def adrive(self, steps: Steps[T]) -> T:
         store = await self.ready()
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(await (store.run_all(call) if isinstance(call, list) else store.run(call)))
-        except StopIteration as end:
-            return cast(T, end.value)
+        return await adriven(steps, lambda call: store.run_all(call) if isinstance(call, list) else store.run(call))
 
     def disconnect(self) -> None:
         """End all waits, and close the connections of the store for threads. They are made anew when they are used."""
@@ -205,6 +196,35 @@ def _checked(accepted: Accepted) -> Accepted:
         return accepted
     id, holder = next(iter(accepted.clashes.items()))
     raise DuplicateJob(f"job {holder} has the name of this unique job: nothing of this call was stored", holder, id)
+
+
+def driven(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
+    """What steps come to, each done when the one before was; they are told what came of it, or the error."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                reply = do(step)
+            except BaseException as error:  # noqa: BLE001 - the steps decide what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        return cast(T, end.value)
+
+
+async def adriven(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                reply = await do(step)
+            except BaseException as error:  # noqa: BLE001 - the steps decide what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        return cast(T, end.value)
 
 
 def single(call: Any) -> Steps[Any]:

@@ -52,7 +52,8 @@ class RunHere(msgspec.Struct, frozen=True):
 
 
 # What each yields is one call, a list of calls that travel in one round trip, or a start.
-Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]] | RunHere, Any, T]
+Asked: TypeAlias = Call[Any] | list[Call[Any]] | RunHere
+Steps: TypeAlias = Generator[Asked, Any, T]
 
 
 class DrainWorker:

@@ -6,17 +6,18 @@ Owns the kit's own stores, which no fault meets, and the rule that one drain run
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from headrace.app import Headrace
 from headrace.errors import WaitRefused
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.settings import Settings
 from headrace.stopping import on_event_loop
-from headrace.testing.drain import DrainWorker, RunHere, Steps
+from headrace.store.client import adriven, driven
+from headrace.testing.drain import Asked, DrainWorker, RunHere, Steps
 from headrace.testing.drained import DrainError, Wishes
 from headrace.testing.faults import Faults
 from headrace.testing.kit_store import AsyncKitStore, KitStore, Wire
@@ -62,16 +63,14 @@ class DrainDriver:
         if on_event_loop():
             raise WaitRefused("drain() would block the event loop: await adrain()")
         with self._begun(wishes) as (drain, performer):
-            steps, answer = make(drain), cast(Any, None)
+
+            def do(asked: Asked) -> Any:
+                if isinstance(asked, RunHere):
+                    return performer.run(asked.claim, asked.crash)
+                return self._store.run_all(asked) if isinstance(asked, list) else self._store.run(asked)
+
             try:
-                while True:
-                    asked = steps.send(answer)
-                    if isinstance(asked, RunHere):
-                        answer = performer.run(asked.claim, asked.crash)
-                    else:
-                        answer = self._store.run_all(asked) if isinstance(asked, list) else self._store.run(asked)
-            except StopIteration as end:
-                value: T = end.value
+                value = driven(make(drain), do)
             finally:
                 performer.close()
                 if drain.owner and not drain.died:
@@ -80,17 +79,14 @@ class DrainDriver:
 
     async def arun(self, make: Make[T], wishes: Wishes) -> T:
         with self._begun(wishes) as (drain, performer):
-            steps, answer = make(drain), cast(Any, None)
+
+            def do(asked: Asked) -> Awaitable[Any]:
+                if isinstance(asked, RunHere):
+                    return performer.arun(asked.claim, asked.crash)
+                return self._astore.run_all(asked) if isinstance(asked, list) else self._astore.run(asked)
+
             try:
-                while True:
-                    asked = steps.send(answer)
-                    if isinstance(asked, RunHere):
-                        answer = await performer.arun(asked.claim, asked.crash)
-                    else:
-                        store = self._astore
-                        answer = await (store.run_all(asked) if isinstance(asked, list) else store.run(asked))
-            except StopIteration as end:
-                value: T = end.value
+                value = await adriven(make(drain), do)
             finally:
                 await performer.aclose()
                 if drain.owner and not drain.died:
