@@ -45,10 +45,6 @@ class MigrationRefused(HeadraceError):
     """The store cannot be migrated now: workers run, another migration is at it, or workflows have not ended."""
 
 
-class StepUnwritten(HeadraceError, NotImplementedError):
-    """A migration's step has no code for the direction that was asked for."""
-
-
 class StoreUnavailable(ServerError):
     """The server did not answer within the allowed time; the call may be repeated."""
 

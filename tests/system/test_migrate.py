@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import Concurrency, Headrace
-from headrace.errors import MigrationRefused, SchemaMismatch, StepUnwritten, StoreUnavailable
+from headrace.errors import MigrationRefused, SchemaMismatch, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
@@ -330,14 +330,6 @@ def test_many_steps_run_in_order_each_once(client: redis.Redis, url: str) -> Non
     assert marks(client) == {"v2.0", "v2.1", "v2.2"}
 
 
-def test_a_step_that_is_not_written_changes_nothing(client: redis.Redis, url: str) -> None:
-    client.set(KEYS("schema"), 1)
-    before = everything(client)
-    with pytest.raises(StepUnwritten, match="shards"):
-        migrate(url, steps=[marking(2), Step(3, "shards")])
-    assert everything(client) == before
-
-
 class HookTimeout(BaseException):
     """The program's end, at some exchange with the server."""
 
@@ -526,7 +518,7 @@ def test_the_lease_may_be_lost_between_a_look_and_the_write(client: redis.Redis,
         return Piece([("SADD", keys("queues"), "mine")])
 
     with pytest.raises(MigrationRefused, match="lease was lost"):
-        migrate(url, steps=[Step(2, "slow", slow)])
+        migrate(url, steps=[Step(2, "slow", slow, slow)])
     assert marks(client) == set()
     assert client.hget(KEYS("migration"), "owner") == b"somebody else"
     client.delete(KEYS("migration"))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headrace.errors import OptionsError, StepUnwritten
+from headrace.errors import OptionsError
 from headrace.migrations import STEPS, Piece, Step, in_order, plan
 from headrace.migrations.step import Direction, Reads, Unfinished, walked
 from headrace.protocol import keys
@@ -62,16 +62,6 @@ def test_what_was_begun_is_taken_back_from_its_start() -> None:
 def test_a_layout_that_nobody_knows_is_refused(target: int) -> None:
     with pytest.raises(OptionsError, match="knows 1 to 5"):
         way(2, target)
-
-
-def test_a_step_that_is_not_written_refuses_before_anything_is_done() -> None:
-    steps = in_order([Step(2, "indexes", nothing, nothing), Step(3, "shards")])
-    with pytest.raises(StepUnwritten, match=r"to schema 3 \(shards\) is not written") as caught:
-        plan(steps, 1, 3)
-    assert isinstance(caught.value, NotImplementedError)
-    assert [leg.step.version for leg in plan(steps, 1, 2)] == [2]
-    with pytest.raises(StepUnwritten, match="down from schema 3"):
-        plan(steps, 3, 2)
 
 
 def test_the_keys_say_what_the_steps_lead_to() -> None:

@@ -170,7 +170,7 @@ class Migrator:
                 return progress
 
     def _piece(self, leg: Leg, cursor: str) -> Piece:
-        reads = leg.step.move(leg.direction)(self.keys, cursor, self._size)
+        reads = leg.move(self.keys, cursor, self._size)
         return driven(reads, lambda wanted: self._exchange(wanted) if wanted else [])
 
     def _taken(self, leg: Leg, sight: StoreState) -> list[Command]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from headrace.errors import OptionsError, StepUnwritten
+from headrace.errors import OptionsError
 from headrace.protocol.keys import Keys
 
 Command: TypeAlias = tuple[str | bytes | int, ...]
@@ -53,24 +53,9 @@ class Step(msgspec.Struct, frozen=True):
 
     version: int
     title: str
-    up: Move | None = None
-    down: Move | None = None
+    up: Move
+    down: Move
     needed: bool = True
-
-    def move(self, direction: Direction) -> Move:
-        """The way in one direction.
-
-        Raises:
-            StepUnwritten: it does not exist.
-        """
-        found = self.up if direction == "up" else self.down
-        if found is None:
-            raise StepUnwritten(
-                f"the step {direction} {'to' if direction == 'up' else 'from'} schema {self.version} ({self.title}) is "
-                f"not written: write its {direction}, or stay at schema "
-                f"{self.version - 1 if direction == 'up' else self.version}"
-            )
-        return found
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -79,6 +64,11 @@ class Leg(msgspec.Struct, frozen=True):
     step: Step
     direction: Direction
     cursor: str = ""
+
+    @property
+    def move(self) -> Move:
+        """The way of its step."""
+        return self.step.up if self.direction == "up" else self.step.down
 
     @property
     def leads_to(self) -> int:
@@ -149,7 +139,6 @@ def plan(steps: Sequence[Step], schema: int, target: int, unfinished: Unfinished
 
     Raises:
         OptionsError: no step leads to the target.
-        StepUnwritten: one that leads there is not written.
     """
     newest = steps[-1].version if steps else 1
     if not 1 <= target <= newest:
@@ -165,10 +154,7 @@ def plan(steps: Sequence[Step], schema: int, target: int, unfinished: Unfinished
         found = [(version, "up") for version in range(low + 1, target + 1)]
     elif target < high:
         found = [(version, "down") for version in range(high, target, -1)]
-    legs = [Leg(by_version[version], way, cursors.get((version, way), "")) for version, way in found]
-    for leg in legs:
-        leg.step.move(leg.direction)
-    return legs
+    return [Leg(by_version[version], way, cursors.get((version, way), "")) for version, way in found]
 
 
 def scanned(keys: Keys, cursor: str, size: int) -> Generator[Sequence[Command], list[Any], tuple[str, list[str]]]:
