@@ -61,9 +61,3 @@ def groups(field: str) -> tuple[str, ...]:
     """A field as it was given, or a histogram's bucket of one, and all that it counts towards."""
     name, mark, bucket = field.partition(MARK)
     return tuple(level + mark + bucket for level in levels(field_of(name)))
-
-
-def split(label: str) -> tuple[str, str]:
-    """The parent of a normalised label, and its own last part."""
-    parent, _, part = label.rpartition("/")
-    return parent, part

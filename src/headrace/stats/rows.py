@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from headrace.protocol.stats_calls import Counts
-from headrace.stats.labels import groups, levels, split
+from headrace.stats.labels import groups, levels
 from headrace.stats.resolutions import Resolutions
 
 # Counters that one script adds to: others must be served in between. 2,000 took 10 ms, as much as a rate makes good.
@@ -68,7 +68,7 @@ class _Sheet:
                     held[field] = held.get(field, 0) + n
                 self.size += len(held)
             if part:
-                parent, last = split(part)
+                parent, _, last = part.rpartition("/")
                 ends = self._index.setdefault(parent, {})
                 ends[last] = max(ends.get(last, 0), dates[-1][1])
 
