@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Self
 
 import msgspec
@@ -82,7 +81,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return f"{self.task}({said or '...'})" + (f" with {', '.join(more)}" if more else "")
 
 
-class Expectation(AbstractContextManager["Expectation"], AbstractAsyncContextManager["Expectation"]):
+class Expectation:
     """A block that must enqueue what is wanted, or must not; it sees what is enqueued in it, by any thread or task.
 
     Attributes:

@@ -43,27 +43,25 @@ class Faults:
 
     Attributes:
         failures: errors of the next calls of the application, which the server never sees.
+        crashes: of the next starts that they meet.
         replies: errors of the next calls, which the server has answered.
     """
 
     def __init__(self) -> None:
         self.failures: deque[Exception] = deque()
         self.replies: deque[Exception] = deque()
-        self._crashes: list[Crash] = []
-
-    def add(self, crash: Crash) -> None:
-        self._crashes.append(crash)
+        self.crashes: list[Crash] = []
 
     def crash_of(self, claim: Claim) -> Crash | None:
         """The crash that meets this start, which is disarmed by it."""
-        for one in self._crashes:
+        for one in self.crashes:
             if one.task in ("", claim.task):
-                self._crashes.remove(one)
+                self.crashes.remove(one)
                 return one
         return None
 
     def unmet(self) -> list[str]:
         """What was armed and has met nothing: a test that counts on it has shown nothing."""
-        crashes = [f"a crash of {one.task or 'any task'}" for one in self._crashes]
+        crashes = [f"a crash of {one.task or 'any task'}" for one in self.crashes]
         failures = [f"a failure of the store ({type(one).__name__})" for one in self.failures]
         return [*crashes, *failures, *("a lost reply" for _ in self.replies)]

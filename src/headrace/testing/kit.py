@@ -297,8 +297,8 @@ class Kit:
         """
         if job_if_any() is not None:
             raise RunnerKilled
-        for _ in range(times):
-            self._faults.add(Crash("" if task is None else name_of(task, "the test kit"), at, worker))
+        crash = Crash("" if task is None else name_of(task, "the test kit"), at, worker)
+        self._faults.crashes += [crash] * times
 
     def interrupt(self, reason: Stop = "shutdown") -> NoReturn:
         """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from headrace.tasks.task import Task
 
 
-class Stub(AbstractContextManager["Stub"]):
+class Stub:
     """What a task does for the rest of a test, or of a ``with`` block, instead of running its code.
 
     Everything else stays as it is: arguments are checked and converted before, the result and the retries after.
