@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from tests.deadline import eventually
 from tests.servers import free_port
 
@@ -165,7 +167,11 @@ class Rabbit:
 
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections, and answers nobody."""
-        self._processes[-1].send_signal(signal.SIGSTOP)
+        process = self._processes[-1]
+        process.send_signal(signal.SIGSTOP)
+        # Its threads go on until one of them has taken the signal, which takes a while on a busy machine.
+        threads = [psutil.Process(thread.id) for thread in psutil.Process(process.pid).threads()]
+        eventually(lambda: all(thread.status() == psutil.STATUS_STOPPED for thread in threads), what="it is stopped")
 
     def resume(self) -> None:
         """Let a paused one go on; one that runs does not notice."""
