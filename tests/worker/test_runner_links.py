@@ -23,6 +23,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Orphaned,
     RunnerClosed,
     RunnerDied,
+    StackHeard,
     TakeBack,
     TakenBack,
 )
@@ -136,6 +137,20 @@ def test_what_a_runner_wrote_last_is_evidence_while_its_stacks_are_kept_from_the
     rig.links.died(Died(7, 9, 0, 0))
     (death,) = [event for event in rig.turn() if isinstance(event, RunnerDied)]
     assert death.stderr == b"one\noh no"
+
+
+def test_the_stacks_of_a_fatal_fault_are_evidence_while_others_are_kept_from_the_log(rig: Rig) -> None:
+    rig.links.capture(Capture(7, float("inf")))
+    stacks = b'Current thread 0x00007f (most recent call first):\n  File "a.py", line 1 in f\n'
+    os.write(rig.stderr, stacks)
+    assert rig.turn() == [StackHeard(7, stacks)]
+    fault = b"Fatal Python error: Segmentation fault\n\n"
+    for text in (fault, stacks):
+        os.write(rig.stderr, text)
+        rig.turn()
+    rig.links.died(Died(7, 11, 0, 0))
+    (death,) = [event for event in rig.turn() if isinstance(event, RunnerDied)]
+    assert death.stderr == fault + stacks
 
 
 def _heard(event: Heard | RunnerDied) -> list[Any]:

@@ -14,8 +14,9 @@ from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Signal
 
-# Seconds that runners have to write.
-WAIT = 0.3
+# Seconds that runners have to write; and for which what comes later stays out of the log, where it would look like a
+# fault.
+WAIT, LATE = 0.3, 10.0
 _TIMER = "stacks"
 
 
@@ -36,11 +37,14 @@ class StackRequests:
             return
         for handle in self._pool.assignment.handles.values():
             if not handle.gone:
-                worker.actions.add(Capture(handle.number, worker.now + WAIT))
+                worker.actions.add(Capture(handle.number, worker.now + WAIT + LATE))
                 worker.actions.add(Signal(handle.number, "stacks"))
         worker.timers.set(_TIMER, worker.now + WAIT)
 
     def heard(self, event: StackHeard) -> None:
+        if not self._requests:
+            # Too late.
+            return
         text = self._heard.setdefault(event.runner, bytearray())
         if len(text) < MOST_EACH:
             text += event.text

@@ -41,6 +41,8 @@ LINE = 1 << 16
 # Seconds that a line which a runner has begun on stderr waits for its end: what a job says must not wait for the next.
 LINE_WAITS = 1.0
 _WAKE_HINT = frame(WakeHint())
+# How the interpreter begins what it says of the fault that ends its process.
+_FATAL = b"Fatal Python error"
 
 
 class RunnerLink:
@@ -105,6 +107,9 @@ class RunnerLink:
         text = self.begun + data
         end = text.rfind(b"\n") + 1
         self.begun, lines = text[end:], text[:end]
+        if _FATAL in lines:
+            # The stacks behind it are evidence.
+            self.captures = 0.0
         if self.captures and time.monotonic() < self.captures:
             found, lines = parted(lines)
             self.stacks += found
