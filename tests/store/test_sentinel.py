@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socketserver
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +17,10 @@ import redis
 from headrace import Headrace, Settings
 from headrace.errors import HeadraceError, StoreUnavailable, UrlError
 from headrace.protocol import overviews
+from headrace.store.async_connection import aconnect
+from headrace.store.connection import connect
 from headrace.store.store import AsyncStore, Store
+from headrace.store.url import Target, parse
 from tests.deadline import eventually
 from tests.servers import Server, find, free_port
 from tests.tls import AUTHORITY, terminator
@@ -115,6 +120,26 @@ def test_an_unknown_service_and_a_silent_sentinel_are_told_apart(
         store.close()
     with Headrace(f"sentinel://{silent},{known}/jobs/0") as app:
         assert app.by_name("tasks.one").enqueue(1).state == "ready"
+
+
+@pytest.mark.parametrize("way", [connect, lambda *call: asyncio.run(aconnect(*call))])
+def test_a_sentinel_that_fails_is_asked_once_before_the_next(way: Callable[[Target, float], Any]) -> None:
+    asked = list[int]()
+
+    class Leaves(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.server.server_address[1])
+
+    with ExitStack() as stack:
+        ports = list[int]()
+        for _ in range(2):
+            server = stack.enter_context(socketserver.TCPServer(("127.0.0.1", 0), Leaves))
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            stack.callback(server.shutdown)
+            ports.append(server.server_address[1])
+        with pytest.raises(redis.RedisError):
+            way(parse(f"sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/jobs/0"), 5.0)
+    assert asked == ports
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
 async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
     error: driver.RedisError | None = None
     for place, arguments in sentinels(target, timeout):
-        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments)) as client:
+        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments, retry=AsyncRetry(NoBackoff(), 0))) as client:
             try:
                 if found := await client.sentinel_get_master_addr_by_name(target.service):
                     return cast(tuple[str, int], found)

@@ -95,7 +95,8 @@ def _master(target: Target, timeout: float) -> tuple[str, int]:
     """
     error: driver.RedisError | None = None
     for place, arguments in sentinels(target, timeout):
-        with contextlib.closing(cast(Any, Redis)(**arguments)) as client:
+        # The driver's own repetitions would spend many time-outs on a Sentinel that is away, before the next is asked.
+        with contextlib.closing(cast(Any, Redis)(**arguments, retry=DriverRetry(NoBackoff(), 0))) as client:
             try:
                 if found := client.sentinel_get_master_addr_by_name(target.service):
                     return cast(tuple[str, int], found)
