@@ -142,6 +142,13 @@ def test_what_is_overdue_is_promoted_at_once() -> None:
     assert names(made, 100) == ["promote"]
 
 
+def test_a_neighbour_that_was_given_up_is_reclaimed_at_once() -> None:
+    """Its end is 0 since another worker began to reclaim it, and died; it stands before all others."""
+    made = maintenance()
+    renewed(made, 100, now=10 * SECOND, lapse=0, lapsing="neighbour")
+    assert "reclaim" in names(made, 101)
+
+
 def test_a_lapsing_neighbour_is_reclaimed_at_the_end_of_its_lease_and_not_sooner() -> None:
     made = maintenance()
     renewed(made, 100, now=10 * SECOND, lapse=13 * SECOND, lapsing="neighbour")

@@ -57,4 +57,5 @@ class Reclaim:
     def told(self, renewed: consume.Renewed, sent: float) -> None:
         self._suspect = "" if renewed.lapsing == self._worker.owner else renewed.lapsing
         if not self._victims:
-            self.at = moment(sent, renewed.now, renewed.lapse) + LATE if self._suspect else NEVER
+            # An end of 0: another worker began to reclaim it, and died.
+            self.at = moment(sent, renewed.now, renewed.lapse or 1) + LATE if self._suspect else NEVER
