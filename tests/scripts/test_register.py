@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+import redis
+
 from headrace.protocol.consume import register
-from headrace.protocol.keys import SCHEMA
+from headrace.protocol.keys import OLDEST, SCHEMA
 from tests.scripts.stage import SECOND, Stage
 
 
@@ -31,6 +34,17 @@ def test_a_store_without_a_layout_gets_ours(stage: Stage) -> None:
     stage.client.delete(stage.keys("schema"))
     stage.run(register(stage.keys, "w1", SECOND, []))
     assert stage.client.get(stage.keys("schema")) == str(SCHEMA).encode()
-    stage.client.set(stage.keys("schema"), "99")
-    stage.run(register(stage.keys, "w1", SECOND, []))
-    assert stage.client.get(stage.keys("schema")) == b"99"
+
+
+@pytest.mark.parametrize("schema", [OLDEST - 1, SCHEMA + 1, SCHEMA])
+def test_a_store_that_was_migrated_or_is_being_takes_no_worker_that_greeted_it_before(
+    stage: Stage, schema: int
+) -> None:
+    stage.client.set(stage.keys("schema"), schema)
+    if schema == SCHEMA:
+        stage.client.hset(stage.keys("migration"), "version", SCHEMA)
+    with pytest.raises(redis.ResponseError, match=f"it has schema {schema}, the worker {SCHEMA}"):
+        stage.run(register(stage.keys, "w1", SECOND, []))
+    assert stage.members("owners") == {}
+    stage.client.delete(stage.keys("migration"))
+    stage.client.set(stage.keys("schema"), SCHEMA)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.job import moment
-from headrace.protocol.keys import SCHEMA, Keys
+from headrace.protocol.keys import OLDEST, SCHEMA, Keys
 from headrace.protocol.replies import by_turns, done_and_next, name_of, texts_of
 from headrace.protocol.script import Call, load
 
@@ -19,7 +19,7 @@ from headrace.protocol.script import Call, load
 def register(
     keys: Keys, owner: str, lease: int, metadata: Sequence[str | int], tasks: Mapping[str, str] | None = None
 ) -> Call[int]:
-    """Begin an incarnation's lease, and leave our layout in a store without one.
+    """Begin an incarnation's lease, and leave our layout in a store without one; refused where we cannot read a store.
 
     Args:
         lease: microseconds.
@@ -38,6 +38,7 @@ def register(
         owner=owner,
         lease=lease,
         version=SCHEMA,
+        oldest=OLDEST,
         metadata=list(metadata),
         tasks=by_turns(tasks or {}),
     )

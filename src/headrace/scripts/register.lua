@@ -5,14 +5,21 @@
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
 -- key     schema  string  schema
+-- key     moving  hash    migration
 -- many    HSET
 -- removes first self
 -- arg     owner   text
 -- arg     lease   int     microseconds
 -- arg     version int     what this client writes
+-- arg     oldest  int     the oldest that it can work on
 -- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
+-- It greeted the store when it started, and may have been held up since, for as long as a migration takes.
+local found = tonumber(redis.call('GET', schema) or version)
+if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
+  return redis.error_reply('SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
+end
 -- Before it is one of them: it would look as if somebody had been there.
 local till = leases().repair(lease)
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
