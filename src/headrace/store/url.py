@@ -168,3 +168,33 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
     required = given.get("ssl_cert_reqs", "required")
     if required not in _REQUIREMENTS:
         raise UrlError(f"{visible} has ssl_cert_reqs={required}: use one of {', '.join(_REQUIREMENTS)}")
+    if given.keys() & set(TLS_FILES):
+        _check_files(given, visible)
+
+
+def _check_files(given: Mapping[str, str], visible: str) -> None:
+    """Load what the options of TLS name: the driver would take a wrong file for a server that is away.
+
+    Raises:
+        UrlError: a file does not hold what its option says, or a key needs a password.
+    """
+    import ssl  # Most URLs need none of it.
+
+    authorities, certificate = given.get("ssl_ca_certs"), given.get("ssl_certfile")
+    if "ssl_keyfile" in given and not certificate:
+        raise UrlError(f"{visible} has ssl_keyfile and no ssl_certfile: name the file of the certificate too")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if authorities:
+            context.load_verify_locations(authorities)
+    except OSError as error:
+        raise UrlError(f"{visible} has ssl_ca_certs={authorities}, which holds no certificates ({error})") from None
+    try:
+        if certificate:
+            # Without any password, OpenSSL asks for one on the terminal, and waits. The driver unquotes it twice, too.
+            context.load_cert_chain(certificate, given.get("ssl_keyfile"), unquote(given.get("ssl_password", "")))
+    except OSError as error:
+        raise UrlError(
+            f"{visible} has ssl_certfile={certificate}, which cannot be used with its key ({error}): name the key with "
+            f"&ssl_keyfile=/path, both as PEM, and the password of an encrypted key with &ssl_password="
+        ) from None
