@@ -35,6 +35,7 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
         ("unix:///s?ssl_cert_reqs=none", "which is for TLS"),
         ("rediss://h?ssl_cert_reqs=never", "ssl_cert_reqs=never: use one of required, optional, none"),
         ("rediss://h?ssl_verify=no", "has the option 'ssl_verify', which is unknown: use some of db, .*ssl_ca_certs"),
+        ("redis://:a[b@h", r"% as %25, .*\[ as %5B"),
         ("redis://h?retries=3", "has the option 'retries', which is unknown"),
         ("redis://h?socket_timeout=soon", r"Invalid value for .socket_timeout"),
         *((f"rediss://h?{name}=/no/such.pem", f"has {name}=/no/such.pem, which is not there") for name in TLS_FILES),

@@ -58,8 +58,8 @@ class Target:
 
 
 _HOW = (
-    "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write / as %2F, @ as %40, "
-    ": as %3A, # as %23 and ? as %3F"
+    "use redis://host:6379/0 or unix:///path/to/socket; in a user name or password, write % as %25, / as %2F, "
+    "@ as %40, : as %3A, # as %23, ? as %3F and [ as %5B"
 )
 
 
