@@ -175,7 +175,7 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
         return ServerError(f"{target.shown} does not speak the protocol of Redis ({text}){_speaks(text, target)}")
     if isinstance(error, driver.NoPermissionError) or any(sign in text for sign in _FORBIDDEN):
         return ServerError(
-            f"{target.shown} does not permit {doing}: give its user the namespace's keys and scripts ({text})"
+            f"{target.shown} does not permit {doing}: give its user the namespace's keys, channels and scripts ({text})"
         )
     if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
         why = _WHERE.sub("", text)
