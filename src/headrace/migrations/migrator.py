@@ -19,18 +19,7 @@ from typing import Any, Self
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.migrations.step import (
-    Command,
-    Leg,
-    Piece,
-    Progress,
-    Step,
-    StoreState,
-    Unfinished,
-    encoded,
-    in_order,
-    plan,
-)
+from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, Unfinished, in_order, plan, raw
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
@@ -257,7 +246,7 @@ class Migrator:
             if self._connection is None:
                 self._connection = self._connect()
             connection = self._connection
-            connection.send_packed_command(packed(encoded(commands)), check_health=False)
+            connection.send_packed_command(packed(raw(commands)), check_health=False)
             return [_reply(connection) for _ in commands]
         except (driver.RedisError, OSError) as error:
             self.close()

@@ -165,7 +165,7 @@ def scanned(keys: Keys, cursor: str, size: int) -> Generator[Sequence[Command], 
     return ("" if after == b"0" else after.decode()), list(names)
 
 
-def encoded(commands: Sequence[Command]) -> list[list[bytes | int]]:
+def raw(commands: Sequence[Command]) -> list[list[bytes | int]]:
     """Commands whose keys are named as the scan found them: what other programs put among ours need not be UTF-8."""
     return [[w.encode("utf-8", "surrogateescape") if isinstance(w, str) else w for w in words] for words in commands]
 
