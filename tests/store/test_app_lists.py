@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import Headrace, Job, Limit, Task
 from headrace.admin.job_paging import LOOK, READ
@@ -175,7 +176,7 @@ def test_what_cannot_be_asked_is_refused(app: Headrace, query: dict[str, Any], t
         app.jobs.page(**{"state": "ready", **query})
 
 
-def test_a_queue_is_paused_resumed_and_purged(app: Headrace) -> None:
+def test_a_queue_is_paused_resumed_and_purged(app: Headrace, client: redis.Redis) -> None:
     task, queue = app.tasks["noop"].options(queue="low"), app.queues["low"]
     app.enqueue_many(task.job() for _ in range(2300))
     task.options(delay=60).enqueue()
@@ -188,6 +189,11 @@ def test_a_queue_is_paused_resumed_and_purged(app: Headrace) -> None:
     assert queue.purge() == 2300
     assert app.store.round_trips - before == 3
     assert (queue.size, queue.purge(), app.jobs.count("scheduled")) == (0, 0, 1)
+    # A count that has no jobs, as an edited store may have, holds no purge for ever.
+    client.hset(app.client.keys("classes:low"), "account=", 3)
+    task.enqueue()
+    assert (queue.purge(), queue.size) == (1, 3)
+    client.delete(app.client.keys("classes:low"))
     with pytest.raises(OptionsError, match="queue name 'a b' cannot be used"):
         _ = app.queues["a b"]
 

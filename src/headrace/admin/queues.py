@@ -145,6 +145,9 @@ class Queue:
         goal = removed + left
         while left and removed < goal:
             more, left = yield operations.purge(self._client.keys, self.name, min(PURGE, goal - removed))
+            if not more:
+                # What is left stands in counts alone, or waits behind what does.
+                break
             removed += more
         return removed
 
