@@ -10,9 +10,11 @@ def test_ticks_of_a_pause_neither_run_nor_are_missed(stage: Stage) -> None:
     fire(stage)
     assert stage.run(pause_schedule(stage.keys, "s", "vendor is down")) == "paused"
     assert stage.run(pause_schedule(stage.keys, "s", "still down").at(stage.now + SECOND)) == "was"
-    assert stage.run(pause_schedule(stage.keys, "s", "").at(stage.now + SECOND)) == "was"
     one = schedule(stage)
     assert (one.state, one.paused, one.paused_at) == ("paused", "still down", stage.now)
+    # As that of a queue: the reason of an earlier pause must not stand for one that gave none.
+    assert stage.run(pause_schedule(stage.keys, "s", "").at(stage.now + SECOND)) == "was"
+    assert (schedule(stage).paused, schedule(stage).paused_at) == ("", stage.now)
     stage.now = FIRST + 10 * MINUTE
     assert fire(stage).ran == 0
     assert stage.run(resume_schedule(stage.keys, "s")) == "resumed"

@@ -4,10 +4,10 @@
 -- key     ticking zset  ticking
 -- arg     name    text
 -- arg     note    text  why, for people
--- return  paused | was (it was paused before; a note replaces the one of then) | missing
+-- return  paused | was (it was paused before; the note replaces the one of then) | missing
 redis.call('ZREM', ticking, name)
 if redis.call('EXISTS', plan) == 0 then return 'missing' end
 local was = redis.call('HEXISTS', plan, 'paused') == 1
-if note ~= '' or not was then redis.call('HSET', plan, 'paused', note) end
+redis.call('HSET', plan, 'paused', note)
 if not was then redis.call('HSET', plan, 'paused_at', now) end
 return was and 'was' or 'paused'
