@@ -364,7 +364,7 @@ def test_a_message_of_somebody_else_stops_no_other(
     with kombu.Connection(rabbit.url) as connection:
         channel = connection.channel()
         for headers in (
-            None, {"sender": "x", "number": 1}, {"sender": 1, "number": "x", "at": "never"},
+            None, {"sender": "x", "token": "canary"}, {"sender": 1, "number": "x", "at": "never"},
             {"sender": "x", "number": True, "at": 1}, {"sender": "x", "number": 1 << 60, "at": 1},
         ):  # fmt: skip
             channel.basic_publish(channel.prepare_message(b"alien", headers=headers), exchange="", routing_key=QUEUE)
@@ -373,6 +373,8 @@ def test_a_message_of_somebody_else_stops_no_other(
     assert emptied(taker(), 7) == 7
     assert (total(stats), stats.lag().waiting) == (3, 0)
     assert caplog.text.count("cannot be read") == 5
+    assert "token" in caplog.text
+    assert "canary" not in caplog.text
 
 
 def test_a_forked_child_sends_over_a_connection_of_its_own(counting: Make, taker: Callable[..., Taker]) -> None:

@@ -156,7 +156,10 @@ def _read(message: Any) -> _Delivery:
         return _Delivery(message.delivery_tag, headers, decode(bytes(message.body)))
     except (msgspec.MsgspecError, HeadraceError, ValueError, TypeError) as error:
         # One that nobody can read must not stop those behind it.
-        log.warning("a batch cannot be read and was skipped: %s; its headers: %.200s", error, message.headers)
+        # Of its headers no value is told: those of other programs may hold secrets.
+        log.warning(
+            "a batch cannot be read and was skipped: %s; its headers: %.200s", error, list(message.headers or ())
+        )
         return _Delivery(message.delivery_tag, None, [])
 
 
