@@ -93,3 +93,12 @@ def operator(_request: object) -> Visitor:
 
 def viewer(_request: object) -> Visitor:
     return Visitor("bob")
+
+
+def fields(answer: Answer) -> dict[str, str]:
+    """The hidden fields of the form that a page has for what it asks."""
+    return {
+        one["name"]: one["value"]
+        for tag, one in answer.elements
+        if tag == "input" and one.get("type") == "hidden" and one["name"] not in ("back", "theme")
+    }

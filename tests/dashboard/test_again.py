@@ -17,7 +17,7 @@ from headrace.dashboard.again_pages import changes_of, restored, shown_arguments
 from headrace.errors import ArgumentError
 from headrace.model.redaction import HIDDEN, Redactor
 from headrace.testing import Kit
-from tests.dashboard.asking import Answer, ask, operator, viewer
+from tests.dashboard.asking import Answer, ask, fields, operator, viewer
 from tests.dashboard.conftest import CANARY, Shop
 
 
@@ -93,6 +93,17 @@ async def test_an_argument_is_changed_and_the_old_job_stays(shop: Shop, dashboar
     assert f"/jobs/{shop.done}" in set(shown.links())
     (act,) = shop.app.acts.page()
     assert (act.verb, act.name) == ("again", shop.done)
+
+
+async def test_a_form_that_is_sent_twice_makes_one_job(shop: Shop, dashboard: Dashboard) -> None:
+    before = shop.app.jobs.count("ready")
+    form = fields(await ask(dashboard, f"/jobs/{shop.done}/again"))
+    # What cannot be read comes back with the form, which stays the same.
+    form = fields(await ask(dashboard, f"/jobs/{shop.done}/act/again", form={**form, "argument a": "{"}))
+    first, second = [await ask(dashboard, f"/jobs/{shop.done}/act/again", form=form) for _ in range(2)]
+    assert made(first) == made(second)
+    assert said(second) == f"Job {made(first)} was made before: this makes no other."
+    assert shop.app.jobs.count("ready") == before + 1
 
 
 async def test_hidden_values_stay_unless_they_are_overwritten(shop: Shop, dashboard: Dashboard) -> None:

@@ -11,22 +11,13 @@ import pytest
 from headrace.dashboard import Dashboard
 from headrace.model.fingerprint import cause_id
 from headrace.testing import Kit
-from tests.dashboard.asking import Answer, ask, operator, viewer
+from tests.dashboard.asking import Answer, ask, fields, operator, viewer
 from tests.dashboard.conftest import Shop
 
 
 @pytest.fixture
 def dashboard(shop: Shop) -> Dashboard:
     return Dashboard(shop.app, operator)
-
-
-def fields(answer: Answer) -> dict[str, str]:
-    """The hidden fields of the form that a page has for what it asks."""
-    return {
-        one["name"]: one["value"]
-        for tag, one in answer.elements
-        if tag == "input" and one.get("type") == "hidden" and one["name"] not in ("back", "theme")
-    }
 
 
 async def press(dashboard: Dashboard, path: str, **more: str) -> Answer:

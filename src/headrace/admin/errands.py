@@ -172,7 +172,7 @@ class Errands:
 
 
 def new_id() -> str:
-    """An id for an errand that is to begin."""
+    """An id for an errand, or a request, that is to begin."""
     return os.urandom(8).hex()
 
 

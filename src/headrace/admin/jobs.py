@@ -86,13 +86,14 @@ class Jobs:
         """See :meth:`apply`."""
         return await self._client.adrive(chosen_jobs.apply(self._client, self._find, verb, ids))
 
-    def again(self, id: str, changes: Mapping[str, Any] | None = None) -> Job[Any]:
+    def again(self, id: str, changes: Mapping[str, Any] | None = None, *, request_id: str | None = None) -> Job[Any]:
         """A new job of the same task, with the options of a stored one and, but for ``changes``, its arguments.
 
         Its header ``headrace-again-of`` names the stored one, which stays as it is.
 
         Args:
             changes: arguments by name, or by number (``"1"``) where the task is not defined here; plain values.
+            request_id: of the new job: asked for again by the same id, it is still one.
 
         Raises:
             JobNotFound, JobStateError: nothing is stored, or it takes what other jobs of its workflow return.
@@ -102,13 +103,15 @@ class Jobs:
         Cost: two round trips.
         """
         found = self._client.run(produce.read(self._client.keys, [check_id(id)]))
-        job: Job[Any] = edited(id, found[0], self.reader, self._by_name, changes or {}).enqueue()
+        job: Job[Any] = edited(id, found[0], self.reader, self._by_name, changes or {}, request_id).enqueue()
         return job
 
-    async def aagain(self, id: str, changes: Mapping[str, Any] | None = None) -> Job[Any]:
+    async def aagain(
+        self, id: str, changes: Mapping[str, Any] | None = None, *, request_id: str | None = None
+    ) -> Job[Any]:
         """See :meth:`again`."""
         found = await self._client.arun(produce.read(self._client.keys, [check_id(id)]))
-        job: Job[Any] = await edited(id, found[0], self.reader, self._by_name, changes or {}).aenqueue()
+        job: Job[Any] = await edited(id, found[0], self.reader, self._by_name, changes or {}, request_id).aenqueue()
         return job
 
     def why(self, id: str) -> Why:

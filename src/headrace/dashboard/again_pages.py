@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.admin.errands import new_id
 from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import json_text
@@ -146,17 +147,21 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     """Make the new job; what cannot be read is shown with the form again. Cost: four round trips."""
     id = request.path_params["id"]
     form = await form_of(request)
+    # Of the form: one that is sent twice makes one job.
+    asked = form.get("request")
     record, found = await _stored(site, id)
     changes, typed = changes_of(found, form, site.redactor, record.secrets)
     if any(one.problem for one in typed):
-        return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.")
+        return await _form(site, request, record, typed, "Nothing was done: an argument cannot be read.", asked)
     try:
-        job = await site.app.jobs.aagain(id, changes)
+        job = await site.app.jobs.aagain(id, changes, request_id=asked)
     except HeadraceError as error:
         said = words_of(error)
         await note(site, request, ("again", "jobs", id), said)
-        return await _form(site, request, record, typed, site.redactor.text(said))
+        return await _form(site, request, record, typed, site.redactor.text(said), asked)
     said = f"Job {job.id} is this job again" + (f", with another {', '.join(changes)}." if changes else ".")
+    if not job.fresh:
+        said = f"Job {job.id} was made before: this makes no other."
     await note_and_refresh(site, request, ("again", "jobs", id), said)
     return to(request, f"/jobs/{job.id}", site.redactor.text(said.replace("is this job", f"is {id}", 1)))
 
@@ -168,9 +173,15 @@ async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]
 
 
 async def _form(
-    site: DashboardSite, request: Request, record: Record, arguments: list[EditedArgument], problem: str = ""
+    site: DashboardSite,
+    request: Request,
+    record: Record,
+    arguments: list[EditedArgument],
+    problem: str = "",
+    asked: str | None = None,
 ) -> Response:
     return await site.page(
         request, "again.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
-        job=record, arguments=arguments, problem=problem, field=_FIELD, known=record.task in site.app.tasks,
+        job=record, arguments=arguments, problem=problem, field=_FIELD,
+        asked=asked or new_id(), known=record.task in site.app.tasks,
     )  # fmt: skip

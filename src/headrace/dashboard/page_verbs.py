@@ -128,8 +128,9 @@ async def _resume_schedule(site: DashboardSite, name: str, _form: Form) -> str:
     return f"Schedule {name} ticks again, from its next tick on." if new else f"Schedule {name} was not paused."
 
 
-async def _run_schedule(site: DashboardSite, name: str, _form: Form) -> str:
-    job = await site.app.schedules[name].arun()
+async def _run_schedule(site: DashboardSite, name: str, form: Form) -> str:
+    # Of the page: a form that is sent twice makes one job.
+    job = await site.app.schedules[name].arun(request_id=form.get("request"))
     if job is None:
         return "Nothing was made: a job of this schedule is at work, and its overlap policy makes no other."
     return f"Job {job.id} was made."

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.admin.errands import new_id
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.wording import duration, link
 from headrace.errors import HeadraceError
@@ -77,7 +78,7 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
         request, "schedule.html",
         lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
         row=row_of(record), one=record, coming=coming, problem=problem,
-        history=record.last[::-1], shown=SHOWN,
+        history=record.last[::-1], shown=SHOWN, asked=new_id(),
     )  # fmt: skip
 
 

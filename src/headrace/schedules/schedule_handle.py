@@ -13,6 +13,7 @@ import msgspec
 from headrace.errors import CronError, ScheduleNotFound
 from headrace.model.activity import pause_note
 from headrace.model.ids import check_name
+from headrace.model.option_checks import text
 from headrace.model.rates import is_whole
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
@@ -122,11 +123,12 @@ class Schedule:
         """See :meth:`resume`."""
         return self._word(await self._client.arun(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
 
-    def run(self, overlap: Overlap | None = None) -> Job[Any] | None:
+    def run(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Job[Any] | None:
         """Make a job now, whose tick is this moment. None: the overlap policy does not let it.
 
         Args:
             overlap: instead of the schedule's own policy.
+            request_id: asked for again by the same id within ten minutes, it is still one job.
 
         Raises:
             ScheduleNotFound: nothing is stored of it.
@@ -134,11 +136,11 @@ class Schedule:
 
         Cost: one round trip.
         """
-        return self._made(self._client.run(self._run((), overlap, again=False)))
+        return self._made(self._client.run(self._run((), overlap, again=False, request_id=request_id)))
 
-    async def arun(self, overlap: Overlap | None = None) -> Job[Any] | None:
+    async def arun(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Job[Any] | None:
         """See :meth:`run`."""
-        return self._made(await self._client.arun(self._run((), overlap, again=False)))
+        return self._made(await self._client.arun(self._run((), overlap, again=False, request_id=request_id)))
 
     def backfill(
         self,
@@ -217,9 +219,13 @@ class Schedule:
     def _missing(self) -> ScheduleNotFound:
         return ScheduleNotFound(f"there is no schedule {self.name!r}: `headrace cron list` shows those that are stored")
 
-    def _run(self, moments: Sequence[int], overlap: Overlap | None, *, again: bool) -> Any:
+    def _run(
+        self, moments: Sequence[int], overlap: Overlap | None, *, again: bool, request_id: str | None = None
+    ) -> Any:
         word = policy("overlap", overlap, Overlap) if overlap is not None else ""
-        return ticks.run_schedule(self._client.keys, os.urandom(8).hex(), self.name, moments, word, again=again)
+        # Its own among senders, and for each schedule.
+        sender = os.urandom(8).hex() if request_id is None else f"{self.name}:{text('request_id', request_id)}"
+        return ticks.run_schedule(self._client.keys, sender, self.name, moments, word, again=again)
 
     def _made(self, rows: list[tuple[str, str]] | None) -> Job[Any] | None:
         if rows is None:

@@ -156,7 +156,12 @@ ByName = Callable[..., Any]
 
 
 def edited(
-    id: str, record: Record | None, finder: Finder, by_name: ByName | None, changes: Mapping[str, Any]
+    id: str,
+    record: Record | None,
+    finder: Finder,
+    by_name: ByName | None,
+    changes: Mapping[str, Any],
+    request_id: str | None,
 ) -> EditedJob:
     """A stored job again, with some arguments changed; see :meth:`headrace.admin.jobs.Jobs.again`."""
     if record is None:
@@ -169,7 +174,7 @@ def edited(
         for place in (stored.places.get(name, name) for name in changes):
             values: Any = args if isinstance(place, int) else kwargs
             values[place] = _typed(reader, place, values[place])
-    return EditedJob(by_name(record.task, **options_again(record)), args, kwargs, as_json)
+    return EditedJob(by_name(record.task, **options_again(record), request_id=request_id), args, kwargs, as_json)
 
 
 def _typed(signature: Signature, place: int | str, value: Any) -> Any:
