@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -34,3 +36,17 @@ def test_it_works_without_docstrings() -> None:
     )
     assert (run.returncode, run.stderr) == (0, b"")
     assert b"--queue NAME" in run.stdout
+
+
+def test_it_works_from_a_zip_file(tmp_path: Path) -> None:
+    package = Path(headrace.__file__).parent
+    with ZipFile(tmp_path / "headrace.zip", "w") as archive:
+        for file in (*package.rglob("*.py"), *package.rglob("*.lua")):
+            archive.write(file, file.relative_to(package.parent))
+    code = "import headrace; from headrace.protocol.script import load; load('enqueue'); print(headrace.__file__)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "headrace.zip")}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert run.stderr == ""
+    assert "headrace.zip/" in run.stdout

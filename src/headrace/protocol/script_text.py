@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from headrace.protocol.script_functions import Row, code_of, lazy_functions, used_functions
 from headrace.protocol.script_header import Header, HeaderError, Many, merge, parse_header, removable
 
-_SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+_SCRIPTS = Path(__file__).parent.parent / "scripts"
+_LOADER: Any = __spec__.loader
 _REMOVALS = {"zset": "ZREM", "set": "SREM", "hash": "HDEL"}
 _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or cmsgpack.unpack({0})"}
 
@@ -58,7 +60,9 @@ def included(names: tuple[str, ...]) -> dict[str, Header]:
 
 @cache  # a file is in many scripts
 def _source(name: str) -> str:
-    return (_SCRIPTS / f"{name}.lua").read_text(encoding="utf-8")
+    # By what loaded this module: a package in a zip file has no files.
+    text: bytes = _LOADER.get_data(str(_SCRIPTS / f"{name}.lua"))
+    return text.decode()
 
 
 def _grouped(parts: Mapping[str, Header]) -> list[str]:
