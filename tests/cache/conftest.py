@@ -1,4 +1,4 @@
-"""Caches to test: over either protocol, several of them as if in several processes, closed at the end."""
+"""Caches to test: several of them as if in several processes, closed at the end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from headrace import Headrace
 from headrace.cache import Cache, step_driver, tracking_link
 
-PROTOCOLS = {"resp3": (3,), "resp2": (2,)}
-
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,19 +18,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 20.0)
 
 
-@pytest.fixture(params=PROTOCOLS)
-def protocol(request: pytest.FixtureRequest) -> tuple[int, ...]:
-    return PROTOCOLS[request.param]
-
-
 @pytest.fixture
 def new_app() -> Iterator[Callable[..., Headrace]]:
-    """``new_app(url, protocol, **settings)``: an application whose cache hears over that protocol."""
+    """``new_app(url, **settings)``: an application."""
     made: list[Headrace] = []
 
-    def make(url: str, protocol: Any = (3, 2), **settings: Any) -> Headrace:
+    def make(url: str, **settings: Any) -> Headrace:
         app = Headrace(url, **{"timeout": 20.0} | settings)
-        app.__dict__["cache"] = Cache(app.client, protocols=protocol)
         made.append(app)
         return app
 
@@ -42,8 +34,8 @@ def new_app() -> Iterator[Callable[..., Headrace]]:
 
 
 @pytest.fixture
-def app(new_app: Callable[..., Headrace], url: str, protocol: Any) -> Headrace:
-    return new_app(url, protocol)
+def app(new_app: Callable[..., Headrace], url: str) -> Headrace:
+    return new_app(url)
 
 
 @pytest.fixture

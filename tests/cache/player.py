@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from headrace import Headrace
-from headrace.cache import Cache, step_driver, tracking_link
+from headrace.cache import step_driver, tracking_link
 
 NAMES = 24
 
 
 class Player:
-    def __init__(self, url: str, protocol: int, seed: int, place: int, places: int) -> None:
+    def __init__(self, url: str, seed: int, place: int, places: int) -> None:
         self.app = Headrace(url, timeout=20.0)
-        self.cache = self.app.__dict__["cache"] = Cache(self.app.client, protocols=(protocol,))  # type: ignore[arg-type]
+        self.cache = self.app.cache
         self.written = [0] * NAMES
         self.numbers = [0] * NAMES
         self.faults: list[str] = []
@@ -82,9 +82,9 @@ class Player:
 
 def main() -> int:
     path, url, *numbers = sys.argv[1:]
-    protocol, seed, place, places, threads, rounds = map(int, numbers)
+    seed, place, places, threads, rounds = map(int, numbers)
     step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
-    player = Player(url, protocol, seed, place, places)
+    player = Player(url, seed, place, places)
     crowd = [threading.Thread(target=player.play, args=(n, threads, rounds)) for n in range(threads)]
     # Its link is there before the first round.
     player.cache.get("0")

@@ -1,4 +1,4 @@
-"""The verbs of ``app.cache``, from threads and from an event loop, over both protocols, against a real server."""
+"""The verbs of ``app.cache``, from threads and from an event loop, against a real server."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_absence_need_not_be_remembered(new_app: Callable[..., Headrace], url: s
     assert cache.statistics().misses == 5
 
 
-def test_absent_names_leave_no_more_than_the_bound(new_app: Callable[..., Headrace], url: str, protocol: Any) -> None:
-    cache = new_app(url, protocol, cache_entries=4).cache
+def test_absent_names_leave_no_more_than_the_bound(new_app: Callable[..., Headrace], url: str) -> None:
+    cache = new_app(url, cache_entries=4).cache
     for n in range(1000):
         assert cache.get(str(n)) is None
     assert cache.statistics().used == 4
@@ -113,7 +113,6 @@ def test_a_function_computes_what_is_absent(
 ) -> None:
     make = Count({"n": 1})
     assert cache.get("a", make=make, ttl=60) == {"n": 1}
-    # Over RESP2 the announcement of our own write may come after the read that followed it, and cost one more.
     eventually(lambda: cache.get("a") and "a" in cache._values)
     calls()
     assert cache.get("a", make=make) == {"n": 1}

@@ -325,9 +325,12 @@ def test_a_process_that_is_killed_is_waited_for_no_longer_than_asked(
     assert not client.exists(KEYS("filling:a"))
 
 
-def test_waiting_needs_no_announcements(new_app: Callable[..., Headrace], url: str, other: Cache) -> None:
+def test_waiting_needs_no_announcements(
+    new_app: Callable[..., Headrace], url: str, other: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where nothing is kept, changes are looked for."""
-    cache = new_app(url, ()).cache
+    cache = new_app(url).cache
+    monkeypatch.setattr(cache._listener, "start", lambda _landed: False)
     make = Slow()
     with ThreadPoolExecutor(2) as pool:
         call = pool.submit(other.get, "a", make=make)

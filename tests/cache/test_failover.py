@@ -16,11 +16,11 @@ __all__ = ["master", "replica", "sentinel"]
 
 
 def test_the_promoted_server_is_believed(
-    master: Server, replica: Server, sentinel: int, new_app: Callable[..., Headrace], protocol: Any,
+    master: Server, replica: Server, sentinel: int, new_app: Callable[..., Headrace],
     eventually: Callable[..., Any],
 ) -> None:  # fmt: skip
     url = f"sentinel://127.0.0.1:{sentinel}/jobs/0"
-    cache, other = new_app(url, protocol, timeout=60.0).cache, new_app(url, timeout=60.0).cache
+    cache, other = new_app(url, timeout=60.0).cache, new_app(url, timeout=60.0).cache
     for n in range(20):
         other.set(str(n), "old")
     assert all(cache.get(str(n)) == "old" for n in range(20))

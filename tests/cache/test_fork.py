@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -15,15 +14,14 @@ from tests.nursery import nursery_of
 CHILD = """
 import os, sys, threading, time
 from headrace import Headrace
-from headrace.cache import Cache
 from headrace.cache import step_driver
 from headrace.cache import tracking_link
 from headrace.cache.listener import CHILDHOOD
 
-url, protocol = sys.argv[1], int(sys.argv[2])
+url = sys.argv[1]
 app, writer = Headrace(url, timeout=20.0), Headrace(url, timeout=20.0)
 step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
-cache = app.__dict__["cache"] = Cache(app.client, protocols=(protocol,))
+cache = app.cache
 
 def threads():
     return [t for t in threading.enumerate() if t.name == "headrace-cache"]
@@ -147,11 +145,11 @@ sees(1)
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_forked_child(name: str, url: str, client: redis.Redis, protocol: Any, tmp_path: Path) -> None:
+def test_a_forked_child(name: str, url: str, client: redis.Redis, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(CHILD + BODIES[name] + "\napp.close()\nwriter.close()\n")
     program = nursery_of(os.environ).start(
-        "tests.cache.forked_program", os.environ, str(script), url, str(protocol[0]),
+        "tests.cache.forked_program", os.environ, str(script), url,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     _, errors = program.communicate(60)

@@ -26,8 +26,8 @@ def own(new_server: Callable[..., Server]) -> Iterator[Server]:
 
 
 @pytest.fixture
-def app(new_app: Callable[..., Headrace], own: Server, protocol: Any) -> Headrace:
-    return new_app(own.url, protocol)
+def app(new_app: Callable[..., Headrace], own: Server) -> Headrace:
+    return new_app(own.url)
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_a_new_process_keeps_copies_though_the_server_is_full(
 
 
 @pytest.fixture
-def other_of(new_app: Callable[..., Headrace], protocol: Any) -> Callable[[str], Cache]:
-    return lambda url: new_app(url, protocol).cache
+def other_of(new_app: Callable[..., Headrace]) -> Callable[[str], Cache]:
+    return lambda url: new_app(url).cache
 
 
 def test_the_reason_for_keeping_nothing_is_the_servers_own(own: Server, other_of: Callable[[str], Cache]) -> None:

@@ -59,10 +59,10 @@ class Saboteur:
                 self.kills["link" if set(victim["flags"]) & {"t", "P"} else "store"] += 1
 
 
-def play(url: str, protocol: int, seed: int, directory: Path) -> list[Told]:
+def play(url: str, seed: int, directory: Path) -> list[Told]:
     """Players that are ready."""
     players = [
-        Told("tests.cache.player", directory / str(place), url, protocol, seed, place, PROCESSES, THREADS, ROUNDS)
+        Told("tests.cache.player", directory / str(place), url, seed, place, PROCESSES, THREADS, ROUNDS)
         for place in range(PROCESSES)
     ]
     for player in players:
@@ -86,11 +86,11 @@ def end(players: list[Told]) -> None:
 
 @pytest.mark.parametrize("sabotage", [False, True], ids=["calm", "sabotage"])
 def test_everybody_ends_equal_to_the_server(
-    url: str, client: redis.Redis, protocol: Any, tmp_path: Path, sabotage: bool, eventually: Callable[..., Any],
+    url: str, client: redis.Redis, tmp_path: Path, sabotage: bool, eventually: Callable[..., Any],
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     seed = request.config.getoption("randomly_seed", 1) if request.config.pluginmanager.hasplugin("randomly") else 1
-    players, saboteur = play(url, protocol[0], int(seed), tmp_path), Saboteur(url, int(seed)) if sabotage else None
+    players, saboteur = play(url, int(seed), tmp_path), Saboteur(url, int(seed)) if sabotage else None
     try:
         for player in players:
             player.tell("go")
@@ -124,11 +124,11 @@ def test_everybody_ends_equal_to_the_server(
 
 
 def test_a_restarted_server_is_believed(
-    new_server: Callable[..., Server], protocol: Any, tmp_path: Path, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
     """Killed twice while all play; what it forgot is forgotten by everybody."""
     server = new_server(append_only=True)
-    players = play(server.url, protocol[0], 7, tmp_path)
+    players = play(server.url, 7, tmp_path)
     try:
         for player in players:
             player.tell("go")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,8 @@ import redis
 
 from headrace import Headrace
 from headrace.cache import Cache, listener, tracking_link
-from headrace.cache.tracking_link import Flight, open_link
+from headrace.cache.tracking_link import Flight
 from headrace.errors import StoreUnavailable
-from headrace.store.raw_connection import RawConnection
-from headrace.store.url import parse
 from tests import servers
 from tests.proxy import Proxy
 from tests.servers import Server, connect
@@ -43,17 +41,15 @@ def fly(cache: Cache, name: str) -> Flight:
     return flight
 
 
-@pytest.mark.parametrize("which", ["data", "feed"])
 def test_a_killed_connection_empties_the_cache_before_it_can_be_wrong(
-    cache: Cache, other: Cache, client: redis.Redis, protocol: Any, which: str, eventually: Callable[..., Any]
+    cache: Cache, other: Cache, client: redis.Redis, eventually: Callable[..., Any]
 ) -> None:
     """CS1, CS2: what the dead connection had read would never be announced any more."""
-    flag = "P" if which == "feed" and protocol == (2,) else "t"
     for n in range(20):
         other.set("a", n)
         eventually(lambda n=n: kept(cache, "a", n), SOON)
         epochs = cache.statistics().epochs
-        (victim,) = links(client, flag)
+        (victim,) = links(client, "t")
         client.execute_command("CLIENT", "KILL", "ID", victim)
         other.set("a", n + 0.5)
         eventually(lambda n=n: cache.get("a") == n + 0.5, SOON)
@@ -61,7 +57,7 @@ def test_a_killed_connection_empties_the_cache_before_it_can_be_wrong(
             assert cache.get("a") == n + 0.5
         eventually(lambda: kept(cache, "a", cache.get("a")), SOON)
         assert cache.statistics().epochs == epochs + 1
-        assert len(links(client, flag)) == 1
+        assert len(links(client, "t")) == 1
 
 
 def test_all_connections_of_the_process_may_die_at_once(
@@ -74,22 +70,6 @@ def test_all_connections_of_the_process_may_die_at_once(
         client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         other.set("a", n + 0.5)
         eventually(lambda n=n: cache.get("a") == n + 0.5, SOON)
-
-
-def test_a_feed_that_is_lost_before_it_serves_is_no_refusal(
-    app: Headrace, url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that refuses to announce is asked again after half a minute, one that lost a connection at once."""
-    ask = RawConnection.ask
-
-    def too_late(wire: RawConnection, *commands: Sequence[Any]) -> list[Any]:
-        if "REDIRECT" in commands[0]:
-            assert client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
-        return ask(wire, *commands)
-
-    monkeypatch.setattr(RawConnection, "ask", too_late)
-    with pytest.raises((redis.ConnectionError, OSError)):
-        open_link(parse(url), 20, app.client.keys, [2])
 
 
 def test_a_read_that_was_overtaken_by_a_write_is_not_kept(
@@ -174,11 +154,11 @@ def test_a_read_over_a_lost_link_is_not_kept(
 
 
 def test_a_server_that_restarts_is_read_anew(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     """CS10: and the cache is whole again by itself, each time."""
     server = new_server()
-    cache, other = new_app(server.url, protocol).cache, new_app(server.url).cache
+    cache, other = new_app(server.url).cache, new_app(server.url).cache
     for n in range(3):
         other.set("a", n)
         eventually(lambda n=n: kept(cache, "a", n), SOON)
@@ -188,11 +168,11 @@ def test_a_server_that_restarts_is_read_anew(
 
 
 def test_while_the_server_is_away_readers_go_without_at_once(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     """C08, CS10, CS16."""
     server = new_server()
-    app = new_app(server.url, protocol, timeout=1.0)
+    app = new_app(server.url, timeout=1.0)
     cache = app.cache
     cache.set("a", 1)
     eventually(lambda: kept(cache, "a", 1))
@@ -237,13 +217,13 @@ def test_a_server_that_comes_late_is_found(
 
 
 def test_a_network_that_fell_silent_is_noticed(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     """CS20: half-open connections bring no end of file; only silence tells."""
     server = new_server(tcp=True)
     other = new_app(server.url).cache
     with Proxy(server) as proxy:
-        app = new_app(proxy.url, protocol, timeout=0.5, cache_heartbeat_timeout=0.4)
+        app = new_app(proxy.url, timeout=0.5, cache_heartbeat_timeout=0.4)
         cache = app.cache
         other.set("a", "old")
         eventually(lambda: kept(cache, "a", "old"))
@@ -260,11 +240,11 @@ def test_a_network_that_fell_silent_is_noticed(
 
 
 def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     server = new_server(tcp=True)
     # Half of this is what an answer may take, and a busy machine lets the server wait, too.
-    cache = new_app(server.tcp_url, protocol, cache_heartbeat_timeout=4).cache
+    cache = new_app(server.tcp_url, cache_heartbeat_timeout=4).cache
     client = server.client()
 
     def pings() -> int:
@@ -288,11 +268,11 @@ def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
 
 
 def test_a_reply_that_never_comes_gives_the_link_up(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, eventually: Callable[..., Any]
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:
     server = new_server(tcp=True)
     with Proxy(server) as proxy:
-        app = new_app(proxy.url, protocol, timeout=0.3, cache_heartbeat_timeout=60)
+        app = new_app(proxy.url, timeout=0.3, cache_heartbeat_timeout=60)
         assert app.cache.get("a") is None
         proxy.mode = "swallow"
         assert app.cache.get("b", "default") == "default"
@@ -303,12 +283,12 @@ def test_a_reply_that_never_comes_gives_the_link_up(
 
 
 def test_a_deaf_link_never_serves(
-    new_app: Callable[..., Headrace], url: str, other: Cache, protocol: Any, monkeypatch: pytest.MonkeyPatch
+    new_app: Callable[..., Headrace], url: str, other: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
     monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 0.05)
     monkeypatch.setattr(tracking_link.TrackingLink, "_track", lambda _: None)
-    cache = new_app(url, protocol).cache
+    cache = new_app(url).cache
     for n in range(20):
         other.set("a", n)
         assert cache.get("a") == n
@@ -338,28 +318,29 @@ def test_a_server_that_permits_less_is_used_for_what_it_permits(
     eventually(lambda: kept(app.cache, "a", 1))
 
 
-def test_where_there_is_no_resp3_the_second_connection_serves(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], tmp_path: Path, eventually: Callable[..., Any]
+def test_where_there_is_no_resp3_no_copies_are_kept(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], tmp_path: Path
 ) -> None:
     (tmp_path / "conf").write_text('rename-command HELLO ""\n')
     server = new_server(config={"include": str(tmp_path / "conf")})
     cache, other = new_app(server.url).cache, new_app(server.url).cache
-    other.set("a", 1)
-    assert kept(cache, "a", 1)
-    assert cache._listener._link is not None
-    assert cache._listener._link.protocol == 2
-    other.set("a", 2)
-    eventually(lambda: kept(cache, "a", 2), SOON)
+    for n in range(2):
+        other.set("a", n)
+        assert cache.get("a") == n
+    assert not cache._values
+    seen = cache.statistics()
+    assert not seen.healthy
+    assert "RESP3" in seen.fault
 
 
 @pytest.mark.parametrize("name", servers.NAMES)
 def test_each_server_announces_what_the_cache_relies_on(
-    new_server: Callable[..., Server], new_app: Callable[..., Headrace], protocol: Any, name: str,
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], name: str,
     eventually: Callable[..., Any],
 ) -> None:  # fmt: skip
     """CF1, CF3, CF11, CS7: creation of what was absent, each way to change or end a value, a full tracking table."""
     server = new_server(name, config={"tracking-table-max-keys": "20"})
-    app, other = new_app(server.url, protocol), new_app(server.url).cache
+    app, other = new_app(server.url), new_app(server.url).cache
     cache, key, client = app.cache, app.client.keys.cache("a"), server.client()
     changes: list[Callable[[], Any]] = [
         lambda: other.set("a", "old"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from headrace.cache import tracking_link
 from headrace.cache.computing import Computations
 from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction
@@ -30,15 +29,10 @@ class Cache:
     before the first value is asked for.
     """
 
-    def __init__(self, client: Client, *, protocols: Sequence[tracking_link.Protocol] = (3, 2)) -> None:
-        """Use ``app.cache``.
-
-        Args:
-            protocols: RESP versions to hear the server's announcements over, the first that works.
-        """
+    def __init__(self, client: Client) -> None:
+        """Use ``app.cache``."""
         self._client = client
         self.types = client.types
-        self._protocols = protocols
         self.follow()
         in_forks(self)
 
@@ -56,7 +50,6 @@ class Cache:
             bounds,
             timeout=settings.timeout,
             silence=settings.cache_heartbeat_timeout,
-            protocols=self._protocols,
         )
         computations = Computations()
         in_forks(computations)

@@ -25,7 +25,7 @@ from typing import Any
 
 from headrace.cache.change_watchers import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
-from headrace.cache.tracking_link import Announced, Flight, Protocol, TrackingLink, Untracked, open_link
+from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
 from headrace.protocol.keys import Keys
 from headrace.store.connection import pause_before
 from headrace.store.fork_reset import in_forks
@@ -54,18 +54,9 @@ class Listener:
         fault: why there is no link, in words; empty while there is one.
     """
 
-    def __init__(
-        self,
-        url: Callable[[], str],
-        keys: Keys,
-        bounds: Bounds,
-        *,
-        timeout: float,
-        silence: float,
-        protocols: Sequence[Protocol],
-    ) -> None:
+    def __init__(self, url: Callable[[], str], keys: Keys, bounds: Bounds, *, timeout: float, silence: float) -> None:
         self.shelf, self.watchers = Shelf(bounds), ChangeWatchers()
-        self._url, self._keys, self._protocols = url, keys, protocols
+        self._url, self._keys = url, keys
         self._timeout, self._silence = timeout, silence
         self._childhood = 0
         self._begin()
@@ -202,7 +193,7 @@ class Listener:
         while not self._closing:
             pause, began = 0.0, time.monotonic()
             try:
-                self._live(open_link(parse(self._url()), self._timeout, self._keys, self._protocols), bell)
+                self._live(TrackingLink(parse(self._url()), self._timeout, self._keys), bell)
             except Lost as lost:
                 # At once, unless links do not last: then somebody ends them on purpose.
                 failures = 0 if time.monotonic() - began > 1.0 else failures + 1
@@ -245,12 +236,12 @@ class Listener:
                 self.epochs += 1
             self._verdict()
             while not self._closing:
-                numbers = bell.wait(link.wires(), self._until(link))
+                spoke = bell.wait([link.wire], self._until(link))
                 with self._lock:
                     if self._link is not link:
                         raise Lost(self.fault)
-                    for number in numbers:
-                        link.receive(number, self._hear)
+                    if spoke:
+                        link.listen(self._hear)
                     self.shelf.expire(time.monotonic())
         except Lost as lost:
             with self._lock:
@@ -263,24 +254,24 @@ class Listener:
                     self._disarm("the listener ended")
             link.close()
 
-    def _hear(self, announced: Announced, link: TrackingLink) -> None:
+    def _hear(self, announced: Announced) -> None:
         """Drop what was announced as changed; None says: everything. Called in the order of the stream."""
         if announced is None:
             for name in list(self._pending):
-                self._overtake(name, link)
+                self._overtake(name)
             self.shelf.clear()
             self.watchers.tell_all()
             return
         self.announced += len(announced)
         for name in announced:
-            self._overtake(name, link)
+            self._overtake(name)
             self.shelf.drop(name)
         self.watchers.tell(announced)
 
-    def _overtake(self, name: str, link: TrackingLink) -> None:
+    def _overtake(self, name: str) -> None:
         flight = self._pending.get(name)
-        # In one stream, a reply that comes after the announcement was read after the change: our own write, mostly.
-        if flight is not None and (flight.replies or not link.ordered):
+        # A reply that comes after the announcement was read after the change: our own write, mostly.
+        if flight is not None and flight.replies:
             del self._pending[name]
 
     def _until(self, link: TrackingLink) -> float | None:
