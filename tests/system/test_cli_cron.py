@@ -52,8 +52,8 @@ def test_a_schedule_that_is_named_twice_is_deleted_once(headrace: Program) -> No
 
 
 def test_a_schedule_is_held_run_and_backfilled(headrace: Program) -> None:
-    assert "nightly is paused" in headrace("cron", "pause", "nightly", "--note", "vendor is down").out
-    assert "was paused already" in headrace("cron", "pause", "nightly").out
+    assert "nightly is paused" in headrace("cron", "pause", "nightly", "--note", "vendor is slow").out
+    assert "was paused already" in headrace("cron", "pause", "nightly", "--note", "vendor is down").out
     assert "vendor is down" in headrace("cron", "show", "nightly").out
     assert headrace("cron", "list", "--json").lines[0]["state"] == "paused"
     assert "paused: vendor is down" in headrace("cron", "list").out
