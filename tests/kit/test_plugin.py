@@ -100,7 +100,7 @@ ALONE = ("-p", "no:asyncio", "-p", "no:anyio")
 
 def run(directory: Path, *args: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", *WITHOUT, *args]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
     return done.stdout + done.stderr
 
 
