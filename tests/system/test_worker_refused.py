@@ -7,7 +7,11 @@ import time
 from collections.abc import Callable
 
 import pytest
+import redis
 
+from headrace import Headrace
+from headrace.cli.preflight import await_server
+from headrace.errors import ServerError
 from headrace.store.connection import pause_before
 from tests.deadline import eventually
 from tests.servers import Server
@@ -86,3 +90,15 @@ def test_a_refusing_server_is_asked_ever_more_seldom_and_complained_of_seldom(
     fleet.until(lambda: "answers again" in worker.log())
     assert "(repeated " in worker.log()
     fleet.check()
+
+
+def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redis.Redis, url: str) -> None:
+    client.execute_command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
+    try:
+        with (
+            Headrace(url.replace("unix://", "unix://deaf:pw@")) as app,
+            pytest.raises(ServerError, match="does not permit INFO or SUBSCRIBE: give its user .*channels"),
+        ):
+            await_server(app, pytest.fail)
+    finally:
+        client.execute_command("ACL", "DELUSER", "deaf")

@@ -141,7 +141,7 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
 
 def _trouble(error: Exception, target: Target) -> str:
     """What keeps a server from answering that may answer later; raises what says that it never will."""
-    word = error if isinstance(error, ServerError) else verdict(error, target, "greet")
+    word = error if isinstance(error, ServerError) else verdict(error, target, "INFO or SUBSCRIBE")
     if isinstance(word, (StoreUnavailable, StoreFull)):
         return f"{target.shown} does not answer as it should ({word})."
     if isinstance(word, Exception):
@@ -153,6 +153,7 @@ def _trouble(error: Exception, target: Target) -> str:
 
 
 def _ask(app: Headrace, target: Target, patience: float) -> str:
+    keys = keys_of(app.settings.namespace)
     connection: Any = connect(target, patience)
     try:
         facts = ""
@@ -160,9 +161,12 @@ def _ask(app: Headrace, target: Target, patience: float) -> str:
             connection.send_command("INFO", section)
             facts += connection.read_response().decode("utf-8", "replace") + "\n"
         check_server(facts, target, app.settings.allow_eviction)
+        # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
+        connection.send_command("SUBSCRIBE", keys.mail("preflight"))
+        connection.read_response()
     finally:
         connection.disconnect()
-    app.store.run(greet(keys_of(app.settings.namespace), SCHEMA))
+    app.store.run(greet(keys, SCHEMA))
     app.store.close()
     return _version(facts)
 
