@@ -239,6 +239,22 @@ def test_a_network_that_fell_silent_is_noticed(
         app.close()
 
 
+def test_a_server_that_hangs_costs_a_read_one_time_out_and_not_a_second_over_another_connection(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
+) -> None:
+    with Proxy(new_server(tcp=True)) as proxy:
+        app = new_app(proxy.url, timeout=0.5)
+        app.cache.set("a", 1)
+        eventually(lambda: kept(app.cache, "a", 1))
+        proxy.mode = "swallow"
+        before = app.store.round_trips
+        assert app.cache.get("b", "default") == "default"
+        assert app.store.round_trips == before
+        proxy.mode = "pass"
+        eventually(lambda: kept(app.cache, "a", 1))
+        app.close()
+
+
 def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
     new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:

@@ -49,7 +49,7 @@ class Listener:
         shelf: local copies. Readers look into its dictionaries; everything else happens under the lock.
         epochs: links so far.
         announced: names that the server said were changed.
-        unreachable: the last try to reach the server failed.
+        unreachable: the last try to reach the server failed, or a read was not answered in time.
         watchers: told when a name may have changed.
         fault: why there is no link, in words; empty while there is one.
     """
@@ -146,9 +146,10 @@ class Listener:
             self.shelf.clear()
 
     def suspect(self, flight: Flight) -> None:
-        """A reply is overdue: give the link up that owes it."""
+        """A reply is overdue: give the link up that owes it, and let nobody wait as long again before there is one."""
         with self._lock:
             if self._link is flight.link:
+                self.unreachable = True
                 self._disarm("the server did not answer a read in time")
 
     def close(self) -> None:
