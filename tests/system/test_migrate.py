@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import Concurrency, Headrace
-from headrace.errors import MigrationRefused, SchemaMismatch, StoreUnavailable
+from headrace.errors import MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
@@ -616,6 +616,35 @@ def test_what_cannot_be_is_refused_with_its_own_code(headrace: Program, client: 
         assert "holds schema 99, written by a newer Headrace" in told
         assert "upgrade headrace here" in told
     client.delete(KEYS("schema"))
+
+
+@pytest.mark.parametrize("schema", ["three", "-1", b"\xff"])
+def test_a_schema_that_no_headrace_wrote_is_told(client: redis.Redis, url: str, schema: Any) -> None:
+    client.set(KEYS("schema"), schema)
+    with pytest.raises(ServerError, match=r"has something in .*schema or .*migration that no Headrace wrote"):
+        migrate(url)
+    client.delete(KEYS("schema"))
+
+
+@pytest.mark.parametrize(
+    "facts", [{"a": "b"}, {"version": "x"}, {"version": "1"}, {"version": "-7"}, {"until": "soon"}]
+)
+def test_a_mark_that_no_headrace_wrote_is_told(client: redis.Redis, url: str, facts: dict[str, str]) -> None:
+    whole = {"owner": "a", "until": "1", "server": "s", "version": "2", "direction": "up", "cursor": ""}
+    client.set(KEYS("schema"), 1)
+    client.hset(KEYS("migration"), mapping=facts if "a" in facts else whole | facts)
+    with pytest.raises(ServerError, match="that no Headrace wrote"):
+        migrate(url)
+    client.delete(KEYS("schema"), KEYS("migration"))
+
+
+def test_a_migration_that_a_newer_headrace_began_is_left_to_it(client: redis.Redis, url: str) -> None:
+    whole = {"owner": "a", "until": "1", "server": "s", "version": "99", "direction": "up", "cursor": ""}
+    client.set(KEYS("schema"), 3)
+    client.hset(KEYS("migration"), mapping=whole)
+    with pytest.raises(SchemaMismatch, match=r"on its way to schema 99, .* newer Headrace"):
+        migrate(url)
+    client.delete(KEYS("schema"), KEYS("migration"))
 
 
 def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: redis.Redis, eventually: Any) -> None:

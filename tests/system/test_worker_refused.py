@@ -97,7 +97,7 @@ def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redi
     try:
         with (
             Headrace(url.replace("unix://", "unix://deaf:pw@")) as app,
-            pytest.raises(ServerError, match="does not permit INFO or SUBSCRIBE: give its user .*channels"),
+            pytest.raises(ServerError, match=r"does not permit INFO or SUBSCRIBE: give its user .*channels"),
         ):
             await_server(app, pytest.fail)
     finally:

@@ -19,7 +19,7 @@ from typing import Any, Self
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, Unfinished, in_order, plan, raw
+from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, in_order, plan, raw, state_of
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
@@ -119,9 +119,11 @@ class Migrator:
     # -- a journey ------------------------------------------------------------------------------------------------
 
     def _legs(self, sight: StoreState, to: int | None) -> list[Leg]:
-        if sight.schema > self.newest:
+        highest = max(sight.schema, sight.unfinished.version if sight.unfinished is not None else 0)
+        if highest > self.newest:
+            place = "holds" if highest == sight.schema else "is on its way to"
             raise SchemaMismatch(
-                f"{self.target.shown} holds schema {sight.schema}, written by a newer Headrace; this one knows "
+                f"{self.target.shown} {place} schema {highest}, written by a newer Headrace; this one knows "
                 f"{self.newest}: upgrade headrace here"
             )
         target = self.newest if to is None else to
@@ -207,23 +209,14 @@ class Migrator:
         replies = self._exchange([*before, *asked])[len(before) :]
         if wrong := next((reply for reply in replies if isinstance(reply, Exception)), None):
             raise self._fault(wrong)
-        found, flat, (seconds, rest), owners, info = replies
-        facts = {flat[n].decode(): flat[n + 1].decode() for n in range(0, len(flat), 2)}
-        now, server = int(seconds) * 1_000_000 + int(rest), _run_id(info)
-        unfinished = None
-        if facts:
-            # Cursors are of one run of a server: after a restart its table is arranged anew.
-            cursor = facts["cursor"] if facts["server"] == server else ""
-            unfinished = Unfinished(int(facts["version"]), "up" if facts["direction"] == "up" else "down", cursor)
-        return StoreState(
-            int(found or 0),
-            now,
-            server,
-            tuple(owners[n].decode() for n in range(0, len(owners), 2) if float(owners[n + 1]) > now),
-            facts.get("owner", ""),
-            int(facts.get("until", 0)),
-            unfinished,
-        )
+        found, facts, clock, owners, info = replies
+        try:
+            return state_of(found, facts, clock, owners, _run_id(info))
+        except (ValueError, KeyError):
+            raise ServerError(
+                f"{self.target.shown} has something in {schema} or {mark} that no Headrace wrote: the first holds the "
+                f"number of the layout, the second is there only while a migration is under way"
+            ) from None
 
     def _apply(self, writes: Sequence[Command], leg: Leg) -> None:
         """Write all or none.

@@ -105,6 +105,26 @@ class StoreState(msgspec.Struct, frozen=True):
     unfinished: Unfinished | None
 
 
+def state_of(
+    schema: bytes | None, mark: Sequence[bytes], time: Sequence[bytes], owners: Sequence[bytes], server: str
+) -> StoreState:
+    """What replies say of a store: its schema, its mark of a migration, its time, its workers with their leases.
+
+    Raises:
+        ValueError, KeyError: the schema or the mark is not one that Headrace wrote.
+    """
+    facts = {mark[n].decode(): mark[n + 1].decode() for n in range(0, len(mark), 2)}
+    now, found, under_way = int(time[0]) * 1_000_000 + int(time[1]), int(schema or 0), None
+    if facts:
+        # Cursors are of one run of a server: after a restart its table is arranged anew.
+        cursor = facts["cursor"] if facts["server"] == server else ""
+        under_way = Unfinished(int(facts["version"]), "up" if facts["direction"] == "up" else "down", cursor)
+    if found < 0 or (under_way is not None and under_way.version < 2):
+        raise ValueError("there is no such layout")
+    alive = tuple(owners[n].decode() for n in range(0, len(owners), 2) if float(owners[n + 1]) > now)
+    return StoreState(found, now, server, alive, facts.get("owner", ""), int(facts.get("until", 0)), under_way)
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How far a leg has come: keys looked at and changed by this run, and its share of the whole, 0 to 1."""
 
