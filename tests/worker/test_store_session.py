@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 import time
 from typing import Any
 
@@ -117,3 +119,26 @@ def test_the_end_of_a_sleep_that_the_server_never_saw_is_waited_for_as_long_as_a
         assert exchange.armed is None
         assert 1 < sum(b"UNBLOCK" in data for data in asked) < 100
         loop.close()
+
+
+def test_what_came_while_the_process_was_stopped_is_seen_before_anything_counts_as_overdue() -> None:
+    """A wait that was interrupted, and whose time is over then, ends in Python without a look."""
+    watched, (here, there) = Selectors(), socket.socketpair()
+    watched.watch(here, bool)
+    end = time.monotonic() + 0.1
+
+    def stopped(*_: object) -> None:
+        there.send(b"a reply")
+        while time.monotonic() < end:
+            pass
+
+    before = signal.signal(signal.SIGUSR1, stopped)
+    timer = threading.Timer(0.02, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    timer.start()
+    try:
+        assert watched.select(0.08, 0.0) == [bool]
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+        for one in (here, there, watched.all, watched.urgent):
+            one.close()

@@ -37,4 +37,5 @@ class Selectors:
         if gather:
             self.urgent.select(gather)
             pause = 0.0
-        return [key.data for key, _ in self.all.select(pause)]
+        # A process that was stopped (SIGSTOP) for longer than the pause has not looked, and replies would look overdue.
+        return [key.data for key, _ in self.all.select(pause) or self.all.select(0.0)]
