@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,10 +44,21 @@ def test_it_works_from_a_zip_file(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "headrace.zip", "w") as archive:
         for file in (*package.rglob("*.py"), *package.rglob("*.lua")):
             archive.write(file, file.relative_to(package.parent))
-    code = "import headrace; from headrace.protocol.script import load; load('enqueue'); print(headrace.__file__)"
+    code = """
+import headrace
+from headrace.dashboard import Dashboard
+from headrace.protocol.script import load
+load('enqueue')
+try:
+    Dashboard(headrace.Headrace("redis://unused"))
+except headrace.errors.MissingExtra as error:
+    print(error)
+"""
     run = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "headrace.zip")}, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert run.stderr == ""
-    assert "headrace.zip/" in run.stdout
+    assert re.fullmatch(
+        r"the dashboard needs its files in a folder, not .*headrace.zip/.*: pip install .*\n", run.stdout
+    )

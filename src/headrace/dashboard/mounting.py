@@ -37,7 +37,7 @@ from headrace.dashboard import (
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
-from headrace.errors import HeadraceError, OptionsError, ServerError, SettingsError, StoreUnavailable
+from headrace.errors import HeadraceError, MissingExtra, OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.redaction import Redactor
 
 log = logging.getLogger("headrace.dashboard")
@@ -123,7 +123,12 @@ class Dashboard:
 
         Raises:
             OptionsError: ``trace_url`` is no address of the web, or has no ``{trace_id}``.
+            MissingExtra: Headrace was imported from a zip file.
         """
+        if not _STATIC.is_dir():
+            raise MissingExtra(
+                f"the dashboard needs its files in a folder, not {_STATIC}: pip install 'headrace[dashboard]'"
+            )
         if trace_url and not (trace_url.startswith(("https://", "http://")) and "{trace_id}" in trace_url):
             raise OptionsError(f"trace_url must be such as https://traces.example/{{trace_id}}, not {trace_url!r:.80}")
         redactor = Redactor.of(app.settings) if redact is None else Redactor(redact)
