@@ -18,7 +18,7 @@ from headrace import Headrace, Settings
 from headrace.errors import HeadraceError, StoreUnavailable, UrlError
 from headrace.protocol import overviews
 from headrace.store.async_connection import aconnect
-from headrace.store.connection import connect
+from headrace.store.connection import connect, sentinels
 from headrace.store.store import AsyncStore, Store
 from headrace.store.url import Target, parse
 from tests.deadline import eventually
@@ -140,6 +140,12 @@ def test_a_sentinel_that_fails_is_asked_once_before_the_next(way: Callable[[Targ
         with pytest.raises(redis.RedisError):
             way(parse(f"sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/jobs/0"), 5.0)
     assert asked == ports
+
+
+@pytest.mark.parametrize(("timeout", "each"), [(6.0, 2.0), (60.0, 5.0)])
+def test_sentinels_that_are_all_silent_take_no_longer_than_the_call_may(timeout: float, each: float) -> None:
+    found = sentinels(parse("sentinel://one,two,three/jobs/0"), timeout)
+    assert [(it["socket_timeout"], it["socket_connect_timeout"]) for _, it in found] == [(each, each)] * 3
 
 
 @pytest.fixture

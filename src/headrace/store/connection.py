@@ -108,7 +108,8 @@ def _master(target: Target, timeout: float) -> tuple[str, int]:
 
 
 def sentinels(target: Target, timeout: float) -> list[tuple[str, dict[str, Any]]]:
-    limit = min(timeout, CONNECT_TIMEOUT)
+    # Shared among them, so that those that are silent leave the last one its time.
+    limit = min(timeout / len(target.sentinels), CONNECT_TIMEOUT)
     shared = {"socket_timeout": limit, "socket_connect_timeout": limit, "protocol": 2}
     shared |= {"decode_responses": True, **target.sentinel_options}
     return [(f"{host}:{port}", {"host": host, "port": port, **shared}) for host, port in target.sentinels]
