@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace import Headrace
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable
+from headrace.store.connection import advice
+from headrace.store.url import parse
 from tests.servers import Server
 from tests.tls import AUTHORITY, certificate, terminator
 
@@ -62,8 +65,14 @@ def test_it_may_ask_for_a_certificate(tcp: Server, use: Callable[..., None]) -> 
     with terminator(tcp, ask=True) as port:
         url = f"rediss://localhost:{port}/0?ssl_ca_certs={AUTHORITY}"
         use(f"{url}&{CLIENT}")
-        with pytest.raises(StoreUnavailable, match=r"does the server ask for a client's certificate.*ssl_certfile="):
+        with pytest.raises(StoreUnavailable, match=r"does it ask for a client's certificate.*ssl_certfile="):
             use(url, 1.0)
+
+
+def test_a_connection_that_was_cut_is_no_sign_of_a_missing_certificate_where_there_is_one() -> None:
+    cut, url = redis.ConnectionError("Connection closed by server."), "rediss://localhost/0"
+    assert advice(cut, parse(url)).startswith("is the server running, and does it ask for a client's certificate?")
+    assert advice(cut, parse(f"{url}?{CLIENT}")) == "is the server running?"
 
 
 @both

@@ -235,9 +235,10 @@ def advice(error: BaseException, target: Target) -> str:
     if target.tls and any(sign in text for sign in _PLAIN):
         other = _scheme(target, tls=False)
         return f"is the server running, and does this port speak TLS? If it does not, write {other} in the URL."
-    if target.tls and any(sign in text for sign in _ENDED):
-        return "does the server ask for a client's certificate? Add ?ssl_certfile=/path&ssl_keyfile=/path to the URL."
-    if "path" not in target.options and any(sign in text for sign in _ENDED):
+    if target.tls and "ssl_certfile" not in target.options and any(sign in text for sign in _ENDED):
+        step = "If it does, add ?ssl_certfile=/path&ssl_keyfile=/path to the URL."
+        return f"is the server running, and does it ask for a client's certificate? {step}"
+    if not target.tls and "path" not in target.options and any(sign in text for sign in _ENDED):
         other = _scheme(target, tls=True)
         return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
     if "knows no master" in text:
