@@ -24,6 +24,14 @@ def test_one_watcher_holds_until_its_lease_is_over(stage: Stage) -> None:
     assert hold(stage, "w1", "hook:a", "alarm:b") == [False, True]
 
 
+def test_a_clock_that_is_set_back_prolongs_the_lease_of_no_watcher_that_died(stage: Stage) -> None:
+    assert hold(stage, "w1", "hook:a", "alarm:b") == [True, True]
+    stage.now -= 3600 * SECOND
+    # One that lives keeps what it holds.
+    assert hold(stage, "w1", "hook:a") == [True]
+    assert hold(stage, "w2", "hook:a", "alarm:b") == [False, True]
+
+
 def test_a_watcher_keeps_what_it_holds_and_releases_it(stage: Stage) -> None:
     for _ in range(3):
         assert hold(stage, "w1", "hook:a") == [True]

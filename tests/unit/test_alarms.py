@@ -56,6 +56,17 @@ def test_fewer_workers_raise_it() -> None:
     assert changes(played(rule, [0] + [1] * 7)) == [0, 7]
 
 
+def test_a_clock_that_is_set_back_puts_no_change_off_for_longer_than_the_alarm_says() -> None:
+    state, hour = next_state(RULE, AlarmState(), 61, 3600 * SECOND), 3600 * SECOND
+    for seconds in (10, 310):
+        state = next_state(RULE, state, 61, seconds * SECOND)
+    assert state.raised_us == 310 * SECOND
+    state = next_state(RULE, state, 5, hour)
+    for seconds in (400, 700):
+        state = next_state(RULE, state, 5, seconds * SECOND)
+    assert not state.raised_us
+
+
 @given(st.lists(st.floats(0, 120), max_size=200), st.integers(0, 200))
 def test_it_changes_no_more_often_than_it_says(values: list[float], hold: int) -> None:
     rule = AlarmRule("slow", "delay", 60.0, "", "", hold * SECOND)

@@ -105,7 +105,8 @@ def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> Al
     raised = state.raised_us > 0
     if rule.beyond(value) == raised:
         return AlarmState(state.raised_us, 0, state.value, rule.words)
-    since = state.since_us or now
+    # What began later than now began before the server's clock was set back.
+    since = min(state.since_us or now, now)
     if now - since < (max(rule.hold_us, CLEAR_US) if raised else rule.hold_us):
         return AlarmState(state.raised_us, since, state.value, rule.words)
     return AlarmState(0 if raised else now, 0, value, rule.words)

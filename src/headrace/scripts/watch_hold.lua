@@ -15,8 +15,9 @@ local found = {}
 for n, name in ipairs(names) do
   local key = watch .. name
   local was = redis.call('HMGET', key, 'holder', 'until')
-  local mine = was[1] == holder
-  if mine or lease > 0 and tonumber(was[2] or 0) <= now then
+  local mine, ends = was[1] == holder, tonumber(was[2] or 0)
+  -- An end further ahead than a lease was written before the server's clock was set back.
+  if mine or lease > 0 and (ends <= now or ends > now + lease) then
     redis.call('HSET', key, 'holder', holder, 'until', now + lease)
     -- A new hook begins with what happens from now on.
     if not was[1] and string.sub(name, 1, 5) == 'hook:' then redis.call('HSETNX', key, 'at', newest and newest[1] or '0-0') end
