@@ -31,6 +31,13 @@ def test_one_who_waits_is_told_how_long_and_then_it_is_his_turn(stage: Stage) ->
     assert lease(stage, wait=5) == cache_calls.Turn(first.lease, 5, False), "the next one's turn comes after his"
 
 
+def test_a_clock_that_is_set_back_holds_up_nobody_for_longer_than_they_wait(stage: Stage) -> None:
+    first = lease(stage, wait=5)
+    stage.now -= 3600 * SECOND
+    assert lease(stage, wait=5) == cache_calls.Turn(first.lease, 0, True)
+    assert lease(stage, wait=5) == cache_calls.Turn(first.lease, 5, False)
+
+
 def test_a_turn_makes_no_lease_live_longer(stage: Stage) -> None:
     """What is known of deletions by tag lives as long as a lease that is older may."""
     lease(stage)

@@ -19,6 +19,7 @@ if not lease or is_stale(lease, tags) then
 end
 if wait == 0 then return {lease, 0, 0} end
 local left = tonumber(since) + wait - now
-if left > 0 then return {lease, left, 0} end
+-- More than it waits is left only where the server's clock was set back: then it is this one's turn.
+if left > 0 and left <= wait then return {lease, left, 0} end
 redis.call('SET', filling, string.format('%s %.0f', lease, now), 'KEEPTTL')
 return {lease, 0, 1}
