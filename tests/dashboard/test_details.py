@@ -132,3 +132,10 @@ async def test_a_workflow_tells_its_longest_chain(shop: Shop) -> None:
     said = re.search(r"Longest chain so far:</b> (.*?) of runs, (.*?)\.</p>", page)
     assert said is not None
     assert said[2].count("→") == 2
+
+
+async def test_the_axis_of_a_plot_names_its_zone(shop: Shop) -> None:
+    page = await ask(Dashboard(shop.app, operator), "/")
+    axes = page.text.split('<div class="times"')[1:]
+    assert axes
+    assert all(axis.partition("</div>")[0].endswith(" UTC</span>") for axis in axes)

@@ -308,7 +308,7 @@ def test_a_pause_with_an_end(headrace: Program) -> None:
     until = datetime.fromisoformat(queue["paused_until"]) - timedelta(hours=10)
     assert (queue["paused"], before <= until <= datetime.now(UTC)) == (True, True)
     assert re.search(
-        r"^low +0 +until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in 10h\) ", headrace("queues", "list").out, re.MULTILINE
+        r"^low +0 +until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \(in 10h\) ", headrace("queues", "list").out, re.MULTILINE
     )
     again = headrace("queues", "pause", "low", "--for", "30m", "--json").json
     assert again == {"name": "low", "paused": True, "changed": False, "for": 1800}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
+import msgspec
 import pytest
 
 from headrace.cli.top_frame import TopFrame, TopQueue, TopRun, TopTask, TopWorker
-from headrace.cli.top_lines import SORTS, lines_of
+from headrace.cli.top_lines import SORTS, lines_of, summary
 from headrace.cli.top_view import TopAct, TopView, keys_of, marks_of, pressed, question
+from headrace.cli.units import local, moment
 
 FRAME = TopFrame(
     now=1_700_000_000_000_000,
@@ -103,3 +108,22 @@ def test_the_marked_row_is_seen() -> None:
     assert [line for line in lines_of(FRAME, 100, 40, "time", "j1") if line.startswith("> tasks.encode")]
     assert max(map(len, lines)) <= 100
     assert not [line for line in lines_of(FRAME, 100, 40, "time") if line.startswith((">", "  "))]
+
+
+@pytest.fixture
+def lord_howe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "Australia/Lord_Howe")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("lord_howe")
+def test_the_zone_tells_times_apart_that_the_clock_shows_twice() -> None:
+    first, second = 1_775_313_900_000_000, 1_775_315_700_000_000
+    assert moment(first, second / 1e6) == "2026-04-05 01:45:00 +11 (30m ago)"
+    assert moment(second, second / 1e6) == "2026-04-05 01:45:00 +1030 (0s ago)"
+    assert (moment(0, 0), local(0)) == ("-", "-")
+    heads = [summary(msgspec.structs.replace(FRAME, now=now))[:14] for now in (first, second)]
+    assert heads == ["01:45:00 +11 r", "01:45:00 +1030"]

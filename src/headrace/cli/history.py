@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headrace.cli.flags import option
 from headrace.cli.output import one_line
 from headrace.cli.session import Session
-from headrace.cli.units import distance
+from headrace.cli.units import distance, local
 
 if TYPE_CHECKING:
     from headrace.model.activity import Act, EventRecord
@@ -84,7 +83,6 @@ def _tell(session: Session, one: EventRecord) -> None:
         session.output.document(event_document(one))
     else:
         facts = " ".join(f"{name}={one_line(text)}" for name, text in one.facts.items() if text)
-        at = datetime.fromtimestamp(one.at_us / 1e6).astimezone()
-        session.output.line(f"{at:%Y-%m-%d %H:%M:%S}  {one.kind}  {facts}")
+        session.output.line(f"{local(one.at_us)}  {one.kind}  {facts}")
     # Those who follow through a pipe wait for it.
     sys.stdout.flush()

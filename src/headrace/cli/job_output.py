@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.admin.documents import arguments_of, seconds_between, signal_name
 from headrace.cli.output import to_json
-from headrace.cli.units import moment
+from headrace.cli.units import local, moment
 from headrace.model.codec import readable
 from headrace.model.hidden_values import hides
 from headrace.model.notation import duration, iso, size, utc
@@ -32,7 +32,7 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
         (
             one.number,
             "failed, retried" if one.outcome == "retry" else one.outcome,
-            _clock(one.started_us),
+            local(one.started_us),
             lasted(one.ready_us, one.started_us),
             lasted(one.started_us, one.ended_us),
             one.worker,
@@ -42,10 +42,6 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
     ]
     columns = (">#", "outcome", "started", ">waited", ">ran", "worker", "error")
     output.table(columns, rows, keep=("#", "outcome", "started"), spare="error")
-
-
-def _clock(microseconds: int) -> str:
-    return moment(microseconds, 0).partition(" (")[0]
 
 
 def lasted(begin: int, end: int) -> str:

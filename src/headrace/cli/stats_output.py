@@ -17,6 +17,8 @@ from headrace.cli.units import span
 from headrace.stats.series_document import PERCENTS, series_document
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from headrace.cli.output import Output
     from headrace.stats import Bucket, Reading, Stats
     from headrace.stats.resolutions import Resolutions
@@ -130,7 +132,7 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
         _draw(session, seen, field)
         return
     if not seen.total.exact:
-        output.remark(f"the counts begin at {seen.total.start:%Y-%m-%d %H:%M} UTC: finer ones have expired")
+        output.remark(f"the counts begin at {_local(seen.total.start)}: finer ones have expired")
     if not seen.total.counts and not seen.total.histograms and not seen.below:
         output.remark(f"there are no counts under {seen.label or 'any label'} in the last {span(seen.seconds)}")
         return
@@ -190,12 +192,17 @@ def _children(seen: _Seen) -> Iterator[_Row]:
             yield (child.label, f"p50 of {field}", count, p50), course
 
 
+def _local(at: datetime) -> str:
+    """A time in the zone of this machine, which it names: an hour may come twice."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M %Z}"
+
+
 def _draw(session: Session, seen: _Seen, field: str) -> None:
     output = session.output
     width = min(100, output.console().width)
     if not seen.series:
         raise OperationFault(f"counts of {seen.label or 'the root'} from this time have expired")
-    left, right = (f"{at.astimezone():%Y-%m-%d %H:%M}" for at in (seen.series[0].start, seen.series[-1].start))
+    left, right = (_local(at.start) for at in (seen.series[0], seen.series[-1]))
     if field in seen.total.histograms:
         for percent in (50, 99):
             output.heading(f"{seen.label} {_named(seen, field)}, p{percent} by {seen.every}")

@@ -35,7 +35,7 @@ def _brief(seconds: float) -> str:
 
 
 def _clock(frame: TopFrame) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(frame.now / 1e6))
+    return time.strftime("%H:%M:%S %Z", time.localtime(frame.now / 1e6))
 
 
 def cut_to(frame: TopFrame, rows: int, sort: str) -> TopFrame:

@@ -67,9 +67,9 @@ def several(count: int, noun: str) -> str:
 
 
 def moment(microseconds: int, now: float) -> str:
-    """A time of the store in local time, and how far away it is: ``2026-11-21 22:36:00 (3m ago)``."""
-    at = utc(microseconds)
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance(microseconds, now)})" if at else "-"
+    """A time of the store in local time, and how far away it is: ``2026-11-21 22:36:00 CET (3m ago)``."""
+    at = local(microseconds)
+    return at if at == "-" else f"{at} ({distance(microseconds, now)})"
 
 
 def local(microseconds: int) -> str:
