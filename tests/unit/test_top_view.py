@@ -125,5 +125,6 @@ def test_the_zone_tells_times_apart_that_the_clock_shows_twice() -> None:
     assert moment(first, second / 1e6) == "2026-04-05 01:45:00 +11 (30m ago)"
     assert moment(second, second / 1e6) == "2026-04-05 01:45:00 +1030 (0s ago)"
     assert (moment(0, 0), local(0)) == ("-", "-")
+    assert local(253_402_300_799_999_999) == "9999-12-31 23:59:59 UTC", "datetime.max, of a job that waits for ever"
     heads = [summary(msgspec.structs.replace(FRAME, now=now))[:14] for now in (first, second)]
     assert heads == ["01:45:00 +11 r", "01:45:00 +1030"]

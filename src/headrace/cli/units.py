@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from datetime import UTC, datetime, timedelta
@@ -75,7 +76,10 @@ def moment(microseconds: int, now: float) -> str:
 def local(microseconds: int) -> str:
     """A time of the store in local time, with its zone: ``2026-11-21 22:36:00 CET``."""
     at = utc(microseconds)
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}" if at else "-"
+    # The last hours of the year 9999 have no local time.
+    with contextlib.suppress(OverflowError):
+        at = at and at.astimezone()
+    return f"{at:%Y-%m-%d %H:%M:%S %Z}" if at else "-"
 
 
 def distance(microseconds: int, now: float) -> str:
