@@ -20,6 +20,11 @@ class Called:
     def __init__(self, _app: Headrace, _hook: object, events: list[Any]) -> None:
         self.facts = [event.facts["queue"] for event in events]
 
+    def cut(self, _now: float) -> None: ...
+
+    def ended(self) -> str | None:
+        return ""
+
 
 def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app, called = Headrace(url), list[Called]()
@@ -45,3 +50,36 @@ def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, mo
     rounds.look(1000.0)
     assert [one.facts for one in called] == [["mail"]]
     app.close()
+
+
+def test_a_hook_that_wants_more_kinds_than_before_a_deploy_misses_no_event(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list that is given again has another event in it now, so it is longer than one call is given."""
+    called = list[Called]()
+
+    def begin(*given: Any) -> Called:
+        called.append(Called(*given))
+        return called[-1]
+
+    monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    monkeypatch.setattr(hook_rounds, "BATCH", 2)
+    for image, kinds in enumerate([["queue_paused"], ["queue_paused", "queue_resumed"]]):
+        with Headrace(url) as app:
+
+            @app.on(*kinds)
+            def hook(events: list[Any]) -> None: ...
+
+            rounds = HookRounds(app, f"w{image}")
+            rounds.look(0.0)
+            if not image:
+                app.queues["a"].pause()
+                app.queues["a"].resume()
+                app.queues["b"].pause()
+                rounds.look(10.0)
+                app.client.store.run_all(rounds.release())
+                continue
+            for now in (10.0, 20.0):
+                rounds.look(now)
+                rounds.check_calls(now)
+    assert [one.facts for one in called] == [["a", "b"], ["a", "a"], ["b"]]

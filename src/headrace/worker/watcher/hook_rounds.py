@@ -157,7 +157,8 @@ class HookRounds:
             self.next = now if one.end or piece.last else self.next
             one.end, one.tries = "", 0
             return
-        one.end = one.end or rows[-1][0]
+        # Not the end on record: code that wants other kinds may be given less of the list at once.
+        one.end = rows[-1][0]
         if one.tries >= TRIES:
             self._give_up(one)
             return
