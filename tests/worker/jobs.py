@@ -318,6 +318,23 @@ def speaks_for_ever() -> None:
             continue
 
 
+@app.task
+def leaves_speakers() -> None:
+    """Threads that say notes that no socket holds, and that wait for their turn when it ends."""
+    text, job = "\n".join(["z" * 3000] * 300), current_job()
+    for _ in range(8):
+        threading.Thread(target=lambda: job.log(text), daemon=True).start()
+    time.sleep(0.05)
+
+
+@app.task
+def speaks_when_alarmed() -> None:
+    """A note that no socket holds, and another one in the handler of a signal that comes amid it."""
+    job = current_job()
+    signal.signal(signal.SIGALRM, lambda *_: job.log("alarmed"))
+    job.log("\n".join(["z" * 3000] * 300))
+
+
 # --- the process ---
 
 

@@ -38,6 +38,7 @@ from headrace.worker.messages import (
 from headrace.worker.runner import runner_process
 from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.tickets import give_tickets, take_back
+from tests.deadline import eventually
 from tests.processes import where
 from tests.worker import jobs
 
@@ -151,6 +152,16 @@ class Runner:
         found = bytearray(4)
         fcntl.ioctl(self.channel.fileno(), termios.FIONREAD, found)
         return int.from_bytes(found, sys.byteorder)
+
+    def speechless(self) -> None:
+        """Wait until what it says finds no room any more."""
+        sizes = [-1]
+
+        def full() -> bool:
+            sizes.append(self.backlog())
+            return sizes[-1] == sizes[-2] > 0
+
+        eventually(full, every=0.02)
 
     def until(self, condition: Callable[[], Any], what: str, timeout: float = 30) -> None:
         end = time.monotonic() + timeout

@@ -96,6 +96,16 @@ def test_nothing_of_a_job_reaches_the_next(server: Runner) -> None:
     assert (server.value(1), server.value(2)) == ("nobody", "nobody")
 
 
+def test_what_threads_say_at_the_end_of_a_job_does_not_ruin_the_channel(start: Callable[..., Runner]) -> None:
+    """A child left amid the note of a thread that had waited for its turn: the next job's end was part of that note."""
+    for _ in range(3):
+        server = start()
+        server.run(claim(1, "leaves_speakers"))
+        server.speechless()
+        assert server.done(1).ended.kind == "succeeded"
+        assert server.one(claim(2, "add", 1, 1)).ended.kind == "succeeded"
+
+
 def test_recalls_that_one_child_heard_count_for_the_next(server: Runner) -> None:
     for token in range(1, 8):
         server.run(claim(100 + token, "touch", "/nowhere/at/all"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -56,3 +58,13 @@ def test_what_is_said_after_the_end_is_dropped(start: Callable[..., Runner]) -> 
     one.one(claim(1, "late_speaker"))
     assert not one.hear(timeout=0.15)
     assert one.said == []
+
+
+def test_a_handler_of_a_signal_may_speak_amid_a_word(start: Callable[..., Runner]) -> None:
+    """It waited for ever for the lock that its own thread held."""
+    one = start()
+    one.run(claim(1, "speaks_when_alarmed"))
+    one.speechless()
+    os.kill(one.pid, signal.SIGALRM)
+    assert one.done(1).ended.kind == "succeeded"
+    assert [say.lines[-1][-7:] for say in one.said] == ["zzzzzzz", "alarmed"]

@@ -182,13 +182,7 @@ def test_stops_do_not_tear_what_a_job_says(threads: Runner) -> None:
 def test_what_is_sent_is_heard_while_jobs_wait_for_room_to_speak(threads: Runner, tmp_path: Path) -> None:
     """The main thread waited for the lock of a job that spoke without end: no stop reached that, and no job began."""
     threads.run(claim(1, "speaks_for_ever"))
-    sizes = [-1]
-
-    def full() -> bool:
-        sizes.append(threads.backlog())
-        return sizes[-1] == sizes[-2] > 0
-
-    eventually(full, every=0.02)
+    threads.speechless()
     for token in (2, 3, 4):
         path = tmp_path / str(token)
         threads.run(claim(token, "touch", str(path)))

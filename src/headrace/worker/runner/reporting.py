@@ -12,6 +12,7 @@ import resource
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from headrace.model.ended import Ended, Succeeded
@@ -62,7 +63,11 @@ class Reporter:
         self._channel = channel
         self._gate = gate
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
-        self._lock = threading.Lock()
+        # One that a thread may take again: a signal's handler or a finalizer may speak amid a word of its own thread.
+        # What it says follows that word, since half a frame would ruin the channel.
+        self._lock = threading.RLock()
+        self._amid = False
+        self._words: deque[tuple[JobReporter, Note]] = deque()
         self._following = following
         # When the first of the ends that are kept was.
         self._since = 0
@@ -94,21 +99,28 @@ class Reporter:
             # A job forked this process, which must neither speak nor go on as a runner.
             _leave_stray(ended)
         job_reporter.over = True
-        token = claim.token
         with self._lock:
-            if self.profiler is not None and self.profiler.noted:
-                self._channel.send(self.profiler.found(token))
-            if job_reporter.waiting:
-                job_reporter.waiting = False
-                self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
-            now = time.monotonic_ns()
-            # What did not succeed has a line in the log, which tells it: the others need not pay for it.
-            memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
-            done = Done(token, ended, (now - began) // 1000, memory)
-            if self._following is not None and self._is_quick(claim.task, now - began) and self._following():
-                self._keep(done, now)
-            else:
-                self._channel.send(done)
+            self._amid = True
+            try:
+                self._send_end(job_reporter, claim, ended, began)
+            finally:
+                self._amid = False
+
+    def _send_end(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
+        token = claim.token
+        if self.profiler is not None and self.profiler.noted:
+            self._channel.send(self.profiler.found(token))
+        if job_reporter.waiting:
+            job_reporter.waiting = False
+            self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
+        now = time.monotonic_ns()
+        # What did not succeed has a line in the log, which tells it: the others need not pay for it.
+        memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
+        done = Done(token, ended, (now - began) // 1000, memory)
+        if self._following is not None and self._is_quick(claim.task, now - began) and self._following():
+            self._keep(done, now)
+        else:
+            self._channel.send(done)
 
     def _is_quick(self, task: str, took: int) -> bool:
         if took < KEEP:
@@ -135,9 +147,11 @@ class Reporter:
         if not self._lock.acquire(blocking=wait):
             return True
         try:
+            self._amid = True
             sent = self._channel.flush(wait=wait)
             return not sent or (self._following is not None and self._following() > 0)
         finally:
+            self._amid = False
             self._lock.release()
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
@@ -150,14 +164,26 @@ class Reporter:
         held = self._gate.hold() if self._gate else None
         try:
             with self._lock:
-                said = job_reporter.take(note, time.monotonic())
-                if said is not None:
-                    self._channel.send(said)
+                self._words.append((job_reporter, note))
+                if not self._amid:
+                    self._speak()
         except Closed:
             pass
         finally:
             if self._gate:
                 self._gate.resume(held)
+
+    def _speak(self) -> None:
+        self._amid = True
+        try:
+            while self._words:
+                job_reporter, note = self._words.popleft()
+                # It may have ended while this waited for its turn, and a process that leaves would tear the frame.
+                said = None if job_reporter.over else job_reporter.take(note, time.monotonic())
+                if said is not None:
+                    self._channel.send(said)
+        finally:
+            self._amid = False
 
 
 class JobReporter:
