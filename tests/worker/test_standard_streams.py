@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -248,3 +249,29 @@ def test_a_job_waits_for_room_where_somebody_made_its_stream_one_that_does_not_w
     os.close(reads)
     assert process.wait(30) == 0
     assert said.decode().splitlines() == [f"{number:099}" for number in range(10_000)]
+
+
+INTERRUPTED = """
+import signal, sys
+from headrace.worker.forking.standard_streams import STREAMS
+
+STREAMS.install()
+STREAMS.be_patient()
+signal.signal(signal.SIGALRM, lambda *_: sys.stderr.write("alarmed\\n"))
+print("ready", flush=True)
+for number in range(10_000):
+    sys.stderr.write(f"{number:099}\\n")
+"""
+
+
+def test_a_handler_of_a_signal_may_print_amid_what_its_thread_prints(started: list[subprocess.Popen[str]]) -> None:
+    """It waited for ever for the lock that its own thread held."""
+    reads, writes = os.pipe()
+    process = start(INTERRUPTED, writes, started)
+    says(process, "ready")
+    eventually(lambda: not select.select([], [writes], [], 0)[1], 30)
+    os.close(writes)
+    process.send_signal(signal.SIGALRM)
+    with os.fdopen(reads, "rb") as stream:
+        assert stream.read().count(b"alarmed") == 1
+    assert process.wait(30) == 0

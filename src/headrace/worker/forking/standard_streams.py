@@ -55,7 +55,8 @@ class StandardStream(io.RawIOBase):
         self.lost = 0
         self._descriptor = descriptor
         self._streams = streams
-        self._lock = threading.Lock()
+        # One that a thread may take again: a signal's handler may print amid what its own thread prints.
+        self._lock = threading.RLock()
         self._exit: _Exit | None = None
         # Now, and not while the application is imported, which is watched for what it leaves open.
         with contextlib.suppress(OSError):
@@ -104,7 +105,7 @@ class StandardStream(io.RawIOBase):
         """In a forked child: what is kept, the parent writes. Another thread of the parent may have held the lock."""
         self.kept.clear()
         self.lost, self._streams.next = 0, _NEVER
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _write_all(self, text: bytes) -> None:
         # Whoever read it went away, or the disk is full: no fault of who writes.
