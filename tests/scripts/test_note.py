@@ -48,6 +48,8 @@ def test_a_lost_reply_stores_no_line_twice(stage: Stage) -> None:
     assert say(stage, said, request=8) == 1
     assert say(stage, said, request=8) == 0
     assert say(stage, said, request=9) == 1
+    # One trip brought both, and is repeated.
+    assert [say(stage, said, request=number) for number in (8, 9)] == [0, 0]
     assert lines(stage, claim.id) == ["once", "once"]
 
 

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.departure import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
@@ -324,3 +325,19 @@ def test_a_job_that_the_last_renewal_saw_and_a_claim_took_is_no_sign_that_claims
     for _ in range(40):
         world.advance(world.now + 1)
         assert world.core.vitals.look(world.now)[2] == 0
+
+
+@pytest.mark.parametrize(("mates", "lines", "calls"), [(1, 1, 1), (1300, 1, 3), (20, 1000, 4)])
+def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines: int, calls: int) -> None:
+    """Beyond six hundred notes, a job's last lines came after its end, and the store dropped them."""
+    world = made(("process",), processes=1)
+    world.store.add("process-available", "a")
+    world.calm()
+    ((token, start),) = ((claim.token, claim) for runner in world.runners.values() for claim in runner.held)
+    for number in (*range(10**6, 10**6 + mates), token):
+        world.core.runner_pool.notes[number] = Note(start.id, number, lines=("x" * 800,) * lines)
+    assert world.end("succeeded")
+    world.turn()
+    names = [call.script.name for call, _ in world.inflight]
+    assert names[: calls + 1] == ["note"] * calls + ["settle"]
+    assert not world.core.runner_pool.notes

@@ -9,7 +9,7 @@
 -- many    RPUSH
 -- removes first claims
 -- arg     owner   text
--- arg     request int     number of the request; the same again stores nothing; 0: not numbered
+-- arg     request int     number of the request, which grows; the last or an earlier one stores nothing; 0: not numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or '', {{limit, units}, ...} that it spent}; the last two if there are any, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
@@ -17,7 +17,7 @@ local stored = 0
 if request > 0 then
   local known = redis.call('HMGET', self, 'noted', 'since')
   -- Without its incarnation there is nothing that a note could belong to, and nothing that would end the mark.
-  if tonumber(known[1]) == request or not known[2] then return 0 end
+  if (tonumber(known[1]) or 0) >= request or not known[2] then return 0 end
   redis.call('HSET', self, 'noted', request)
 end
 for _, note in ipairs(notes) do

@@ -15,6 +15,8 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 # While every runner still has work ahead, ends gather for this long (seconds), so that a trip carries many.
 GATHER = 0.001
 NOTES_EVERY = 0.25
+# Characters of log lines in one call, about, so that it holds up no server; and as many notes as ends.
+NOTES_MOST = 4 << 20
 
 
 class Settlement:
@@ -97,10 +99,22 @@ class Settlement:
         return timers.due("notes", now)
 
     def _notes(self) -> list[Step]:
-        notes, worker = self._pool.notes, self._worker
+        """All of them: what a job said last must not come after its end."""
+        notes, worker, requests = self._pool.notes, self._worker, self._requests
         if not notes:
             return []
         worker.timers.clear("notes")
-        batch = [notes.pop(token) for token in list(notes)[:SETTLE_MOST]]
-        self._requests.number += 1
-        return [(consume.note(worker.keys, worker.owner, batch, request=self._requests.number), lambda _: None)]
+        batches: list[list[consume.Note]] = []
+        room = 0
+        for note in notes.values():
+            if room <= 0:
+                batches.append([])
+                room = NOTES_MOST
+            batches[-1].append(note)
+            room -= NOTES_MOST // SETTLE_MOST + sum(map(len, note.lines))
+        notes.clear()
+        steps: list[Step] = []
+        for batch in batches:
+            requests.number += 1
+            steps.append((consume.note(worker.keys, worker.owner, batch, request=requests.number), lambda _: None))
+        return steps
