@@ -3,9 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headrace.model.form import Form
+from headrace.model.ids import make_id
 from headrace.model.job import Outcome
 from headrace.protocol.consume import reclaim
-from headrace.protocol.produce import cancel
+from headrace.protocol.produce import broadcast, cancel
+from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 LEASE = 15 * SECOND
@@ -124,6 +127,27 @@ def test_a_record_of_another_type_does_not_hold_up_the_others(stage: Stage) -> N
     stage.client.set(stage.keys.job(claims[0].id), "alien")
     assert take_over(stage, known=True) == ("done", 3)
     assert stage.ready() == [claims[1].id, claims[2].id]
+
+
+@pytest.mark.mangles
+def test_an_unreadable_broadcast_takes_no_job_with_it(stage: Stage) -> None:
+    """Scripts do not roll back: these had left the claims, and were in no queue."""
+    claim = stage.running()
+    odd, other = (make_id(stage.now // 1000, 100 + n) for n in range(2))
+    stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", odd), ("w1", other)]))
+    stage.client.set(stage.keys.job(odd), "unreadable")
+    assert take_over(stage, known=True) == ("done", 1)
+    assert (stage.ready(), stage.state(other)) == ([claim.id], "cancelled")
+
+
+@pytest.mark.mangles
+def test_the_workflow_of_a_record_that_is_gone_goes_on_without_it(stage: Stage) -> None:
+    flow = Flow(stage, "a>b a>c:c").started()
+    flow.claims()
+    stage.client.delete(stage.keys.job(flow["a"]))
+    assert take_over(stage, known=True) == ("done", 1)
+    flow.tend_all()
+    assert (flow.state, flow.states["a"]) == ("failed", "cancelled")
 
 
 def test_an_odd_place_is_still_readable_evidence(stage: Stage) -> None:

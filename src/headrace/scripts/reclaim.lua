@@ -32,7 +32,10 @@ for n, id in ipairs(held) do
   -- When it became ready only the dead one knew.
   pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: its worker ended or lost its lease while the job ran', 0, -1)
   -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
-  if redis.call('EXISTS', job .. id) == 1 and not pcall(crash, id, evidence, 0, ttl, victim) then
+  if redis.call('EXISTS', job .. id) == 0 then
+    -- Its workflow, if it has one, waits for its end all the same.
+    pcall(finish, id, 'cancelled', '{"type":"Lost","message":"its record is gone"}', 0)
+  elseif not pcall(crash, id, evidence, 0, ttl, victim) then
     pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', ttl)
   end
 end
