@@ -176,7 +176,7 @@ def test_its_own_lease_is_no_ones_to_reclaim() -> None:
 def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
     made = maintenance()
     renewed(made, 100)
-    made.reclaim.add("victim")
+    made.reclaim.add("victim", known=True)
     assert made.next == 0
     for word in ("some", "some", "done"):
         (step,) = made.steps(100.1)
@@ -188,7 +188,7 @@ def test_a_victim_with_much_to_reclaim_is_reclaimed_in_pieces() -> None:
 def test_what_makes_jobs_ready_is_owed_until_it_is_answered() -> None:
     made = maintenance()
     renewed(made, 100, parking=("known",))
-    made.reclaim.add("victim")
+    made.reclaim.add("victim", known=True)
     (reclaim,) = made.steps(100.1)
     assert made.has_pending(100.1), "a burst worker would leave before the jobs of the dead are ready"
     reclaim[1](("gone", 0))

@@ -120,7 +120,7 @@ class Core:
         """Begin to work; ``predecessors``: the incarnations that this one takes over from, whose processes are dead."""
         self.worker.now = now
         for predecessor in predecessors:
-            self.maintenance.reclaim.add(predecessor)
+            self.maintenance.reclaim.add(predecessor, known=True)
         for kind in self.worker.kinds:
             self.runner_pool.supply.resize(kind, self.worker.options.runners(kind))
         return self.on((), now)

@@ -77,7 +77,7 @@ class Departure:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
             requests.send([self._settlement.settle()])
         elif self._maintenance.renewal.gone:
-            self._maintenance.reclaim.add(worker.owner)
+            self._maintenance.reclaim.add(worker.owner, known=False)
             worker.owner = ""
 
     # -- shutdown ---------------------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ class Reclaim:
         # The incarnation whose lease ends first.
         self._suspect = ""
 
-    def add(self, victim: str) -> None:
-        """Take back what this incarnation holds, which is dead for certain."""
-        self._victims.append((victim, True))
+    def add(self, victim: str, *, known: bool) -> None:
+        """Take back what this incarnation holds; ``known``: its process is dead, else only its lease is over."""
+        self._victims.append((victim, known))
         self.at = 0.0
 
     def call(self, _: float) -> Call[tuple[str, int]]:
