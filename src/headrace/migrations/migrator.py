@@ -160,11 +160,12 @@ class Migrator:
             self._refuse(sight)
             piece = self._piece(leg, cursor)
             self._begun = self._begun or bool(piece.writes)
-            # Leases that have ended are given up: a worker that was only held up must register, and is refused.
-            given_up: Command = ("ZUNIONSTORE", self.keys("owners"), 1, self.keys("owners"), "WEIGHTS", 0)
             place: Command = ("HSET", self._mark, "cursor", piece.cursor, "until", sight.now + self._lease)
-            after = [place] if piece.cursor else [given_up, *self._completed(leg, then, sight)]
-            self._apply([*([given_up] if piece.writes else []), *piece.writes, *after], leg)
+            writes = [*piece.writes, *([place] if piece.cursor else self._completed(leg, then, sight))]
+            if piece.writes or not piece.cursor:
+                # No ended lease can be renewed then: a worker that was only suspended must register, and is refused.
+                writes.insert(0, ("ZUNIONSTORE", self.keys("owners"), 1, self.keys("owners"), "WEIGHTS", 0))
+            self._apply(writes, leg)
             progress = _further(progress, piece)
             self._begun = self._begun and bool(piece.cursor)
             heard(progress)
