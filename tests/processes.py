@@ -43,7 +43,7 @@ def dispatcher_of(worker: int) -> psutil.Process | None:
 
 
 def where(pid: int) -> str:
-    """In what the processes from this one down wait, and which signals they block: for the message of a failed test."""
+    """What this process and those below it wait for, and which signals they block: for the message of a failed test."""
     told: list[str] = []
     for process in (pid, *(child.pid for child in below(pid))):
         proc = Path(f"/proc/{process}")

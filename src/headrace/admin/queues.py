@@ -146,7 +146,7 @@ class Queue:
         while left and removed < goal:
             more, left = yield operations.purge(self._client.keys, self.name, min(PURGE, goal - removed))
             if not more:
-                # What is left stands in counts alone, or waits behind what does.
+                # Jobs are left by the count alone, which is wrong.
                 break
             removed += more
         return removed

@@ -147,7 +147,7 @@ async def begin(site: DashboardSite, request: Request) -> Response:
     """Make the new job; what cannot be read is shown with the form again. Cost: four round trips."""
     id = request.path_params["id"]
     form = await form_of(request)
-    # Of the form: one that is sent twice makes one job.
+    # The form has a request id, so one that is sent twice makes one job.
     asked = form.get("request")
     record, found = await _stored(site, id)
     changes, typed = changes_of(found, form, site.redactor, record.secrets)

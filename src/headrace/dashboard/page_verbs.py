@@ -129,7 +129,7 @@ async def _resume_schedule(site: DashboardSite, name: str, _form: Form) -> str:
 
 
 async def _run_schedule(site: DashboardSite, name: str, form: Form) -> str:
-    # Of the page: a form that is sent twice makes one job.
+    # The page gives its form a request id, so a form that is sent twice makes one job.
     job = await site.app.schedules[name].arun(request_id=form.get("request"))
     if job is None:
         return "Nothing was made: a job of this schedule is at work, and its overlap policy makes no other."

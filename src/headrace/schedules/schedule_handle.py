@@ -223,7 +223,7 @@ class Schedule:
         self, moments: Sequence[int], overlap: Overlap | None, *, again: bool, request_id: str | None = None
     ) -> Any:
         word = policy("overlap", overlap, Overlap) if overlap is not None else ""
-        # Its own among senders, and for each schedule.
+        # The name keeps one request id for two schedules apart, and both apart from other senders.
         sender = os.urandom(8).hex() if request_id is None else f"{self.name}:{text('request_id', request_id)}"
         return ticks.run_schedule(self._client.keys, sender, self.name, moments, word, again=again)
 

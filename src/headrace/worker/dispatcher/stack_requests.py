@@ -14,8 +14,8 @@ from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Signal
 
-# Seconds that runners have to write; and for which what comes later stays out of the log, where it would look like a
-# fault.
+# Seconds that runners have to write their stacks. Stacks that come later, for LATE seconds more, stay out of the log,
+# where they would look like a fault.
 WAIT, LATE = 0.3, 10.0
 _TIMER = "stacks"
 

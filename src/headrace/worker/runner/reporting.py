@@ -158,8 +158,8 @@ class Reporter:
         """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
         if self._channel.closed or job_reporter.over:
             return
-        # Not with the lock: a job that always speaks would hold it all the time, since what another thread could take
-        # is back before that one runs.
+        # Before the lock is taken: a job that logs without end would else hold it while it waits, and take it again
+        # before another thread runs.
         self._channel.wait_for_room()
         held = self._gate.hold() if self._gate else None
         try:

@@ -168,7 +168,7 @@ class Threads:
         waits.register(self._channel, select.POLLIN)
         try:
             while self._held or not self._leaving:
-                # Who hears does not wait for those that speak.
+                # This thread hears the dispatcher, so it must not wait for threads that speak.
                 more = self.reporter.flush(wait=False)
                 if more:
                     waits.poll(SENDS)

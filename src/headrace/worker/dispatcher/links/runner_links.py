@@ -108,7 +108,7 @@ class RunnerLink:
         end = text.rfind(b"\n") + 1
         self.begun, lines = text[end:], text[:end]
         if _FATAL in lines:
-            # The stacks behind it are evidence.
+            # The stacks that follow are evidence of the crash.
             self.captures = 0.0
         if self.captures and time.monotonic() < self.captures:
             found, lines = parted(lines)
