@@ -26,7 +26,7 @@ def test_a_death_is_an_event_and_news_for_an_hour(stage: Stage, how: str) -> Non
     ((_, news),) = stage.run(told(stage.keys, "deaths", 9)).rows
     assert news == event
     assert (news["kind"], news["worker"], news["why"]) == ("worker_lost", "w1", why)
-    assert 3590 < stage.client.ttl(stage.keys("deaths")) <= 3600
+    assert 3500 < stage.client.ttl(stage.keys("deaths")) <= 3600
 
 
 def test_a_worker_that_leaves_in_order_is_no_news(stage: Stage) -> None:
