@@ -24,7 +24,7 @@ from tests.scripts.test_headers import ALONE
 from tests.servers import DEFAULT, Server
 from tests.store.play import Play
 from tests.store.plays import PLAYS
-from tests.store.twin import KINDS, Twin, started
+from tests.store.twin import KINDS, Twin, started, stub
 
 Make = Callable[..., Twin]
 
@@ -205,6 +205,22 @@ def test_a_half_open_connection_is_left_for_a_new_one(make: Make, proxy: Proxy, 
     proxy.mode = "pass"
     twin.run(overviews.overview(stage.keys))
     assert proxy.accepted == accepted + 1
+
+
+@pytest.mark.any_server
+def test_a_master_that_says_nothing_more_is_asked_for_again_within_the_call(
+    make: Make, proxy: Proxy, stage: Stage
+) -> None:
+    """As when its machine is gone, and the Sentinels have promoted another one meanwhile."""
+    port = str(proxy.port)
+    there = f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode()
+    with stub(lambda words: there if words[0] == b"SENTINEL" else b"+OK\r\n") as sentinel:
+        twin = make(f"{sentinel.replace('redis', 'sentinel')}/jobs/0", timeout=2.0)
+        twin.run(overviews.overview(stage.keys))
+        lost = itertools.count()
+        proxy.lost_request = lambda _: next(lost) == 0
+        assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1).at(stage.now)).word == "ok"
+    assert proxy.accepted == 2
 
 
 @pytest.mark.any_server

@@ -166,7 +166,7 @@ class EndListener(Reach):
 
     def _serve(self, life: LinkLife) -> None:
         """Hear over one connection until there is nothing to wait for. Raises what ended the connection."""
-        link = life.link = EndLink(self.target, self.settings.timeout)
+        link = life.link = EndLink(self.target, self.attempt_time)
         try:
             self.check_server(_accepted(link.ask([("INFO", "server"), ("INFO", "memory")])))
             greeting = self.greeting()

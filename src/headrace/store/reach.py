@@ -39,6 +39,8 @@ class Reach:
         target: where that is.
         keys: of its shard.
         round_trips: requests sent so far.
+        attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels it leaves time to ask
+            for the master again: one whose machine is gone says nothing more.
         revive: brings a private server back whose guard was killed or whose directory was removed, and returns its
             URL; None where Headrace does not run the server.
     """
@@ -49,6 +51,7 @@ class Reach:
         self.settings = settings
         self.keys: Keys = keys_of(settings.namespace)
         self.round_trips: int = 0
+        self.attempt_time = settings.timeout / (2 if self.target.sentinels else 1)
         self._checked = False
         self._told = False
         self.revive: Callable[[], str] | None = None

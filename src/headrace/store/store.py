@@ -123,7 +123,7 @@ class Store(Reach):
 
     def _connect(self) -> Any:
         with self.patience():
-            connection: Any = connect(self.target, self.settings.timeout)
+            connection: Any = connect(self.target, self.attempt_time)
             try:
                 self._greet(connection)
             except BaseException:
@@ -211,7 +211,7 @@ class AsyncStore(Reach):
     async def _connect(self) -> Any:
         timer = asyncio.get_running_loop().call_later(SILENCE, self.tell_waiting)
         try:
-            connection: Any = await aconnect(self.target, self.settings.timeout)
+            connection: Any = await aconnect(self.target, self.attempt_time)
             try:
                 await self._greet(connection)
             except BaseException:
@@ -251,12 +251,12 @@ class AsyncStore(Reach):
         if self._checked:
             return
         await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
-        self.check_server([await read(connection, self.settings.timeout) for _ in range(2)])
+        self.check_server([await read(connection, self.attempt_time) for _ in range(2)])
         self.check_schema((await self._exchange(connection, [self.greeting()]))[0])
 
     async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
         self.round_trips += 1
-        await send(connection, commands, self.settings.timeout)
+        await send(connection, commands, self.attempt_time)
 
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])
@@ -271,6 +271,6 @@ class AsyncStore(Reach):
 
     async def _reply(self, connection: Any) -> Any:
         try:
-            return await read(connection, self.settings.timeout)
+            return await read(connection, self.attempt_time)
         except driver.ResponseError as error:
             return error
