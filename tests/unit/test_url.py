@@ -21,6 +21,9 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
     assert (secure.options["db"], secure.options["ssl_check_hostname"]) == (2, False)
     assert secure.options["ssl_ca_certs"] == str(AUTHORITY)
     assert parse(f"rediss://h?ssl_certfile={certificate('locked')}&ssl_password=s3cret").tls
+    # Nor may it ask for that of a key which takes this one's place.
+    for scheme, rest in (("rediss", "h"), ("sentinels", "h/jobs")):
+        assert parse(f"{scheme}://{rest}?ssl_certfile={certificate('client')}").options["ssl_password"] == ""
     # Not left to the driver, whose older versions check nothing of it.
     assert parse("rediss://h").options["ssl_check_hostname"] is True
     assert "ssl_check_hostname" not in parse("rediss://h?ssl_cert_reqs=none").options

@@ -134,9 +134,6 @@ def parse(url: str) -> Target:
         options = _driver_options(driver_url)
     except ValueError as error:
         raise UrlError(f"{visible} cannot be used: {error}") from None
-    if parts.scheme in TLS and options.get("ssl_cert_reqs") != "none":
-        # Drivers before version 6 accept a certificate for any host otherwise.
-        options.setdefault("ssl_check_hostname", True)
     return Target(visible, options, tls=parts.scheme in TLS)
 
 
@@ -145,6 +142,12 @@ def _driver_options(url: str) -> dict[str, Any]:
     if "path" in options:
         # The driver replaces bytes that are no UTF-8, and then finds no such socket.
         options["path"] = unquote(urlsplit(url).path, errors="surrogateescape")
+    if url.startswith("rediss:") and options.get("ssl_cert_reqs") != "none":
+        # Drivers before version 6 accept a certificate for any host otherwise.
+        options.setdefault("ssl_check_hostname", True)
+    if "ssl_certfile" in options:
+        # Without any password, OpenSSL asks for one on the terminal, and waits: also for a file that comes later.
+        options.setdefault("ssl_password", "")
     return options
 
 
