@@ -39,6 +39,19 @@ class Twin:
     def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
         return self._do(self.store.run_all(calls))
 
+    def at_once(self, calls: Sequence[Call[Any]]) -> None:
+        """Send each over a connection of its own."""
+        if isinstance(self.store, AsyncStore):
+            store = self.store
+
+            async def all_of_them() -> None:
+                await asyncio.gather(*map(store.run, calls))
+
+            self._do(all_of_them())
+            return
+        for thread in [started(partial(self.run, call)) for call in calls]:
+            thread.join(20)
+
     def wait_final(self, id: str, timeout: float | None) -> Watched:
         return self._do((await_job if self._runner else wait_job)(self.client, id, timeout))
 

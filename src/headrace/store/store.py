@@ -101,8 +101,9 @@ class Store(Reach):
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                self._idle.pop().disconnect()
 
     def _take(self) -> Any:
         """A connection that nobody else uses."""
@@ -120,6 +121,9 @@ class Store(Reach):
             self._idle.append(connection)
         else:
             connection.disconnect()
+            if isinstance(error, driver.TimeoutError):
+                # They lead to the same silence, and each would cost as much.
+                self.close()
 
     def _connect(self) -> Any:
         with self.patience():
@@ -203,8 +207,10 @@ class AsyncStore(Reach):
             else:
                 idle.append(connection)
             raise
-        except BaseException:
+        except BaseException as error:
             await connection.disconnect(nowait=True)
+            while idle and isinstance(error, driver.TimeoutError):
+                await idle.pop().disconnect(nowait=True)
             raise
         idle.append(connection)
 
