@@ -73,6 +73,8 @@ def test_a_connection_that_was_cut_is_no_sign_of_a_missing_certificate_where_the
     cut, url = redis.ConnectionError("Connection closed by server."), "rediss://localhost/0"
     assert advice(cut, parse(url)).startswith("is the server running, and does it ask for a client's certificate?")
     assert advice(cut, parse(f"{url}?{CLIENT}")) == "is the server running?"
+    refused = redis.ConnectionError("(1, '[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] sslv3 alert certificate expired')")
+    assert advice(refused, parse(f"{url}?{CLIENT}")).startswith("does the server accept the certificate that ssl_certf")
 
 
 @both
@@ -86,6 +88,36 @@ def test_a_certificate_that_is_not_accepted_is_told_at_once(tcp: Server, port: i
         with pytest.raises(ServerError, match=r"not valid for 'localhost'.*use a name in the URL that it is valid for"):
             use(url)
         use(f"{url}&ssl_check_hostname=false")
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "said"),
+    [
+        ("authority", "", "has ssl_ca_certs=.*/authority.pem, which holds no certificates"),
+        ("client", None, r"has ssl_certfile=.*/client.pem, which is not there or cannot be read\): correct the file"),
+        ("client", certificate("locked").read_text(), "the password of an encrypted key"),
+    ],
+)
+def test_a_file_that_is_exchanged_for_a_wrong_one_is_named(
+    port: int, tmp_path: Path, name: str, now: str | None, said: str
+) -> None:
+    """Told when the call's time is over, since the right one may be about to come."""
+    files = {one: tmp_path / f"{one}.pem" for one in ("authority", "client")}
+    for one, path in files.items():
+        path.write_bytes(certificate(one).read_bytes())
+    url = f"rediss://localhost:{port}/0?ssl_ca_certs={files['authority']}&ssl_certfile={files['client']}"
+    with Headrace(url, timeout=0.3) as app:
+        # They read the URL while its files are right.
+        assert app.client.store.target.tls
+        assert app.client.astore.target.tls
+        if now is None:
+            files[name].unlink()
+        else:
+            files[name].write_text(now)
+        with pytest.raises(StoreUnavailable, match=said):
+            app.by_name("t").enqueue()
+        with pytest.raises(StoreUnavailable, match=said):
+            asyncio.run(app.by_name("t").aenqueue())
 
 
 @both

@@ -19,7 +19,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
-from headrace.store.connection import common, packed, sentinels, unknown
+from headrace.store.connection import blame_files, common, packed, sentinels, unknown
 from headrace.store.url import Target
 
 
@@ -38,9 +38,10 @@ async def aconnect(target: Target, timeout: float) -> Any:
     try:
         async with _in_time(timeout, "connecting"):
             await connection.connect()
-    except BaseException:
+    except BaseException as error:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)
+        blame_files(error, target)
         raise
     return connection
 

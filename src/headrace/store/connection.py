@@ -26,7 +26,7 @@ from headrace.errors import (
     StoreFull,
     UrlError,
 )
-from headrace.store.url import Target
+from headrace.store.url import Target, check_files
 
 # The driver does not type it.
 _pack_command = cast(Any, hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
@@ -81,11 +81,25 @@ def connect(target: Target, timeout: float) -> Any:
     connection = kind(**options)
     try:
         connection.connect()
-    except BaseException:
+    except BaseException as error:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
+        blame_files(error, target)
         raise
     return connection
+
+
+def blame_files(error: BaseException, target: Target) -> None:
+    """Name the file of TLS that stands in the way of a connection: the driver says no more than that one is absent.
+
+    Raises:
+        redis.exceptions.ConnectionError: what is wrong with a file, which may be about to be exchanged.
+    """
+    if isinstance(error, driver.ConnectionError) and target.tls:
+        try:
+            check_files(target.options, target.shown)
+        except UrlError as wrong:
+            raise driver.ConnectionError(str(wrong)) from None
 
 
 def _master(target: Target, timeout: float) -> tuple[str, int]:
@@ -218,18 +232,20 @@ _ENDED = ("reset by peer", "closed by server", "closed the connection", "EOF occ
 _PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
 
 
-# What a server says that runs and takes no work, and what to do.
-_TAKES_NONE = {
+# What a server says that runs and takes no work, or stands in the way to it, and what to do.
+_STEPS = {
     "max number of clients": "it runs, and has no room: raise its maxclients, or end programs that use it.",
     "read only replica": "it is a replica: write the URL of its master, or wait until one is promoted.",
     "loading the dataset": "it runs, and loads its data: wait.",
+    # What check_files says.
+    " has ssl_": "correct the file.",
 }
 
 
 def advice(error: BaseException, target: Target) -> str:
     """What to look for when a server does not answer: a question, or nothing more than whether it runs."""
     text = _told(error)
-    for sign, step in _TAKES_NONE.items():
+    for sign, step in _STEPS.items():
         if sign in text:
             return step
     if target.tls and any(sign in text for sign in _PLAIN):
@@ -243,9 +259,12 @@ def advice(error: BaseException, target: Target) -> str:
         return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
     if "knows no master" in text:
         return "check the name in the URL."
-    return (
-        f"do the Sentinels run, and their master {target.service!r}?" if target.sentinels else "is the server running?"
+    question = (
+        f"do the Sentinels run, and their master {target.service!r}" if target.sentinels else "is the server running"
     )
+    if "ssl_certfile" in target.options and "alert" in text:
+        question = "does the server accept the certificate that ssl_certfile names, or has that expired"
+    return f"{question}?"
 
 
 def pause_before(attempt: int, dice: float) -> float:

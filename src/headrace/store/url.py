@@ -159,28 +159,31 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
     """
     given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
     known = (OPTIONS if scheme not in SENTINEL else ()) + (TLS_OPTIONS if scheme in TLS else ())
-    for name, value in given.items():
+    for name in given:
         if name in TLS_OPTIONS and scheme not in TLS:
             secure = "sentinels" if scheme == "sentinel" else "rediss"
             raise UrlError(f"{visible} has {name}, which is for TLS: write {secure}:// instead of {scheme}://")
         if name not in known:
             some = f"use some of {', '.join(known)}" if known else f"{scheme}:// has none"
             raise UrlError(f"{visible} has the option {name!r}, which is unknown: {some}")
-        if name in TLS_FILES and not os.access(value, os.R_OK):
-            raise UrlError(f"{visible} has {name}={value}, which is not there or cannot be read")
     required = given.get("ssl_cert_reqs", "required")
     if required not in _REQUIREMENTS:
         raise UrlError(f"{visible} has ssl_cert_reqs={required}: use one of {', '.join(_REQUIREMENTS)}")
-    if given.keys() & set(TLS_FILES):
-        _check_files(given, visible)
+    # The driver unquotes it twice, too.
+    check_files(given | {"ssl_password": unquote(given.get("ssl_password", ""))}, visible)
 
 
-def _check_files(given: Mapping[str, str], visible: str) -> None:
+def check_files(given: Mapping[str, Any], visible: str) -> None:
     """Load what the options of TLS name: the driver would take a wrong file for a server that is away.
 
     Raises:
         UrlError: a file does not hold what its option says, or a key needs a password.
     """
+    if not given.keys() & set(TLS_FILES):
+        return
+    for name in TLS_FILES:
+        if name in given and not os.access(given[name], os.R_OK):
+            raise UrlError(f"{visible} has {name}={given[name]}, which is not there or cannot be read")
     import ssl  # Most URLs need none of it.
 
     authorities, certificate = given.get("ssl_ca_certs"), given.get("ssl_certfile")
@@ -194,8 +197,8 @@ def _check_files(given: Mapping[str, str], visible: str) -> None:
         raise UrlError(f"{visible} has ssl_ca_certs={authorities}, which holds no certificates ({error})") from None
     try:
         if certificate:
-            # Without any password, OpenSSL asks for one on the terminal, and waits. The driver unquotes it twice, too.
-            context.load_cert_chain(certificate, given.get("ssl_keyfile"), unquote(given.get("ssl_password", "")))
+            # Without any password, OpenSSL asks for one on the terminal, and waits.
+            context.load_cert_chain(certificate, given.get("ssl_keyfile"), given["ssl_password"])
     except OSError as error:
         raise UrlError(
             f"{visible} has ssl_certfile={certificate}, which cannot be used with its key ({error}): name the key with "
