@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socketserver
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from headrace.store.store import AsyncStore, Store
 from headrace.store.url import Target, parse
 from tests.deadline import eventually
 from tests.servers import Server, find, free_port
+from tests.store.twin import stub
 from tests.tls import AUTHORITY, terminator
 
 CONFIG = """
@@ -140,6 +142,28 @@ def test_a_sentinel_that_fails_is_asked_once_before_the_next(way: Callable[[Targ
         with pytest.raises(redis.RedisError):
             way(parse(f"sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/jobs/0"), 5.0)
     assert asked == ports
+
+
+def test_a_sentinel_that_has_missed_a_failover_is_not_believed() -> None:
+    """As one that was started again without its file, at another address: the others do not find it."""
+
+    def sentinel(port: int) -> contextlib.AbstractContextManager[str]:
+        there = f"*2\r\n$9\r\n127.0.0.1\r\n${len(str(port))}\r\n{port}\r\n".encode()
+        return stub(lambda words: there if words[0] == b"SENTINEL" else b"+OK\r\n")
+
+    async def story(target: Target) -> Any:
+        connection = await aconnect(target, 5.0)
+        await connection.disconnect()
+        return connection
+
+    with stub(lambda _: b"+OK\r\n") as master:
+        port = int(master.rpartition(":")[2])
+        with sentinel(free_port()) as late, sentinel(port) as right:
+            places = ",".join(url.removeprefix("redis://") for url in (late, right))
+            target = parse(f"sentinel://{places}/jobs/0")
+            connection = connect(target, 5.0)
+            connection.disconnect()
+            assert connection.port == asyncio.run(story(target)).port == port
 
 
 @pytest.mark.parametrize(("timeout", "each"), [(6.0, 2.0), (60.0, 5.0)])

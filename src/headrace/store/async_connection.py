@@ -42,6 +42,8 @@ async def aconnect(target: Target, timeout: float) -> Any:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)
         blame_files(error, target)
+        if isinstance(error, driver.ConnectionError) and (others := target.others):
+            return await aconnect(others, timeout)
         raise
     return connection
 

@@ -85,6 +85,8 @@ def connect(target: Target, timeout: float) -> Any:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
         blame_files(error, target)
+        if isinstance(error, driver.ConnectionError) and (others := target.others):
+            return connect(others, timeout)
         raise
     return connection
 

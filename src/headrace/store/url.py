@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -50,6 +50,11 @@ class Target:
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     tls: bool = False
+
+    @property
+    def others(self) -> Target | None:
+        """The same behind the Sentinels after the first: that one may have missed a failover."""
+        return replace(self, sentinels=self.sentinels[1:]) if self.sentinels[1:] else None
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
