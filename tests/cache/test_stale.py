@@ -255,6 +255,26 @@ def test_a_server_that_hangs_costs_a_read_one_time_out_and_not_a_second_over_ano
         app.close()
 
 
+def test_a_server_amid_a_failover_is_asked_again_soon(
+    new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
+) -> None:
+    """A replica that is to be promoted refuses the probe, and so does a master whose replicas are on their way."""
+    server = new_server()
+    cache, client = new_app(server.url).cache, server.client()
+    refusals: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+        (lambda: client.replicaof("127.0.0.1", "1"), lambda: client.replicaof("NO", "ONE")),
+        (lambda: client.config_set("min-replicas-to-write", 1), lambda: client.config_set("min-replicas-to-write", 0)),
+    ]
+    cache.get("a")
+    for refuse, relent in refusals:
+        eventually(lambda: cache.statistics().healthy, 10)
+        refuse()
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        eventually(lambda: "refuses the read and the write of its probe" in cache.statistics().fault)
+        relent()
+    eventually(lambda: cache.statistics().healthy, 10)
+
+
 def test_an_idle_cache_says_nothing_and_a_quiet_server_is_asked_now_and_then(
     new_server: Callable[..., Server], new_app: Callable[..., Headrace], eventually: Callable[..., Any]
 ) -> None:

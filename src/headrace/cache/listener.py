@@ -40,6 +40,8 @@ FIRST = 1.0
 CHILDHOOD = 8
 # Between tries where the server is there, but does not announce changes.
 RELUCTANT = 30.0
+# Where it takes no writes, as a replica that is promoted soon, or a master whose replicas are on their way.
+PASSING = 1.0
 
 
 class Listener:
@@ -201,7 +203,7 @@ class Listener:
                 pause = pause_before(failures - 1, random.random()) if failures > 1 else 0.0
                 log.info("the cache lost its connection and is empty: %s", lost)
             except Untracked as error:
-                pause = RELUCTANT * (0.5 + 0.5 * random.random())
+                pause = (PASSING if error.passes else RELUCTANT) * (0.5 + 0.5 * random.random())
                 if self.fault != str(error):
                     log.warning("the cache keeps no local copies: %s; it tries again by itself", error)
                 self._rest(str(error), unreachable=False)

@@ -31,7 +31,9 @@ PROBE_TIMEOUT = 2.0
 
 
 class Untracked(ServerError):
-    """The server, or what stands before it, does not announce changes."""
+    """The server, or what stands before it, does not announce changes; ``passes``: a failover is under way there."""
+
+    passes = False
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -198,4 +200,6 @@ def _is(message: object, kind: type) -> bool:
 def _accepted(replies: Sequence[Any], what: str) -> None:
     for reply in replies:
         if isinstance(reply, driver.RedisError):
-            raise Untracked(f"the server refuses {what}: {reply}")
+            refused = Untracked(f"the server refuses {what}: {reply}")
+            refused.passes = isinstance(reply, driver.ReadOnlyError) or str(reply).startswith("NOREPLICAS")
+            raise refused
