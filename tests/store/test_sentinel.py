@@ -144,26 +144,54 @@ def test_a_sentinel_that_fails_is_asked_once_before_the_next(way: Callable[[Targ
     assert asked == ports
 
 
-def test_a_sentinel_that_has_missed_a_failover_is_not_believed() -> None:
-    """As one that was started again without its file, at another address: the others do not find it."""
+def names(port: int) -> contextlib.AbstractContextManager[str]:
+    """A Sentinel that says that the master is at this port."""
+    there = f"*2\r\n$9\r\n127.0.0.1\r\n${len(str(port))}\r\n{port}\r\n".encode()
+    return stub(lambda words: there if words[0] == b"SENTINEL" else b"+OK\r\n")
 
-    def sentinel(port: int) -> contextlib.AbstractContextManager[str]:
-        there = f"*2\r\n$9\r\n127.0.0.1\r\n${len(str(port))}\r\n{port}\r\n".encode()
-        return stub(lambda words: there if words[0] == b"SENTINEL" else b"+OK\r\n")
 
-    async def story(target: Target) -> Any:
-        connection = await aconnect(target, 5.0)
+def led(way: Callable[[Target, float], Any], *sentinels: str) -> int:
+    """The port that these lead to."""
+    places = ",".join(url.removeprefix("redis://") for url in sentinels)
+    port: int = way(parse(f"sentinel://:secret@{places}/jobs/0"), 5.0)
+    return port
+
+
+def by_a_thread(target: Target, timeout: float) -> int:
+    connection = connect(target, timeout)
+    connection.disconnect()
+    return int(connection.port)
+
+
+def by_a_loop(target: Target, timeout: float) -> int:
+    async def story() -> int:
+        connection = await aconnect(target, timeout)
         await connection.disconnect()
-        return connection
+        return int(connection.port)
 
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize("way", [by_a_thread, by_a_loop])
+def test_a_sentinel_that_has_missed_a_failover_is_not_believed(way: Callable[[Target, float], Any]) -> None:
+    """As one that was started again without its file, at another address: the others do not find it."""
     with stub(lambda _: b"+OK\r\n") as master:
         port = int(master.rpartition(":")[2])
-        with sentinel(free_port()) as late, sentinel(port) as right:
-            places = ",".join(url.removeprefix("redis://") for url in (late, right))
-            target = parse(f"sentinel://{places}/jobs/0")
-            connection = connect(target, 5.0)
-            connection.disconnect()
-            assert connection.port == asyncio.run(story(target)).port == port
+        with names(free_port()) as late, names(port) as right:
+            assert led(way, late, right) == port
+
+
+@pytest.mark.parametrize("way", [by_a_thread, by_a_loop])
+def test_what_a_master_refuses_is_told_though_the_next_sentinel_is_away(way: Callable[[Target, float], Any]) -> None:
+    def answer(words: list[bytes]) -> bytes:
+        return b"-WRONGPASS no\r\n" if words[0] == b"AUTH" else b"+OK\r\n"
+
+    with (
+        stub(answer) as master,
+        names(int(master.rpartition(":")[2])) as first,
+        pytest.raises(redis.AuthenticationError),
+    ):
+        led(way, first, f"redis://127.0.0.1:{free_port()}")
 
 
 @pytest.mark.parametrize(("timeout", "each"), [(6.0, 2.0), (60.0, 5.0)])

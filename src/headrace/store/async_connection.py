@@ -43,7 +43,8 @@ async def aconnect(target: Target, timeout: float) -> Any:
         await connection.disconnect(nowait=True)
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
-            return await aconnect(others, timeout)
+            with contextlib.suppress(driver.RedisError):
+                return await aconnect(others, timeout)
         raise
     return connection
 

@@ -86,7 +86,8 @@ def connect(target: Target, timeout: float) -> Any:
         connection.disconnect()
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
-            return connect(others, timeout)
+            with contextlib.suppress(driver.RedisError):
+                return connect(others, timeout)
         raise
     return connection
 
