@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from headrace import Headrace
-from headrace.dashboard import Dashboard
+from headrace.dashboard import Dashboard, joint_client
 from headrace.protocol.script import load
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.test_operations import said
@@ -111,3 +111,12 @@ async def test_credentials_that_the_server_refuses_are_told_so(line: Line) -> No
     sent = await ask(Dashboard(app, operator), "/v1/jobs", body=b'{"task": "x"}', headers={"authorization": "Bearer x"})
     assert sent.status == 503
     await app.aclose()
+
+
+async def test_a_store_that_is_silent_is_told_in_words(
+    line: Line, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(joint_client, "PATIENCE", 0.1)
+    line.proxy.mode = "swallow"
+    assert (await ask(line.dashboard, "/jobs")).status == 503
+    assert "the store does not answer the dashboard: it is silent" in caplog.text

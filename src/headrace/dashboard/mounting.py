@@ -160,7 +160,8 @@ class Dashboard:
             page = await self._problem(request, error.status_code, error.detail)
             await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
-            log.warning("the store does not answer the dashboard: %s", error)
+            # A wait of our own ends without words.
+            log.warning("the store does not answer the dashboard: %s", str(error) or "it is silent")
             page = await self._problem(request, 503, AWAY if request.method in SAFE else page_verbs.UNANSWERED)
             await page(request.scope, receive, with_headers)
         except (ServerError, SettingsError) as error:
