@@ -14,6 +14,8 @@ from random import Random
 
 import pytest
 
+from headrace.model.ended import Succeeded
+from headrace.model.job import Claim
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.departure import FAREWELL
@@ -341,3 +343,16 @@ def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines
     names = [call.script.name for call, _ in world.inflight]
     assert names[: calls + 1] == ["note"] * calls + ["settle"]
     assert not world.core.runner_pool.notes
+
+
+@pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 8 << 10, 2), (18, 1 << 20, 4)])
+def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: int) -> None:
+    """No server takes an argument of 512 MB: a worker whose jobs ended so asked again and again, and lost its lease."""
+    ends = made(("process",), processes=1).core.ends
+    for token in range(count):
+        ends.end(Claim(f"id{token}", token, "a", 0, "process-available", b""), Succeeded(b"x" * size, 0))
+    told: list[int] = []
+    while ends:
+        told.append(sum(len(outcome.data) for outcome, _ in ends.take()))
+    assert len(told) == calls
+    assert max(told) <= 5 << 20

@@ -35,6 +35,8 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
+# So many bytes of a result count as one end more, so that no call is larger than a server, or its network, takes.
+LARGE = 8192
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
 NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "limited", "retry"})
 _LEFT = error_json(
@@ -162,7 +164,7 @@ class Endings:
         while waiting and room > 0:
             one = waiting.popleft()
             batch.append(one)
-            room -= NODE if one[1].facts else 1
+            room -= (NODE if one[1].facts else 1) + len(one[0].data) // LARGE
         self.urgent = self.urgent and bool(self._waiting)
         return batch
 
