@@ -12,6 +12,7 @@ from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
+    Heard,
     Notify,
     RunnerDied,
     TakeBack,
@@ -19,7 +20,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
 )
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.messages import Exit, Signal, Spawn, Spawned, Stop
+from headrace.worker.messages import Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
 from headrace.worker.worker_options import WorkerOptions
 from tests.worker.worker_states import worker_state
 
@@ -152,3 +153,12 @@ def test_a_worn_runner_is_replaced_when_what_it_runs_has_ended() -> None:
     assert not rig.done(), "one runs"
     rig.runner_pool.died(RunnerDied(7, unstarted=0), 5)
     assert [type(one) for one in rig.done() if isinstance(one, Spawn | Signal)] == [Spawn]
+
+
+def test_what_a_job_spends_again_and_again_is_one_sum_for_each_limit() -> None:
+    """While the store was away, each word made the note longer, and was copied with it; the store read all of them."""
+    rig = Rig("process")
+    rig.give(1)
+    words: list[FromRunner] = [JobProgress(1, None, "", (), spent=((limit, 2),)) for limit in ("api", "slow", "api")]
+    rig.runner_pool.heard(Heard(7, words), 0)
+    assert rig.runner_pool.notes[1].spent == (("api", 4), ("slow", 2))

@@ -210,7 +210,10 @@ class RunnerPool:
         old = self.notes.get(say.token) or Note(start.claim.id, say.token)
         share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
-        self.notes[say.token] = Note(start.claim.id, say.token, share, text, lines, swallowed, old.spent + say.spent)
+        spent = dict(old.spent)
+        for limit, units in say.spent:
+            spent[limit] = spent.get(limit, 0) + units
+        self.notes[say.token] = Note(start.claim.id, say.token, share, text, lines, swallowed, tuple(spent.items()))
 
     # -- runners end ------------------------------------------------------------------------------------------------
 
