@@ -139,6 +139,21 @@ def test_what_a_runner_wrote_last_is_evidence_while_its_stacks_are_kept_from_the
     assert death.stderr == b"one\noh no"
 
 
+def test_a_line_waits_for_its_end_since_it_was_begun(rig: Rig, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A runner that writes all the time always has begun a line: once a second one was cut, however young it was."""
+    os.write(rig.stderr, b"one")
+    rig.turn()
+    first = rig.links.next
+    os.write(rig.stderr, b" and\ntwo")
+    rig.turn()
+    rig.links.pass_on(first)
+    assert capfdbinary.readouterr().err == b"one and\n"
+    assert first < rig.links.next < float("inf")
+    rig.links.pass_on(rig.links.next)
+    assert capfdbinary.readouterr().err == b"two\n"
+    assert rig.links.next == float("inf")
+
+
 def test_the_stacks_of_a_fatal_fault_are_evidence_while_others_are_kept_from_the_log(rig: Rig) -> None:
     rig.links.capture(Capture(7, float("inf")))
     stacks = b'Current thread 0x00007f (most recent call first):\n  File "a.py", line 1 in f\n'

@@ -51,6 +51,7 @@ class RunnerLink:
     Attributes:
         tail: the end of what it wrote to stderr and is passed on.
         begun: the line that it has begun and not ended there.
+        begun_until: how long that waits for its end, monotonic seconds.
         captures: until when stacks are kept out of what is passed on, monotonic seconds; stacks: those that came.
         closed: its socket ended.
         blocked: its socket had no room for all that it was sent.
@@ -63,7 +64,7 @@ class RunnerLink:
         self.channel: Channel[FromRunner] = Channel(socket.socket(fileno=descriptors[0]), FromRunner)
         self.ticket_read, self.ticket_write, self.stderr = descriptors[1:]
         self.tail = b""
-        self.begun = b""
+        self.begun, self.begun_until = b"", 0.0
         self.captures = 0.0
         self.stacks = b""
         self.closed = self.blocked = False
@@ -106,6 +107,8 @@ class RunnerLink:
             return False
         text = self.begun + data
         end = text.rfind(b"\n") + 1
+        if end or not self.begun:
+            self.begun_until = time.monotonic() + LINE_WAITS
         self.begun, lines = text[end:], text[:end]
         if _FATAL in lines:
             # The stacks that follow are evidence of the crash.
@@ -214,9 +217,10 @@ class RunnerLinks:
     def pass_on(self, now: float) -> None:
         """Pass on lines of stderr that have not ended for long."""
         if now >= self.next:
-            self.next = float("inf")
             for link in self._links.values():
-                link.end_line()
+                if now >= link.begun_until:
+                    link.end_line()
+            self.next = min((link.begun_until for link in self._links.values() if link.begun), default=float("inf"))
 
     def _offer(self, link: RunnerLink, message: Stop | Exit | Recall) -> None:
         with contextlib.suppress(Closed):
@@ -260,8 +264,8 @@ class RunnerLinks:
         if link.stacks:
             self._inbox.append(StackHeard(link.number, link.stacks))
             link.stacks = b""
-        if link.begun and self.next == float("inf"):
-            self.next = time.monotonic() + LINE_WAITS
+        if link.begun:
+            self.next = min(self.next, link.begun_until)
 
 
 def _pass_on(text: bytes) -> None:
