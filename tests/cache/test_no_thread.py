@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -29,3 +31,31 @@ def test_a_listener_that_could_not_be_started_is_started_by_a_later_read(
     assert cache.get("a") == 1
     eventually(lambda: cache.statistics().healthy)
     assert cache.get("a") == cache.peek("a") == 1
+
+
+LATE = """
+import contextlib, os, sys, threading
+from headrace import Headrace
+
+fresh, used = (Headrace(sys.argv[1], timeout=600, stats_flush_interval=0.01) for _ in range(2))
+fresh.cache, used.cache.get("a")
+used.stats.add("a", {"count": 1})
+while any(thread.name == "headrace-stats" for thread in threading.enumerate()):
+    pass
+
+class Late:
+    def __del__(self):
+        for act in (lambda: fresh.cache.get("b"), lambda: used.cache.get("b"), lambda: used.stats.add("a", {"count": 1})):
+            # Hardly anything can be imported any more.
+            with contextlib.suppress(ImportError):
+                act()
+            os.write(1, b"%d " % sys.is_finalizing())
+
+sys.modules["late"] = Late()
+"""
+
+
+def test_a_finalizer_waits_for_no_thread_while_the_interpreter_ends(url: str) -> None:
+    """Before Python 3.12 the start of a thread waited there for ever; and nobody heard what a link was answered."""
+    ended = subprocess.run([sys.executable, "-c", LATE, url], check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("1 1 1 ", "")

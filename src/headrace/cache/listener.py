@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -102,6 +103,9 @@ class Listener:
 
     def depart(self, name: str, landed: Callable[[], object]) -> Flight | None:
         """Send a read whose reply may be kept; None without a link. ``landed`` is called by the listening thread."""
+        if sys.is_finalizing():
+            # No thread is left that would hear the reply.
+            return None
         with self._lock:
             link = self._link
             if link is None:

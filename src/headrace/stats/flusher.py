@@ -78,7 +78,8 @@ class Flusher:
         if calls >= self.size:
             self.rouse()
         with self._lock:
-            if self._thread is None:
+            # Before Python 3.12, the start of a thread waits for ever while the interpreter ends.
+            if self._thread is None and not sys.is_finalizing():
                 # A daemon: what it has not sent when the program ends is sent by the exit hook.
                 self._thread = threading.Thread(target=self._run, name="headrace-stats", daemon=True)
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -142,10 +143,13 @@ class Bell:
         """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
 
         Raises:
-            RuntimeError: the system has no room for a thread.
+            RuntimeError: the system has no room for a thread, or the interpreter ends.
         """
         thread = threading.Thread(target=run, name=name, daemon=True)
         try:
+            # Before Python 3.12 the start would wait for ever for a thread that does not run any more.
+            if sys.is_finalizing():
+                raise RuntimeError("no thread can be started: the interpreter ends")
             thread.start()
         except RuntimeError:
             self.close()
