@@ -345,7 +345,7 @@ def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines
     assert not world.core.runner_pool.notes
 
 
-@pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 8 << 10, 2), (18, 1 << 20, 4)])
+@pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 2 << 10, 2), (9, 256 << 10, 2)])
 def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: int) -> None:
     """No server takes an argument of 512 MB: a worker whose jobs ended so asked again and again, and lost its lease."""
     ends = made(("process",), processes=1).core.ends
@@ -355,4 +355,4 @@ def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: in
     while ends:
         told.append(sum(len(outcome.data) for outcome, _ in ends.take()))
     assert len(told) == calls
-    assert max(told) <= 5 << 20
+    assert max(told) <= 5 << 18

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import os
+import select
 import signal
 import socket
 import threading
 import time
 from typing import Any
 
-from headrace.protocol import settle_calls
+from headrace.model.job import Outcome
+from headrace.protocol import operations, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
@@ -16,6 +20,7 @@ from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Repli
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.watched import Selectors
 from tests.proxy import Proxy
+from tests.servers import connect
 
 
 class Loop:
@@ -119,6 +124,33 @@ def test_the_end_of_a_sleep_that_the_server_never_saw_is_waited_for_as_long_as_a
         assert exchange.armed is None
         assert 1 < sum(b"UNBLOCK" in data for data in asked) < 100
         loop.close()
+
+
+def test_nothing_is_overdue_that_is_on_its_way(new_server: Any, namespace: str, eventually: Any) -> None:
+    """Results and arguments that took longer over a slow line than a reply may were sent again, from the start."""
+    server = new_server()
+    loop = Loop(server.url, namespace, patience := 60.0)
+    exchange = loop.exchange
+    eventually(lambda: loop.turn() or exchange.idle)
+    main: Any = exchange.links.made and exchange.links.made.main
+    large = b"x" * (4 << 20)
+    rows = [(Outcome("a", 1, "succeeded", large), 0)]
+    exchange.send([(settle_calls.settle(loop.keys, "w1", 1, rows, 1), lambda _: loop.answered.append("told"))])
+    assert main.deadline > time.monotonic() + patience
+    eventually(lambda: loop.turn() or loop.answered == ["told"])
+    logs = operations.logs(loop.keys, "a", 1)
+    with connect(server.url) as client:
+        client.rpush(loop.keys("log:a"), large)
+        client.script_load(logs.script.text)
+    exchange.send([(logs, lambda _: loop.answered.append("heard"))])
+    due = main.deadline
+    eventually(lambda: select.select([main], [], [], 0)[0])
+    os.kill(server.pid, signal.SIGSTOP)
+    loop.turn()
+    assert due < main.deadline < math.inf
+    os.kill(server.pid, signal.SIGCONT)
+    eventually(lambda: loop.turn() or loop.answered == ["told", "heard"])
+    loop.close()
 
 
 def test_what_came_while_the_process_was_stopped_is_seen_before_anything_counts_as_overdue() -> None:

@@ -35,8 +35,9 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3
-# So many bytes of a result count as one end more, so that no call is larger than a server, or its network, takes.
-LARGE = 8192
+# So many bytes of a result count as one end more: a larger call may exceed what the server takes, and on a slow line
+# keeps the lease from being renewed.
+LARGE = 2048
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
 NO_END: frozenset[EndKind] = frozenset({"released", "parked", "snoozed", "limited", "retry"})
 _LEFT = error_json(

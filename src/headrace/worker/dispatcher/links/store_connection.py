@@ -20,6 +20,8 @@ from headrace.store.url import Target
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0
+# Bytes a second that a slow line takes at least: so much longer a large request may take.
+SLOWEST = 100_000
 _MORE = object()
 # The socket has nothing to read, or no room to write, now.
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -83,12 +85,17 @@ class StoreConnection:
         self._sock.setblocking(False)
 
     def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
-        """Send commands; their replies are due within ``patience`` seconds. Raises OSError: the connection is gone."""
+        """Send commands; their replies are due ``patience`` seconds after a slow line has taken them.
+
+        Raises OSError: the connection is gone.
+        """
+        before = self.deadline if self._expected else 0.0
         self._expected += len(commands)
-        self.deadline = time.monotonic() + patience
         self.trips += 1
         for piece in packed(commands):
             self.backlog += piece
+        # What the system has taken to send may not have gone yet, and nothing tells of that.
+        self.deadline = max(before, time.monotonic() + patience + len(self.backlog) / SLOWEST)
         self.flush()
 
     def flush(self) -> None:

@@ -101,10 +101,14 @@ class StoreLinks:
             if link.backlog:
                 link.flush()
                 self._watched.also_write(link, wanted=bool(link.backlog))
-            return (link.receive() if awaited else link.heard()) or []
+            replies = link.receive() if awaited else link.heard()
         except (driver.RedisError, OSError) as error:
             self.fail(error, "answer")
             return []
+        if replies is None:
+            # A part came: large arguments over a slow line take longer than a reply may.
+            link.deadline = max(link.deadline, time.monotonic() + self.patience)
+        return replies or []
 
     def answered(self) -> None:
         """A request was answered without an error: the store works."""

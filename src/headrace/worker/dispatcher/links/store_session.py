@@ -165,9 +165,9 @@ class StoreSession:
         made = self.links.made
         if made is None or self.armed is None or "unblock" in self._awaited:
             return
-        made.waker.deadline = min(made.waker.deadline, time.monotonic() + self.links.patience)
         self._awaited.append("unblock")
         self.links.post(made.main, [("CLIENT", "UNBLOCK", made.waker_id)])
+        made.waker.deadline = min(made.waker.deadline, made.main.deadline)
 
     def _tell_ready(self) -> None:
         if self.idle and not self._told_ready:
