@@ -300,6 +300,27 @@ def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(conn
     assert world.core.left
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_worker_that_leaves_before_its_store_knows_of_all_ends_says_so(answers: bool) -> None:
+    """Jobs that had succeeded ran again, with a crash more, and the log of the worker ended without a word."""
+    world = made(threads=1)
+    world.store.add("thread-available", "a")
+    world.mail(HURRY)
+    world.calm()
+    world.told(Drain(now=False))
+    assert world.end("succeeded")
+    world.turn()
+    assert "settle" in [call.script.name for call, _ in world.inflight]
+    if answers:
+        assert world.store_acts()
+        assert world.store_answers()
+        world.turn()
+    world.advance(world.now + FAREWELL)
+    assert world.core.left
+    said = " ".join(world.log)
+    assert ("still holds jobs" in said, "leaves" in said) == (not answers, True)
+
+
 def test_what_was_said_while_the_connection_was_lost_is_asked_for() -> None:
     """A queue that was resumed then was not claimed from until the next renewal was due."""
     world = made(threads=1)

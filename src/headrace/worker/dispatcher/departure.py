@@ -152,7 +152,7 @@ class Departure:
         # Where its registration is not answered, it may be an incarnation that must be retired.
         registers = not (worker.owner or requests.ready or requests.away)
         if not (worker.owner or registers) or timers.due("leave", now):
-            worker.phase = "left"
+            self._leave(holds=worker.starts.untold)
         elif requests.ready and not (requests.armed or self._endings or runner_pool.notes):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(worker.keys, worker.owner, keep, self._why), self._retired)])
@@ -170,15 +170,20 @@ class Departure:
             timers.clear("interrupt")
 
     def _retired(self, reply: bool) -> None:
-        worker = self._worker
         if not reply and not self._refused_once:
             # Others than we know of: look which, and hand them back.
             self._refused_once = True
             self._requests.send_first([self._reconciler.look()])
             return
-        if not reply:
+        self._leave(holds=not reply)
+
+    def _leave(self, *, holds: bool) -> None:
+        """Leave now, and say so where the store knows us; ``holds``: as far as that knows, jobs run here."""
+        worker = self._worker
+        if holds:
             text = "%s still holds jobs; they come back when its lease is over"
             worker.actions.log(logging.WARNING, text, worker.owner)
-        text = "worker %s leaves: jobs that have run: %d"
-        worker.actions.log(logging.INFO, text, worker.owner, self._endings.finished)
+        if worker.owner:
+            text = "worker %s leaves: jobs that have run: %d"
+            worker.actions.log(logging.INFO, text, worker.owner, self._endings.finished)
         worker.phase = "left"

@@ -81,6 +81,11 @@ class Starts(msgspec.Struct):
     size: int = 0
     outcomes: int = 0
 
+    @property
+    def untold(self) -> bool:
+        """Whether the store may not know yet how some of them ended."""
+        return bool(self.held) or any(sent.number > self.settled for sent in self.sent)
+
     def took(self, claims: Iterable[Claim], number: int) -> None:
         for claim in claims:
             self.held[claim.token] = claim.id
