@@ -6,7 +6,6 @@ imported, forked and called in place anywhere.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ from headrace.model.unchecked_signature import Unchecked
 from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
+from headrace.store.aside import aside
 from headrace.store.client import Client
 from headrace.tasks import bulk, middleware, naming
 from headrace.tasks.bound_task import BoundTask
@@ -577,7 +577,7 @@ class Headrace:
 
     async def aclose(self) -> None:
         """Flush statistics, close all connections, and leave the private server. It may be used again."""
-        await asyncio.to_thread(self.disconnect)
+        await aside(self.disconnect)
         if self._stats is not None and self._stats.way is not self.client:
             await self._stats.way.aclose()
         await self.client.aclose()

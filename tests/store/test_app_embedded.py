@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from headrace import Headrace, State
@@ -31,3 +33,27 @@ def test_a_task_that_runs_in_place_starts_no_server(tmp_path: Path) -> None:
     assert app.task(name="plain")(plain)(3) == 3
     app.close()
     assert not (tmp_path / "d").exists()
+
+
+AT_EXIT = """
+import asyncio, atexit, sys
+from headrace import Headrace
+
+app = Headrace(dir=sys.argv[1], embedded_idle_timeout=0)
+
+async def last() -> None:
+    print(await app.cache.aget("a", "none"))
+    app.stats.add("a", {"count": 1})
+    await app.stats.aflush()
+    await app.aclose()
+    print("closed")
+
+atexit.register(lambda: asyncio.run(last()))
+"""
+
+
+def test_coroutines_of_an_exit_hook_need_no_thread(tmp_path: Path) -> None:
+    """Python gives none there: a first use of the private server, a flush and ``aclose`` raised RuntimeError."""
+    words = [sys.executable, "-c", AT_EXIT, str(tmp_path / "d")]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("none\nclosed\n", "")

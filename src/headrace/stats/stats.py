@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from headrace.stats.reading import Reading, SeriesQuery
 from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
 from headrace.stats.rows import spread
 from headrace.stats.writer import Writer, refuse
+from headrace.store.aside import aside
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Stats:
 
     async def aflush(self) -> None:
         """See :meth:`flush`."""
-        await asyncio.to_thread(self.flush)
+        await aside(self.flush)
 
     def close(self) -> None:
         """Flush; what cannot be stored is logged as lost. It may be used again."""
@@ -326,7 +326,8 @@ class Stats:
 
     async def alag(self) -> protocol.Line:
         """See :meth:`lag`."""
-        return await asyncio.to_thread(self.behind, await self._way.arun(protocol.peek(self._way.keys)))
+        line = await self._way.arun(protocol.peek(self._way.keys))
+        return await aside(lambda: self.behind(line))
 
     def behind(self, line: protocol.Line) -> protocol.Line:
         """A line that was peeked at, with what waits at the broker if there is one. Cost: one round trip to that."""

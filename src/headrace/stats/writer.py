@@ -6,7 +6,6 @@ Owns one buffer, its flusher, and the numbers of what goes past them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from headrace.stats.batch import Batch, encode
 from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
 from headrace.stats.flusher import Flusher
 from headrace.stats.rows import Row, spread
+from headrace.store.aside import aside
 from headrace.store.client import Client
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Writer:
             try:
                 self.merged(lane.add(label, fields, at, check))
             except Full:
-                await asyncio.to_thread(self.merge_in_full, lane, label, fields, at, check)
+                await aside(lambda: self.merge_in_full(lane, label, fields, at, check))
         elif fields:
             await self.athrough(lane.row(label, fields, at, check))
 

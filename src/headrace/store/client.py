@@ -6,7 +6,6 @@ one call is a generator that yields calls and receives replies, so that its logi
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -19,6 +18,7 @@ from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.produce import enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
+from headrace.store.aside import aside
 
 if TYPE_CHECKING:
     from headrace.embedded import Embedded
@@ -112,7 +112,7 @@ class Client:
     async def ready(self) -> AsyncStore:
         """``astore``, without holding up the event loop while a private server starts."""
         if self.settings.url is None and "astore" not in self._made:
-            await asyncio.to_thread(self.url)
+            await aside(self.url)
         return self.astore
 
     def move(self, settings: Settings, stores: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
@@ -182,7 +182,7 @@ class Client:
 
     async def aclose(self) -> None:
         # In a thread: it waits for the listener's.
-        await asyncio.to_thread(self.disconnect)
+        await aside(self.disconnect)
         if (astore := self._made.pop("astore", None)) is not None:
             await astore.close()
         self.close()

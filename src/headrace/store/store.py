@@ -13,12 +13,14 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from redis import exceptions as driver
 
 from headrace.protocol.script import Call
 from headrace.settings import Settings
+from headrace.store.aside import aside
 from headrace.store.async_connection import aconnect, read, send
 from headrace.store.connection import connect, packed, verdict
 from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, values
@@ -187,7 +189,7 @@ class AsyncStore(Reach):
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
-                await asyncio.to_thread(self.try_to_revive, attempt)
+                await aside(partial(self.try_to_revive, attempt))
 
     async def close(self) -> None:
         line = self._lines.get(asyncio.get_running_loop())
