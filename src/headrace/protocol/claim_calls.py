@@ -35,7 +35,7 @@ class Claimed(msgspec.Struct, frozen=True):
         now: server time, microseconds.
         due: when the next scheduled job becomes due, 0 when there is none.
         jobs: leased now.
-        lost: ids that were ready but whose record is gone or has another type; they left the queue.
+        lost: ids that were ready but whose record has another type, or is gone and is no node; they left the queue.
         aliens: leased now, too, and of no use.
     """
 

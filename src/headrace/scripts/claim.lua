@@ -78,9 +78,10 @@ local function read(id)
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
--- What has left its queue is leased, unless its record is gone or its workflow does not let it start.
+-- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits for the end of its node all the
+-- same: a node without a record is leased, and ends as any job that names no task.
 local function take(queue, id, score, fields, node)
-  if fields.err or not fields[1] and redis.call('EXISTS', job .. id) == 0 then
+  if fields.err or not (fields[1] or node) and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
   elseif not node or starting().may_start(id, score) then
     redis.call('HSET', job .. id, 'st', 'running', 'owner', owner, 'token', token)
