@@ -150,6 +150,21 @@ def test_the_workflow_of_a_record_that_is_gone_goes_on_without_it(stage: Stage) 
     assert (flow.state, flow.states["a"]) == ("failed", "cancelled")
 
 
+@pytest.mark.mangles
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", ["owner:w1", "claims:w1", "cancels:w1", "slots:w1", "ready:@w1"])
+def test_a_key_of_another_type_does_not_keep_a_dead_one(stage: Stage, name: str, known: bool) -> None:
+    """Each worker that took over failed at it, again and again."""
+    claim = stage.running()
+    stage.client.delete(stage.keys(name))
+    stage.client.set(stage.keys(name), "alien")
+    if not known:
+        stage.lapse()
+    assert take_over(stage, known=known)[0] == "done"
+    assert not stage.client.exists(stage.keys(name))
+    assert stage.ready() == ([claim.id] if name != "claims:w1" else [])
+
+
 def test_an_odd_place_is_still_readable_evidence(stage: Stage) -> None:
     claim = stage.running()
     stage.client.hset(stage.keys("owner:w1"), "place", 'ho"st\\:1\n')

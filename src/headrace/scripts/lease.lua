@@ -21,9 +21,9 @@ local function repair(lease)
 
   local function spare(owner, ends, length, most)
     local till = now + math.min(length, COME_BACK)
-    local before = redis.call('HMGET', about .. owner, 'spared', 'times')
+    local before = redis.pcall('HMGET', about .. owner, 'spared', 'times')
     local times = tonumber(before[1] or 0) == ends and tonumber(before[2]) or 0
-    if ends <= 0 or ends >= till or times >= most then return end
+    if before.err or ends <= 0 or ends >= till or times >= most then return end
     redis.call('ZADD', owners, till, owner)
     redis.call('HSET', about .. owner, 'spared', till, 'times', times + 1)
     return till
@@ -31,7 +31,7 @@ local function repair(lease)
 
   local rows, found, most = redis.call('ZRANGE', owners, 0, -1, 'WITHSCORES'), {}, SPARED_MOST
   for n = #rows - 1, 1, -2 do
-    local length = tonumber(redis.call('HGET', about .. rows[n], 'lease') or lease)
+    local length = tonumber(redis.pcall('HGET', about .. rows[n], 'lease')) or lease
     local stored = tonumber(rows[n + 1])
     local ends = clamped(rows[n], stored, length)
     local silent = stored <= now + length and now - (ends - length) or math.huge
@@ -48,7 +48,7 @@ end
 local function lease_end(owner)
   local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
   if ends > 0 and ends <= now then
-    repair(tonumber(redis.call('HGET', about .. owner, 'lease') or COME_BACK))
+    repair(tonumber(redis.pcall('HGET', about .. owner, 'lease')) or COME_BACK)
     ends = tonumber(redis.call('ZSCORE', owners, owner))
   end
   return ends > now and ends or nil

@@ -8,7 +8,7 @@
 -- include let_go
 -- include worker_lost
 -- clock   now
--- removes first cancels
+-- removes first owners
 -- commit  batch
 -- key     victim    hash  owner:<owner>
 -- key     tasks     hash  tasks:<owner>
@@ -20,6 +20,11 @@
 -- arg     ttl       int   microseconds that a job stays whose budget is used up
 -- return  {alive | some | done, jobs moved}
 if known == 0 and leases().lease_end(owner) then return {'alive', 0} end
+-- A key of another type is none that it wrote. Each worker that takes over would fail at it, again and again.
+local types = {[victim] = 'hash', [claims] = 'zset', [cancels] = 'set', [slots .. owner] = 'hash', [ready .. '@' .. owner] = 'zset'}
+for key, type in pairs(types) do
+  if redis.call('TYPE', key).ok ~= type then redis.call('UNLINK', key) end
+end
 local ends = redis.call('ZSCORE', owners, owner)
 local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0 to -1 would be all
 if #held > 0 then redis.call('SREM', cancels, unpack(held)) end

@@ -29,7 +29,7 @@
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
 -- Late, or of another time: so may be the others. Another one's lease that is over may be shorter, and an outage for it alone.
-local over = tonumber(first[2] or now) < now and tonumber(redis.call('HGET', about .. first[1], 'lease'))
+local over = tonumber(first[2] or now) < now and tonumber(redis.pcall('HGET', about .. first[1], 'lease'))
 if ends > 0 and (ends < now + lease / 2 or ends > now + lease or over) then
   leases().repair(math.min(lease, over or lease))
   if ends > now + lease and redis.call('EXISTS', timers) == 1 then
