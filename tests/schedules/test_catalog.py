@@ -136,6 +136,14 @@ def test_a_backfill_is_bounded(app: Headrace) -> None:
     assert len(hourly.backfill(end - 2 * HOUR, end, overlap="allow_all", again=True)) == 2
 
 
+def test_a_backfill_leaves_out_what_is_before_its_start_and_after_its_end(app: Headrace) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    start, until = hour - 2 * HOUR, hour + 2 * HOUR
+    hourly = app.schedules.put("hourly", Every(HOUR), app.tasks["report"], "a", start=start, until=until)
+    assert len(hourly.backfill(hour - 9 * HOUR, hour + 9 * HOUR, overlap="allow_all")) == 5
+    assert hourly.backfill(hour - 9 * HOUR, hour - 5 * HOUR) == []
+
+
 def test_times_that_cannot_be_read_are_told_as_such(app: Headrace, url: str) -> None:
     one = app.schedules.put("one", Every(60), app.tasks["report"], "a")
     with redis.Redis.from_url(url) as client:

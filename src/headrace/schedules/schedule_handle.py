@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from headrace.errors import CronError, ScheduleNotFound
 from headrace.model.activity import pause_note
@@ -153,7 +151,8 @@ class Schedule:
     ) -> list[Job[Any]]:
         """Make the jobs of its ticks after ``start`` until ``end``, each with its own tick, oldest first.
 
-        Ticks that ran are left out: those of the last 100 that :meth:`ticks` has, and those whose jobs are stored.
+        A schedule with ``start=`` or ``until=`` has no ticks before or after these. Ticks that ran are left out: those
+        of the last 100 that :meth:`ticks` has, and those whose jobs are stored.
 
         Args:
             start, end: with a time zone.
@@ -281,7 +280,7 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
 
 
 def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
-    """Nominal times after ``start`` until ``end``.
+    """Nominal times of a schedule after ``start`` until ``end``.
 
     Raises:
         CronError: these are more than ``most``, the end is before the start, or the stored times cannot be read.
@@ -290,8 +289,8 @@ def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int
         raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")
     if not start or not end or end < start:
         raise CronError("a backfill goes from start to end, and end is not before start")
-    timing = msgspec.structs.replace(_timing_of(record), start=0, until=end)
-    found = list(islice(timing.after(start), most + 1))
+    moments = takewhile(lambda tick: tick <= end, _timing_of(record).after(start))
+    found = list(islice(moments, most + 1))
     if len(found) > most:
         raise CronError(
             f"there are more than {most} ticks between start and end: give a higher most (--most), or nearer times"
