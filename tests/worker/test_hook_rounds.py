@@ -6,8 +6,13 @@ import errno
 from typing import Any, NoReturn
 
 import pytest
+import redis
 
 from headrace import Headrace
+from headrace.errors import ServerError
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
+from headrace.protocol.watches import note_watch
 from headrace.worker.watcher import hook_rounds
 from headrace.worker.watcher.hook_rounds import TRIES, HookRounds
 
@@ -47,6 +52,38 @@ def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, mo
         rounds.look(100.0 * number)
     assert not rounds.busy
     monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    rounds.look(1000.0)
+    assert [one.facts for one in called] == [["mail"]]
+    app.close()
+
+
+def test_a_call_that_could_not_be_noted_counts_as_no_try(
+    url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not made: after three of them the hook went past events that it was never given."""
+    app, called = Headrace(url), list[Called]()
+
+    @app.on("queue_paused")
+    def hook(events: list[Any]) -> None: ...
+
+    def begin(*given: Any) -> Called:
+        called.append(Called(*given))
+        return called[-1]
+
+    def unreadable(keys: Keys, _name: str, *rest: Any) -> Call[bool]:
+        return note_watch(keys, "unreadable", *rest)
+
+    monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    rounds = HookRounds(app, "w1")
+    rounds.look(0.0)
+    app.queues["mail"].pause()
+    client.set(app.client.keys("watch:unreadable"), "")
+    with monkeypatch.context() as patch:
+        patch.setattr(hook_rounds, "note_watch", unreadable)
+        for number in range(TRIES):
+            with pytest.raises(ServerError, match="WRONGTYPE"):
+                rounds.look(100.0 * number)
+    client.delete(app.client.keys("watch:unreadable"))
     rounds.look(1000.0)
     assert [one.facts for one in called] == [["mail"]]
     app.close()

@@ -162,13 +162,14 @@ class HookRounds:
         if one.tries >= TRIES:
             self._give_up(one)
             return
-        one.tries += 1
-        if self._app.client.run(self._note(one)):
+        keys, tried = self._app.client.keys, one.fields() | {"tries": one.tries + 1}
+        if self._app.client.run(note_watch(keys, one.name, self._holder, tried)):
             try:
                 one.call = HookCall(self._app, one.hook, events)
+                # Not before: what was not called would lose its events to a store that is away, or to a full machine.
+                one.tries += 1
             except OSError as error:
-                # The hook was not called: this counts as no try, or its events would be lost to a full machine.
-                one.tries, one.next = one.tries - 1, now + PAUSES[0]
+                one.next = now + PAUSES[0]
                 log.warning("no process for the event hook %s (%s): again in %g s", one.hook.name, error, PAUSES[0])
 
     def _ended(self, one: _HookProgress, trouble: str, now: float) -> None:
