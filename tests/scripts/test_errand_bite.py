@@ -6,8 +6,10 @@ from headrace.model.errand import Errand, JobFilter
 from headrace.model.fingerprint import cause_id
 from headrace.model.job import JobError, error_json
 from headrace.protocol import graph, produce
+from headrace.protocol.consume import renew
 from headrace.protocol.errand_calls import begin_errand, bite, count_meant, read_errands, stop_errand
 from headrace.protocol.streams import told
+from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 ERROR = error_json(JobError(type="ValueError", message="no"))
@@ -125,6 +127,28 @@ def test_a_rate_holds_whoever_does_the_pieces(stage: Stage) -> None:
     assert work(stage, 10).done == 20
     stage.now += SECOND
     assert work(stage, 11).done == 30
+
+
+def test_one_under_way_goes_on_though_the_clock_was_set_back(stage: Stage) -> None:
+    for _ in range(20):
+        stage.finished("failed", ERROR)
+    begin(stage, "retry", "failed", rate=10)
+    assert work(stage, 10).done == 10
+    stage.register()
+    stage.now -= 3600 * SECOND
+    renewed = stage.run(renew(stage.keys, "w1", 15 * SECOND))
+    assert renewed.chore == stage.now
+    assert work(stage, 10).done == 20
+
+
+def test_a_workflow_that_is_being_made_is_not_given_up_since_the_clock_was_set_back(stage: Stage) -> None:
+    flow = Flow(stage, fan(1500))
+    assert stage.run(graph.create(stage.keys, flow.id, flow.graph, 1)).word == "more"
+    before = stage.members("chores")
+    stage.register()
+    stage.now -= 3600 * SECOND
+    stage.run(renew(stage.keys, "w1", 15 * SECOND))
+    assert stage.members("chores") == before != {}
 
 
 @pytest.mark.parametrize("state", ["failed", "ready"])

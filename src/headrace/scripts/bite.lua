@@ -25,13 +25,10 @@ end
 
 -- Returns how many jobs were looked at.
 local function bite(id, limit)
-  local e = errand_of(id)
+  local e, next = errand_of(id), redis.call('ZSCORE', chores, 'errand:' .. id)
+  if next and tonumber(next) > now then return 0 end
   redis.call('ZREM', chores, 'errand:' .. id)
   if not e or e.phase ~= 'running' then return 0 end
-  if (tonumber(e.next) or 0) > now then
-    redis.call('ZADD', chores, e.next, 'errand:' .. id)
-    return 0
-  end
   if e.cause ~= '' then limit = math.min(limit, FEW) end
   -- What a second lets through, or a small errand would be done at once whatever its rate.
   local found, looked, last = pick(e, limit, e.rate > 0 and e.rate or nil)
@@ -46,7 +43,7 @@ local function bite(id, limit)
   local sum = redis.call('HINCRBY', of .. id, 'done', done)
   if last then
     local due = now + (e.rate > 0 and math.ceil(done / e.rate * 1000000) or 0)
-    redis.call('HSET', of .. id, 'after', last[1], 'member', last[2], 'lane', last[3], 'next', string.format('%.0f', due))
+    redis.call('HSET', of .. id, 'after', last[1], 'member', last[2], 'lane', last[3])
     redis.call('ZADD', chores, due, 'errand:' .. id)
   else
     redis.call('HSET', of .. id, 'phase', 'ended', 'ended', now)
