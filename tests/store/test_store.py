@@ -98,6 +98,13 @@ def test_an_older_schema_is_refused_until_it_is_migrated(make: Make, url: str, c
         make(url).run(overviews.overview(keys.Keys()))
 
 
+def test_a_schema_that_no_headrace_wrote_is_refused_and_stays(make: Make, url: str, client: redis.Redis) -> None:
+    client.set(keys.Keys()("schema"), "three")
+    with pytest.raises(errors.SchemaMismatch, match=r"has something in .*schema that no Headrace wrote"):
+        make(url).run(overviews.overview(keys.Keys()))
+    assert client.get(keys.Keys()("schema")) == b"three"
+
+
 def test_a_store_between_two_schemas_is_refused(make: Make, url: str, client: redis.Redis) -> None:
     client.set(keys.Keys()("schema"), keys.SCHEMA)
     client.hset(keys.Keys()("migration"), "version", "2")

@@ -92,7 +92,10 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 def greet(keys: Keys, version: int) -> Call[Greeting]:
-    """Compare layouts: the version that the store has; an empty store takes ours. Cost: one round trip."""
+    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours.
+
+    Cost: one round trip.
+    """
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
 
 

@@ -16,7 +16,7 @@
 -- arg     tasks   packed  {task, kind, ...} that it knows
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
 -- The worker looked at the schema when it started, and may have been suspended for a whole migration since.
-local found = tonumber(redis.call('GET', schema) or version)
+local found = tonumber(redis.call('GET', schema) or version) or 0
 if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
   return redis.error_reply('SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
 end

@@ -85,6 +85,10 @@ class Reach:
                 f"{shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
                 f"migrate, which goes on where it was"
             )
+        if version < 1:
+            raise SchemaMismatch(
+                f"{shown} has something in {self.keys('schema')} that no Headrace wrote: its layout is unknown"
+            )
         if version < OLDEST:
             raise SchemaMismatch(
                 f"{shown} holds schema {version}, written by an older Headrace; this one needs {OLDEST}: stop the "
