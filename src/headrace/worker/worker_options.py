@@ -52,6 +52,8 @@ def parse_queues(text: str) -> QueueOrder:
     names: list[str] = []
     weights: list[float] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
+        if "=" in part:
+            raise OptionsError(f"{part!r} names no queue: write a weight behind a colon: {part.replace('=', ':', 1)}")
         name, colon, weight = part.rpartition(":")
         if colon and weight.removeprefix("-").replace(".", "", 1).isdigit():
             if float(weight) <= 0:
