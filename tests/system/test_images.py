@@ -74,7 +74,7 @@ def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Successor]]:
 @pytest.mark.parametrize("hook", ["after_fork_child", "lifespan"])
 @pytest.mark.parametrize(
     ("way", "reason"),
-    [("raise RuntimeError('no database')", "no database"), ("os._exit(3)", "one ended before it had settled in")],
+    [("raise RuntimeError('no database')", "no database"), ("os._exit(3)", "its process left with exit code 3")],
 )
 def test_one_whose_runners_cannot_begin_says_why_and_claims_nothing(
     succeed: Callable[[str], Successor], kind: str, hook: str, way: str, reason: str

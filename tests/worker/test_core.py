@@ -21,7 +21,7 @@ from headrace.settings import Settings
 from headrace.worker.dispatcher.departure import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
-from headrace.worker.messages import Drain, Size
+from headrace.worker.messages import Begun, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import KINDS, QUEUES, STRATEGIES, Dice, World
 
@@ -319,6 +319,17 @@ def test_a_worker_that_leaves_before_its_store_knows_of_all_ends_says_so(answers
     assert world.core.left
     said = " ".join(world.log)
     assert ("still holds jobs" in said, "leaves" in said) == (not answers, True)
+
+
+def test_the_supervisor_is_told_of_first_runners_that_began_before_the_worker_was_registered() -> None:
+    world = World(Dice(1), Settings(), WorkerOptions(processes=2), ("process",))
+    told: list[Begun] = []
+    world._doing[Begun] = told.append
+    while world.spawn() or world.come_up():
+        world.turn()
+    assert told == []
+    world.calm(0.0)
+    assert told == [Begun()]
 
 
 def test_what_was_said_while_the_connection_was_lost_is_asked_for() -> None:

@@ -19,7 +19,7 @@ from headrace import Headrace
 from headrace.worker.channel import Closed
 from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.forking.process_ties import FAULTY
-from headrace.worker.messages import ChildCrashed, Exit
+from headrace.worker.messages import ChildCrashed, Exit, Up
 from headrace.worker.runner import fork_server
 from tests.deadline import eventually
 from tests.processes import lives
@@ -241,6 +241,18 @@ def test_hooks_surround_each_child(start: Callable[..., Runner]) -> None:
     one.one(claim(1, "noop"))
     assert one.leave() == 0
     assert sorted(one.stdout().split()) == sorted(["before", "child", "parent"] * 2)
+
+
+def test_the_first_child_says_that_it_is_up_where_a_hook_runs_in_it(start: Callable[..., Runner]) -> None:
+    app = Headrace()
+    app.tasks = jobs.app.tasks
+    app.after_fork_child(lambda: None)
+    one = start(app=app)
+    one.until(lambda: one.parting, "that it is up")
+    for token in (1, 2):
+        one.one(claim(token, "noop"))
+    assert one.leave() == 0
+    assert one.parting == [Up()]
 
 
 def test_a_hook_that_fails_is_no_fault_of_a_job(start: Callable[..., Runner]) -> None:

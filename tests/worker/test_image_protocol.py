@@ -17,6 +17,7 @@ from headrace.worker.forking.signals import HEARD
 from headrace.worker.reload import pid_holder
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch, Words
+from headrace.worker.reload.image_protocol import Heir
 from headrace.worker.reload.pid_holder import LogForm
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.
@@ -147,6 +148,15 @@ def test_an_image_that_does_not_listen_keeps_nobody_waiting(born: list[Born]) ->
     new.theirs.say("claims")
     state._on_words(new)
     assert new.theirs.hear()[0] == [["size", "process", 10_000 % 7]]
+
+
+def test_an_image_that_cannot_begin_says_so_and_stops_unless_it_has_claimed(born: list[Born]) -> None:
+    image, _ = born
+    heir = Heir(image.theirs, first=False)
+    assert heir.failed("no database")
+    heir.claims()
+    assert not heir.failed("no database")
+    assert image.link.hear()[0] == [["failed", "no database"], ["claims"]]
 
 
 def test_half_a_word_survives_the_change_of_the_program(born: list[Born], monkeypatch: pytest.MonkeyPatch) -> None:

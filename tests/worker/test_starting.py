@@ -12,7 +12,7 @@ from headrace.worker.dispatcher.dispatcher_events import Heard, Notify, RunnerDi
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.messages import Done, Exit, FromRunner, Spawn, Spawned, Up
+from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, Spawn, Spawned, Up
 from tests.worker.worker_states import worker_state
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
@@ -23,7 +23,7 @@ class Life:
     """A pool with the test as its supervisor and as its runners."""
 
     def __init__(self) -> None:
-        worker = worker_state()
+        worker = self.worker = worker_state()
         self.actions, self.timers = worker.actions, worker.timers
         self.runner_pool = RunnerPool(worker)
         self.exits: list[int] = []
@@ -40,6 +40,10 @@ class Life:
         actions = self.actions.take()
         self.exits += [one.runner for one in actions if isinstance(one, Notify) and one.message == Exit()]
         return [one.kind for one in actions if isinstance(one, Spawn)]
+
+    def begun(self) -> list[str]:
+        """What the supervisor was told of first runners since."""
+        return [one.trouble for one in self.actions.take() if isinstance(one, Begun)]
 
     def room(self, kind: str = "thread") -> int:
         return self.runner_pool.assignment.rooms(NOW)[kind]
@@ -175,3 +179,52 @@ def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pau
     life.runner_pool.supply.respawn(life.timers.at("spawn"))
     assert life.runner_pool.supply.freed == {"thread"}
     assert life.asked() == [], "the suspect asks, when it was claimed again"
+
+
+def test_the_supervisor_is_told_when_no_first_runner_is_starting_any_more(life: Life) -> None:
+    life.worker.owner = "w"
+    life.runner_pool.supply.resize("thread", 3)
+    life.runner_pool.supply.resize("process", 1)
+    life.born(1)
+    life.born(2)
+    life.born(3, starting=False)
+    life.born(4, "process", starting=False)
+    life.says(1, Up())
+    # Where a first one has begun, the next may start for long: a fork kind's do with each job.
+    life.runner_pool.assignment.handles[1].done = 1
+    life.dies(1)
+    life.born(5)
+    assert life.begun() == []
+    life.says(2, Up())
+    assert life.begun() == [""]
+    life.says(5, Up())
+    assert life.begun() == []
+
+
+def test_a_place_that_is_removed_is_not_waited_for(life: Life) -> None:
+    life.worker.owner = "w"
+    life.runner_pool.supply.resize("process", 2)
+    life.born(1, "process", starting=False)
+    life.born(2, "process")
+    assert life.begun() == []
+    life.runner_pool.supply.resize("process", 1)
+    assert life.begun() == [""]
+
+
+def test_the_supervisor_is_told_why_a_runner_ended_in_its_start_unless_that_was_dismissed(life: Life) -> None:
+    life.worker.owner = "w"
+    life.runner_pool.supply.resize("thread", 1)
+    life.born(1)
+    life.actions.take()
+    life.runner_pool.died(RunnerDied(1, code=70, stderr=b"RuntimeError: no database\n"), NOW)
+    assert life.begun() == ["its process left with exit code 70\nRuntimeError: no database"]
+    life.born(2)
+    life.runner_pool.supply.renew("thread")
+    life.runner_pool.died(RunnerDied(2), NOW)
+    life.born(3)
+    life.runner_pool.died(RunnerDied(3, heard=[ChildCrashed(0, 3, 0)]), NOW)
+    assert life.begun() == ["its process left with exit code 3"], "a fork server, of its first child"
+    life.born(4)
+    # Its last words.
+    life.runner_pool.died(RunnerDied(4, code=70, heard=[Up()]), NOW)
+    assert life.begun() == [""]

@@ -134,12 +134,18 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, tag="owner"):
     owner: str
 
 
+class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
+    """Dispatcher to supervisor: registered, and no first runner is starting any more; or why one ended in its start."""
+
+    trouble: str = ""
+
+
 class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
     """Supervisor to dispatcher: a runner; comes with four descriptors: socket, tickets (read, write), its stderr.
 
     Attributes:
         is_fork_server: it runs no job itself, but forks a child for each.
-        starting: it runs code of the application first, and says :class:`Up` when it takes jobs.
+        starting: it, or its first child, runs code of the application first, and says :class:`Up` when it takes jobs.
     """
 
     runner: int
@@ -166,5 +172,5 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 
 ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
-ToSupervisor = Spawn | Signal | Owner | Size
+ToSupervisor = Spawn | Signal | Owner | Begun | Size
 FromSupervisor = Spawned | Died | Drain | Resize | Size

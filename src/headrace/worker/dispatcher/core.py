@@ -243,6 +243,7 @@ class Core:
         self.maintenance.begin(owner, sent, spared / 1e6)
         self.report.begin()
         worker.actions.add(Owner(owner))
+        self.runner_pool.supply.tell_begun()
         worker.actions.add(Subscribe(worker.keys.mail(owner)))
         worker.actions.log(logging.INFO, "worker %s serves %s", owner, ", ".join(worker.options.queues.names))
 

@@ -23,7 +23,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import msgspec
 
@@ -45,7 +44,6 @@ class Succession(msgspec.Struct):
         launch: how to start one.
         limit: seconds that a new image may take until it claims.
         early: hang-ups that came before it could hear them.
-        waits: whether this image is to claim before another one leaves, so that its runners must be known to work.
         selector: of the loop, for the links of images; its data are called when these can be read.
         stop_wanted: called when the terminal is gone, and the worker should stop.
         retire: makes the process's own image drain; None: it is no image.
@@ -61,8 +59,6 @@ class Succession(msgspec.Struct):
         reason: why the one that warms up cannot work.
         given_up: when those are killed that were told to end at once, by pid (monotonic seconds).
     """
-
-    waits: ClassVar[bool] = False
 
     launch: Launch
     limit: float
@@ -101,10 +97,11 @@ class Succession(msgspec.Struct):
         return [image.link.sock for image in self.images]
 
     def claims(self) -> None:
-        """It serves its queues, and its runners have settled in. Nobody was there before it."""
+        """It serves its queues, and its runners have begun. Nobody was there before it."""
 
-    def failed(self, reason: str) -> None:
-        """It cannot work, and stops. Only an heir is asked for that."""
+    def failed(self, _reason: str) -> bool:
+        """Whether it is to stop, since one of its runners cannot begin: no other image would work instead."""
+        return False
 
     # -- new images -------------------------------------------------------------------------------------------------
 

@@ -46,11 +46,11 @@ class Heir:
     """
 
     next = float("inf")
-    waits = True
 
     def __init__(self, link: Words, *, first: bool) -> None:
         self.link = link
         self.first = first
+        self._claims = False
         self.early: Sequence[int] = ()
 
     def tick(self, now: float) -> None:
@@ -85,10 +85,14 @@ class Heir:
         self.link.say("roll")
 
     def claims(self) -> None:
+        self._claims = True
         self.link.say("claims")
 
-    def failed(self, reason: str) -> None:
-        self.link.say("failed", reason)
+    def failed(self, reason: str) -> bool:
+        """Whether the image is to stop: it has not claimed, so the one before it goes on."""
+        if not self._claims:
+            self.link.say("failed", reason)
+        return not self._claims
 
     def resized(self, kind: Kind, size: int) -> None:
         self.link.say("size", kind, size)

@@ -32,9 +32,9 @@ _TWICE = ("generator didn't stop", "generator didn't stop after athrow()")
 _NEVER = ("generator didn't yield",)
 
 
-def starts_up(app: Headrace, kind: Kind, *, is_fork_server: bool) -> bool:
+def starts_up(app: Headrace, kind: Kind) -> bool:
     """Whether a runner runs code of the application before its first job, so that it must say when it takes one."""
-    return not is_fork_server and bool(app.after_fork_child_hooks or of_kind(app.context.lifespans, kind))
+    return bool(app.after_fork_child_hooks or of_kind(app.context.lifespans, kind))
 
 
 class Lifespans:

@@ -42,7 +42,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
             is done again in it; else 0.
         is_fork_server: be one that forks a child for each job; the fork kind only.
         exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
-        settled: told once: nothing when it has settled in, else what kept it; None: nobody waits for that.
     """
 
     kind: Kind
@@ -54,7 +53,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     forked: int = 0
     is_fork_server: bool = False
     exit_deadline: float = 5.0
-    settled: Callable[[str], None] | None = None
 
 
 class RunnerContext(msgspec.Struct, frozen=True, eq=False):

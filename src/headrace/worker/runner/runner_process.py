@@ -22,7 +22,6 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headrace.app import Headrace
@@ -92,15 +91,16 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
         return None
     answer_stacks()
     work.recalls, work.fork_server = fork_server.recalls, fork_server
-    settled = options.settled if fork_server.first else None
-    work.reporter.profiler = _settle_in(app, options.channel, fork_server.forked, settled, Lifespans(()))
+    work.reporter.profiler = _settle_in(app, options.channel, fork_server.forked, Lifespans(()))
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
+        if fork_server.first:
+            _say_up(options.channel)
     return work
 
 
 def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
-    profiler = _settle_in(app, options.channel, options.forked, options.settled, lifespans)
+    profiler = _settle_in(app, options.channel, options.forked, lifespans)
     context = _runner_context(app, options, lifespans.state)
     if options.kind == "thread":
         work: Work = Threads(context, options)
@@ -109,9 +109,8 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
     else:
         work = Process(context, options)
     work.reporter.profiler = profiler
-    if starts_up(app, options.kind, is_fork_server=False):
-        with contextlib.suppress(Closed):
-            options.channel.send(Up())
+    if starts_up(app, options.kind):
+        _say_up(options.channel)
     if not isinstance(work, Threads):
         signal.signal(signal.SIGUSR1, work.gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
@@ -123,26 +122,13 @@ def _runner_context(app: Headrace, options: RunnerOptions, state: Any = None) ->
     return runner_context(app, options.place, random.random, state)
 
 
-def _settle_in(
-    app: Headrace,
-    channel: Channel[ToRunner],
-    forked: int,
-    settled: Callable[[str], None] | None,
-    lifespans: Lifespans,
-) -> StartupProfiler | None:
-    """Make the fork a process of its own, and say so where somebody waits for that."""
-    try:
-        profiler = _settle(app, channel, forked, lifespans)
-    except BaseException:
-        if settled is not None:
-            settled(traceback.format_exc().rstrip())
-        raise
-    if settled is not None:
-        settled("")
-    return profiler
+def _say_up(channel: Channel[ToRunner]) -> None:
+    with contextlib.suppress(Closed):
+        channel.send(Up())
 
 
-def _settle(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
+def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
+    """Make the fork a process of its own."""
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
     warmup.reseed()

@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 
@@ -30,7 +29,6 @@ from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
 from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
-from headrace.worker.supervisor.readiness import Settling, tell
 from headrace.worker.worker_options import WorkerOptions
 
 # A dispatcher opens so many descriptors for each runner, and at most so many for all else.
@@ -94,7 +92,7 @@ class RunnerProcesses:
         """Whether there is one."""
         return bool(self._children)
 
-    def fork(self, wanted: Spawn, options: WorkerOptions, settling: Settling | None) -> None:
+    def fork(self, wanted: Spawn, options: WorkerOptions) -> None:
         """Fork a runner, and hand the dispatcher its descriptors.
 
         Raises:
@@ -103,18 +101,15 @@ class RunnerProcesses:
         if not room_for(len(self._children) + 1):
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
-            self._fork(stack, wanted, options, settling)
+            self._fork(stack, wanted, options)
 
-    def _fork(
-        self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions, settling: Settling | None
-    ) -> None:
+    def _fork(self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions) -> None:
         """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
         kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
         ticket_read, ticket_write = _pipe(stack)
         err_read, err_write = _pipe(stack)
         os.set_blocking(ticket_read, False)
-        settled = None if settling is None else stack.enter_context(settling.expected())
         is_fork_server = kind == "fork" and fork_server.lasts(self._app)
         facts = RunnerOptions(
             kind,
@@ -125,7 +120,6 @@ class RunnerProcesses:
             place=self._place,
             forked=began,
             is_fork_server=is_fork_server,
-            settled=None if settled is None else partial(tell, settled),
         )
         # A fork server surrounds its own children with them.
         before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
@@ -145,8 +139,7 @@ class RunnerProcesses:
         pid = fork_child(be, [mine, *self._strangers()])
         self.last += 1
         self._children[pid] = Child(self.last, kind, pid, is_fork_server)
-        starting = starts_up(self._app, kind, is_fork_server=is_fork_server)
-        spawned = Spawned(self.last, kind, pid, is_fork_server, starting)
+        spawned = Spawned(self.last, kind, pid, is_fork_server, starts_up(self._app, kind))
         self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
 
     def signal(self, message: Signal) -> None:

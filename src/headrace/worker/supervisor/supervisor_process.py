@@ -33,13 +33,12 @@ from headrace.worker.forking import signals
 from headrace.worker.forking.child_process import how, reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.messages import Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
+from headrace.worker.messages import Begun, Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_protocol import Heir
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
-from headrace.worker.supervisor.readiness import Settling
 from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
 from headrace.worker.supervisor.side_processes import SideProcess
 from headrace.worker.worker_options import WorkerOptions
@@ -85,7 +84,6 @@ class Supervisor:
         self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
         self._selector = selectors.DefaultSelector()
-        self._settling: Settling | None = None
         self._dispatcher = DispatcherProcess(self._selector, self._on_message)
         self._runners = RunnerProcesses(app, self.place, self._selector, self._dispatcher, self._strangers)
 
@@ -130,7 +128,7 @@ class Supervisor:
             if now >= self._dispatcher.fork_at:
                 self._dispatcher.fork(self._dispatch, self._strangers())
             while self._wanted:
-                self._runners.fork(self._wanted[0], self.options, self._settling)
+                self._runners.fork(self._wanted[0], self.options)
                 self._wanted.popleft()
             for side in self.sides:
                 if now >= side.next:
@@ -140,9 +138,7 @@ class Supervisor:
             self._again_at = time.monotonic() + self._again_after
             self._again_after = min(self._again_after * 2, LONGEST_PAUSE)
             return
-        if self._again_after != FIRST_PAUSE:
-            self._again_after = FIRST_PAUSE
-            self._claims()
+        self._again_after = FIRST_PAUSE
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
         stamp = self.stamps.dispatched
@@ -152,9 +148,8 @@ class Supervisor:
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
-        socks = [*self._dispatcher.socks, *(sock for side in self.sides for sock in side.socks)]
-        socks += [] if self._settling is None else self._settling.socks
-        return socks + self.lineage.links()
+        sides = (sock for side in self.sides for sock in side.socks)
+        return [*self._dispatcher.socks, *sides, *self.lineage.links()]
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -164,8 +159,6 @@ class Supervisor:
         signals.disregard()
         self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
         self.lineage.join(self._selector, self)
-        if self.lineage.waits:
-            self._settling = Settling(self._selector, self._settled)
         # Whoever started us may have blocked some, which is inherited.
         signals.let_in()
 
@@ -228,8 +221,8 @@ class Supervisor:
                 self.lineage.resized(message.kind, message.size)
             case Owner():
                 self._owners.append(message.owner)
-                # Its runners were asked for before this.
-                self._claims()
+            case Begun():
+                self._begun(message.trouble)
 
     def _reap(self) -> None:
         for pid, status, memory in reap():
@@ -252,20 +245,10 @@ class Supervisor:
         if not (self.stopping or self.retired):
             self._dispatcher.replace()
 
-    def _claims(self) -> None:
-        """The image claims, if it is registered and its runners are forked and have settled in."""
-        coming = self._wanted or (self._settling and self._settling.socks)
-        if self.stopping or not self._owners or coming:
+    def _begun(self, trouble: str) -> None:
+        if self.stopping:
             return
-        self._settling = None
-        self.lineage.claims()
-
-    def _settled(self, trouble: str) -> None:
-        if trouble and self._settling is not None:
-            self._settling.end()
-            self._settling = None
-            if not self.stopping:
-                self.lineage.failed(f"its runners cannot begin: {trouble}")
-                self.asked_to_stop()
-        elif not trouble:
-            self._claims()
+        if not trouble:
+            self.lineage.claims()
+        elif self.lineage.failed(f"its runners cannot begin: {trouble}"):
+            self.asked_to_stop()

@@ -28,7 +28,7 @@ from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHand
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
+from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
 from headrace.worker.outcomes import cancelled, of_death
 from headrace.worker.preload.advice import Advice
 
@@ -245,6 +245,8 @@ class RunnerPool:
         handle.gone = True
         if (fell := handle.fell) is not None:
             event = msgspec.structs.replace(event, signal=fell.signal, code=fell.code, memory=fell.memory)
+        if handle.starting and not handle.leaving:
+            self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
         back, running = handle.take_back(event.unstarted), list(handle.starts.values())
         handle.starts.clear()
         ends += [self._broken(start, handle, event) for start in running]

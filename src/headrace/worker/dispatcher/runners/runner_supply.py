@@ -10,7 +10,7 @@ from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
 from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerHandle
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import Exit, Spawn, Spawned
+from headrace.worker.messages import Begun, Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
 
 # A runner that dies younger than this (seconds) without work, or in its start, is replaced only after as long again;
@@ -34,6 +34,8 @@ class RunnerSupply:
         self._advice = advice
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
         self._spawn_at: list[tuple[float, Kind, bool]] = []
+        # Where the first runner has not begun.
+        self._new: set[Place] = set()
 
     @property
     def _working(self) -> bool:
@@ -51,8 +53,11 @@ class RunnerSupply:
         places = self._assignment.places(kind)
         before = places.snapshot.size
         removed = places.resize(size)
+        self._new.update(places.snapshot.members[before:])
         for _ in range(before, size):
             self.spawn(kind)
+        for place in removed:
+            self._begun(place)
         for handle in [place.handle for place in removed if place.handle is not None]:
             self.dismiss(handle)
             self._commands.take_back(handle)
@@ -117,6 +122,8 @@ class RunnerSupply:
         worn = bool(options.recycle_jobs or options.recycle_memory)
         handle.wears = not handle.is_fork_server and (worn or handle.kind == "fork" or handle.single)
         self._assignment.attach(handle)
+        if not handle.starting:
+            self._begun(handle.place)
         self.freed.add(handle.kind)
         # Asked for when there were more places than there are now.
         surplus = handle.place is None and not handle.single
@@ -127,9 +134,20 @@ class RunnerSupply:
         handle.starting, handle.born = False, now
         if handle.place is not None:
             handle.place.failures = 0
+        self._begun(handle.place)
         if handle.single:
             self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
         self.freed.add(handle.kind)
+
+    def _begun(self, place: Place | None) -> None:
+        if place in self._new:
+            self._new.remove(place)
+            self.tell_begun()
+
+    def tell_begun(self) -> None:
+        """Tell the supervisor when the worker is registered and no first runner is starting any more."""
+        if self._worker.owner and not self._new:
+            self._worker.actions.add(Begun())
 
     def dismiss(self, handle: RunnerHandle) -> None:
         """Let a runner leave when what it holds is done."""
