@@ -70,7 +70,7 @@ def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Successor]]:
         one.end()
 
 
-@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("kind", ["process", "fork", "thread"])
 @pytest.mark.parametrize("hook", ["after_fork_child", "lifespan"])
 @pytest.mark.parametrize(
     ("way", "reason"),
