@@ -7,7 +7,7 @@ which travel with the next exchange; sends nothing itself.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -20,7 +20,7 @@ from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
 
 BATCH = 250
-# Bytes of outputs that are remembered beyond what is waited for, and what one takes besides its result.
+# Bytes of outputs that are remembered beyond what is waited for, and what one takes about besides its result.
 MEMORY = 16 << 20
 OVERHEAD = 400
 # Bytes that one node may get: an input is held in the dispatcher and sent to the runner whole.
@@ -39,7 +39,7 @@ class Inputs:
         # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
         self._waiting: dict[tuple[str, str], list[Claim]] = {}
         self._lacking: dict[tuple[str, str], str] = {}
-        self._known: OrderedDict[str, NodeOutput] = OrderedDict()
+        self._known: dict[str, NodeOutput] = {}
         self._size = 0
         self._wanted: deque[str] = deque()
         self._asked: set[str] = set()
@@ -81,15 +81,13 @@ class Inputs:
             else:
                 self._lacking.pop(alike, None)
                 yield tuple(self._input(id, self._known[id]) for id in parents), self._waiting.pop(alike)
-        if not self._waiting:
-            self._forget()
+        self._forget()
 
     def learn(self, claim: Claim, result: bytes) -> None:
         """A node has succeeded here, and the store knows it: its children, if they come here, need not read it."""
         self._asked.discard(claim.id)
+        self._forget()
         self._know(claim.id, NodeOutput(claim.facts, claim.task, "succeeded", result))
-        if not self._waiting:
-            self._forget()
 
     def take_all(self) -> list[Claim]:
         """Every claim that waits; none does any more."""
@@ -120,11 +118,8 @@ class Inputs:
         self._told()
 
     def _know(self, id: str, output: NodeOutput) -> None:
-        # Replaced, should it be read though it was learned: it counts once.
-        if (old := self._known.get(id)) is not None:
-            self._size -= _weight(old)
         self._known[id] = output
-        self._size += _weight(output)
+        self._size += OVERHEAD + len(output.result or b"")
 
     def _unknown(self, ids: list[str]) -> str:
         """One that was not read, of these and of those that stand for them; empty when all were."""
@@ -157,10 +152,10 @@ class Inputs:
         return parts[0] if parts else _NONE
 
     def _forget(self) -> None:
-        """Keep the newest outputs only, once nobody waits for any."""
-        while self._known and self._size > MEMORY:
-            _, old = self._known.popitem(last=False)
-            self._size -= _weight(old)
+        """Drop all outputs once they are too many, and nobody waits for any."""
+        if self._size > MEMORY and not self._waiting:
+            self._known.clear()
+            self._size = 0
 
 
 def too_large(inputs: Sequence[Input]) -> str:
@@ -169,11 +164,6 @@ def too_large(inputs: Sequence[Input]) -> str:
     if size <= MOST:
         return ""
     return f"its parents' outputs take {size:,} bytes, more than {MOST:,}: store them elsewhere, return references"
-
-
-def _weight(output: NodeOutput) -> int:
-    """Bytes that it takes in memory, about."""
-    return OVERHEAD + len(output.result or b"")
 
 
 def _parents(claim: Claim) -> list[str]:
