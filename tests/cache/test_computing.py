@@ -178,6 +178,17 @@ def test_who_reads_within_a_computation_what_waits_for_it_computes_it_beside(cac
     assert all(asyncio.run(asyncio.wait_for(crossed(), 20)))
 
 
+def test_readers_within_computations_share_what_they_all_need(cache: Cache, waiters: Waiters) -> None:
+    make = Slow()
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(cache.get, f"page {n}", make=lambda: cache.get("user", make=make)) for n in range(4)]
+        make.starts()
+        waiters(3)
+        make.go.release()
+        assert [call.result(20) for call in calls] == ["made"] * 4
+    assert make.calls == 1
+
+
 def test_an_event_loop_is_not_held_up_by_what_it_must_run(cache: Cache) -> None:
     async def blocks() -> tuple[Any, Any]:
         going = asyncio.Event()
