@@ -11,12 +11,15 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from headrace.model.job import Outcome
 from headrace.protocol import operations, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
 from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
+from headrace.worker.dispatcher.links import store_links
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.watched import Selectors
 from tests.proxy import Proxy
@@ -174,3 +177,25 @@ def test_what_came_while_the_process_was_stopped_is_seen_before_anything_counts_
         signal.signal(signal.SIGUSR1, before)
         for one in (here, there, watched.all, watched.urgent):
             one.close()
+
+
+def test_a_fault_that_lasts_is_told_from_time_to_time(
+    url: str, namespace: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(url, namespace)
+    links = loop.exchange.links
+
+    def lines(text: str, times: int = 3) -> int:
+        caplog.clear()
+        for _ in range(times):
+            links.fail(ConnectionError(text), "answer")
+        return len(caplog.records)
+
+    # A server that is half away fails in two or three ways by turns.
+    assert (lines("gone"), lines("gone"), lines("slow"), lines("gone"), lines("slow")) == (1, 0, 1, 0, 0)
+    links.answered()
+    assert lines("gone") == 1
+    monkeypatch.setattr(store_links, "AGAIN_AFTER", 0.0)
+    links.answered()
+    assert lines("gone") == 3
+    loop.close()

@@ -19,11 +19,15 @@ from headrace.protocol.script import Script
 from headrace.store.connection import pause_before, verdict
 from headrace.store.url import Target
 from headrace.worker.dispatcher.links.connector import Connector, Links
-from headrace.worker.dispatcher.links.log_folding import Folded
 from headrace.worker.dispatcher.links.store_connection import StoreConnection
 from headrace.worker.dispatcher.links.watched import Selectors
 
 log = logging.getLogger("headrace.worker")
+
+# A fault that lasts is told again after this many seconds.
+AGAIN_AFTER = 60.0
+# Faults that are remembered: a server that is half away fails in two or three ways by turns.
+MOST = 8
 
 
 class StoreLinks:
@@ -64,7 +68,8 @@ class StoreLinks:
         watched.watch(self._connector, self._on_connected, urgent=True)
         self._connect_at = 0.0
         self._failures = 0
-        self._said = Folded()
+        # By fault: when it may be told again.
+        self._say_again: dict[str, float] = {}
 
     @property
     def next(self) -> float:
@@ -113,10 +118,9 @@ class StoreLinks:
     def answered(self) -> None:
         """A request was answered without an error: the store works."""
         if self._failures:
-            for line in self._said.rest():
-                log.warning("%s", line, extra={"code": "store.away"})
             log.info("%s answers again", self.target.shown)
             self._failures = 0
+            self._say_again.clear()
 
     def fail(self, error: Exception, doing: str) -> None:
         """Throw every connection away: a late reply must not answer another question.
@@ -137,12 +141,12 @@ class StoreLinks:
         word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
         refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
-        for line in self._said.say(text, now):
-            log.log(
-                logging.ERROR if refused else logging.WARNING,
-                "%s", line,
-                extra={"code": "store.refuses" if refused else "store.away"},
-            )  # fmt: skip
+        if now >= self._say_again.get(text, 0.0):
+            if len(self._say_again) == MOST:
+                self._say_again.clear()
+            self._say_again[text] = now + AGAIN_AFTER
+            level, code = (logging.ERROR, "store.refuses") if refused else (logging.WARNING, "store.away")
+            log.log(level, "%s", text, extra={"code": code})
 
     def _on_connected(self) -> None:
         made = self._connector.take()
