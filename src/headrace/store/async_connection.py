@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from inspect import signature
 from types import TracebackType
 from typing import Any, cast
 
@@ -32,6 +33,11 @@ async def aconnect(target: Target, timeout: float) -> Any:
         synchronous.SSLConnection: asynchronous.SSLConnection,
     }
     kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
+    if "ssl_certfile" in options and "ssl_password" not in signature(asynchronous.SSLConnection).parameters:
+        # The oldest drivers take no password in coroutines, and no certificate without the file of its key.
+        options.setdefault("ssl_keyfile", options["ssl_certfile"])
+        if not options["ssl_password"]:
+            del options["ssl_password"]
     if target.sentinels:
         options["host"], options["port"] = await _amaster(target, timeout)
     connection = kind(**options)
