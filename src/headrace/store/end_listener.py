@@ -33,7 +33,7 @@ from headrace.store.end_link import EndLink
 from headrace.store.end_waits import EndQuestion, EndWait, LinkLife, Look, Tell, end_of
 from headrace.store.fork_reset import in_forks
 from headrace.store.raw_connection import Lost
-from headrace.store.reach import Reach
+from headrace.store.reach import Reach, accepted
 
 # A job is looked at again this often (seconds), and this many are at most.
 RECHECK = 5.0
@@ -168,9 +168,9 @@ class EndListener(Reach):
         """Hear over one connection until there is nothing to wait for. Raises what ended the connection."""
         link = life.link = EndLink(self.target, self.attempt_time)
         try:
-            self.check_server(_accepted(link.ask([("INFO", "server"), ("INFO", "memory")])))
+            self.check_server(accepted(link.ask([("INFO", "server"), ("INFO", "memory")])))
             greeting = self.greeting()
-            self.check_schema(greeting.parse(_accepted(link.run([greeting]))[0]))
+            self.check_schema(greeting.parse(accepted(link.run([greeting]))[0]))
             with self._lock:
                 self._due = deque(self._waits)
                 self.fault = ""
@@ -289,10 +289,3 @@ class EndListener(Reach):
 
 def _closed() -> AppClosed:
     return AppClosed("the application was closed during this wait, and what it waits for goes on")
-
-
-def _accepted(replies: list[Any]) -> list[Any]:
-    for reply in replies:
-        if isinstance(reply, driver.RedisError):
-            raise reply
-    return replies

@@ -1,4 +1,4 @@
-"""One connection's bytes, never blocking once it serves; and the bell that wakes who waits for several of them."""
+"""One connection: for those who wait for replies, and those who never block; and the bell that wakes the latter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Lost(Exception):
 
 
 class RawConnection:
-    """One connection: the driver makes it, its socket and a parser of our own serve it without ever blocking."""
+    """One connection: the driver makes it, its socket and a parser of our own serve it.
+
+    By :meth:`ask`, which waits for the replies, or by :meth:`send` and :meth:`receive`, which never block.
+    """
 
     def __init__(self, target: Target, timeout: float) -> None:
         self._connection = connect(target, timeout)
@@ -39,7 +42,7 @@ class RawConnection:
         return number
 
     def ask(self, *commands: Sequence[Any]) -> list[Any]:
-        """Replies, before the link serves; a refusal is a value among them."""
+        """Replies, each within the socket's time-out; a refusal is a value among them."""
         self.sock.sendall(b"".join(packed(commands)))
         return [self.wait() for _ in commands]
 

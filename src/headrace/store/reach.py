@@ -182,7 +182,15 @@ def fill(replies: list[Any], absent: Sequence[int], loaded: Sequence[Any], answe
 def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
     """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
     for reply in replies:
-        if isinstance(reply, driver.ResponseError):
+        if isinstance(reply, driver.RedisError):
             calls[replies.index(reply)].script.locate(reply)
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+def accepted(replies: list[Any]) -> list[Any]:
+    """The replies. Raises the first that is an error."""
+    for reply in replies:
+        if isinstance(reply, driver.RedisError):
+            raise reply
+    return replies

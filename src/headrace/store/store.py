@@ -22,8 +22,9 @@ from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.aside import aside
 from headrace.store.async_connection import aconnect, read, send
-from headrace.store.connection import connect, packed, verdict
-from headrace.store.reach import SILENCE, Reach, fill, loads, missing, names, values
+from headrace.store.connection import verdict
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import SILENCE, Reach, accepted, fill, loads, missing, names, values
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class Store(Reach):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__(url, settings)
         self.slots = Slots()
-        self._idle: deque[Any] = deque()
+        self._idle: deque[RawConnection] = deque()
         self._pid = os.getpid()
 
     def run(self, call: Call[T]) -> T:
@@ -105,9 +106,9 @@ class Store(Reach):
         """Close the idle connections; the store may be used again."""
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
-                self._idle.pop().disconnect()
+                self._idle.pop().close()
 
-    def _take(self) -> Any:
+    def _take(self) -> RawConnection:
         """A connection that nobody else uses."""
         if self._pid != os.getpid():
             # The parent's sockets are not ours: two processes that read one stream garble both.
@@ -117,52 +118,43 @@ class Store(Reach):
         except IndexError:
             return self._connect()
 
-    def _drop(self, connection: Any, error: BaseException) -> None:
+    def _drop(self, connection: RawConnection, error: BaseException) -> None:
         """Close a connection, unless the error was the server's answer and another will do no better."""
         if isinstance(error, driver.ResponseError) and verdict(error, self.target, "") != "again":
             self._idle.append(connection)
         else:
-            connection.disconnect()
-            if isinstance(error, driver.TimeoutError):
+            connection.close()
+            if isinstance(error, TimeoutError):
                 # They lead to the same silence, and each would cost as much.
                 self.close()
 
-    def _connect(self) -> Any:
+    def _connect(self) -> RawConnection:
         with self.patience():
-            connection: Any = connect(self.target, self.attempt_time)
+            connection = RawConnection(self.target, self.attempt_time)
             try:
                 self._greet(connection)
             except BaseException:
-                connection.disconnect()
+                connection.close()
                 raise
             return connection
 
-    def _greet(self, connection: Any) -> None:
+    def _greet(self, connection: RawConnection) -> None:
         if self._checked:
             return
-        self._send(connection, [("INFO", "server"), ("INFO", "memory")])
-        self.check_server([connection.read_response(), connection.read_response()])
+        self.check_server(accepted(self._ask(connection, [("INFO", "server"), ("INFO", "memory")])))
         self.check_schema(self._exchange(connection, [self.greeting()])[0])
 
-    def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
+    def _ask(self, connection: RawConnection, commands: Sequence[Sequence[Any]]) -> list[Any]:
         self.round_trips += 1
-        connection.send_packed_command(packed(commands), check_health=False)
+        return connection.ask(*commands)
 
-    def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
-        self._send(connection, [call.command() for call in calls])
-        replies = [self._reply(connection) for _ in calls]
+    def _exchange(self, connection: RawConnection, calls: Sequence[Call[Any]]) -> list[Any]:
+        replies = self._ask(connection, [call.command() for call in calls])
         if absent := missing(replies):
             scripts = loads([calls[n] for n in absent])
-            self._send(connection, [*scripts, *(calls[n].command() for n in absent)])
-            loaded, answers = [self._reply(connection) for _ in scripts], [self._reply(connection) for _ in absent]
-            fill(replies, absent, loaded, answers)
+            told = self._ask(connection, [*scripts, *(calls[n].command() for n in absent)])
+            fill(replies, absent, told[: len(scripts)], told[len(scripts) :])
         return values(calls, replies)
-
-    def _reply(self, connection: Any) -> Any:
-        try:
-            return connection.read_response()
-        except driver.ResponseError as error:
-            return error
 
 
 class AsyncStore(Reach):
