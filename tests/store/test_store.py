@@ -319,6 +319,19 @@ def test_a_refusal_that_lasts_is_said_at_once(make: Make, refusal: str, error: t
     assert len(seen) == 2
 
 
+def test_what_is_no_reply_is_told_as_that(make: Make) -> None:
+    greeting = iter([True])
+
+    def garble(_: list[bytes]) -> bytes:
+        return GREETING if next(greeting, False) else b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+    with (
+        stub(says("7.0.0", then=garble)) as url,
+        pytest.raises(errors.ServerError, match=r"does not speak the protocol of Redis .*a web server"),
+    ):
+        make(url).run(operations.pause(keys.Keys(), "q"))
+
+
 # Servers that are refused.
 
 

@@ -35,7 +35,9 @@ class RawConnection:
         self._connection = connect(target, timeout)
         self.sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
         parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
-        self._reader: Any = hiredis.Reader(notEnoughData=MORE, replyError=parse_error)
+        self._reader: Any = hiredis.Reader(
+            notEnoughData=MORE, replyError=parse_error, protocolError=driver.InvalidResponse
+        )
 
     def fileno(self) -> int:
         number: int = self.sock.fileno()
@@ -43,7 +45,8 @@ class RawConnection:
 
     def ask(self, *commands: Sequence[Any]) -> list[Any]:
         """Replies, each within the socket's time-out; a refusal is a value among them."""
-        self.sock.sendall(b"".join(packed(commands)))
+        for piece in packed(commands):
+            self.sock.sendall(piece)
         return [self.wait() for _ in commands]
 
     def wait(self) -> Any:
@@ -92,7 +95,7 @@ class RawConnection:
         try:
             while (message := self._reader.gets()) is not MORE:
                 found.append(message)
-        except hiredis.HiredisError as error:
+        except driver.InvalidResponse as error:
             raise Lost(f"the server's words cannot be read: {error}") from error
         return found
 

@@ -1,8 +1,8 @@
 """Store and AsyncStore: send a Call, read its reply. The only code that talks to the server for producers and people.
 
-They differ in their driver's verbs only. Both repeat a call whose connection failed, with a jittered back-off, until
-the settings' ``timeout``: every call is safe to repeat (see docs/design/store.md). Both may be shared by threads or
-tasks, and both begin anew in a forked child.
+They differ in how they connect, send and read only. Both repeat a call whose connection failed, with a jittered
+back-off, until the settings' ``timeout``: every call is safe to repeat (see docs/design/store.md). Both may be shared
+by threads or tasks, and both begin anew in a forked child.
 """
 
 from __future__ import annotations
