@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headrace.testing import Kit
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
+from tests.servers import Server
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
@@ -339,6 +341,21 @@ async def test_the_store_page_says_what_the_server_and_its_caps_are(shop: Shop) 
     facts = json.loads((await ask(Dashboard(shop.app, operator), "/store.json")).text)
     assert facts["server"]["memory"] > 0
     assert facts["kept"]["finished"]["failed"] >= 2
+
+
+async def test_a_store_that_is_nearly_full_says_what_a_full_one_does(new_server: Callable[..., Server]) -> None:
+    """A server that refused a call is seldom quite full a second later: its own buffers have shrunk by then."""
+    server = new_server(config={"maxmemory": "64mb", "maxmemory-policy": "noeviction"})
+    with Headrace(server.url) as app, redis.Redis.from_url(server.url) as plain:
+        plain.set("ballast", b"x" * 20_000_000)
+        assert "banner" not in (await ask(Dashboard(app, operator), "/store")).text
+        used = int(plain.info("memory")["used_memory"])
+        plain.config_set("maxmemory", int(used / 0.97))
+        text = (await ask(Dashboard(app, operator), "/store")).text
+        assert 'class="banner bad"' in text
+        assert "When it is full, nothing can be enqueued." in text
+        plain.config_set("maxmemory", int(used / 0.88))
+        assert 'class="banner warn"' in (await ask(Dashboard(app, operator), "/store")).text
 
 
 async def test_a_server_that_keeps_its_facts_to_itself_is_said_so(shop: Shop, client: redis.Redis) -> None:

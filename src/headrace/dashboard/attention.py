@@ -144,13 +144,25 @@ def _of_ends(frame: LiveFrame) -> Iterator[Need]:
         yield Need("warn", f"{plural(flows, 'workflow')} failed", words, "/workflows?state=failed")
 
 
+def want_of_room(server: ServerFacts | None) -> Need | None:
+    """A server that is full, or almost; None where it has room, has no limit or says nothing.
+
+    The two are one: a server that refused a call has often room for a smaller one a second later, and nothing in its
+    facts tells whether the next call fits.
+    """
+    if server is None or server.full <= FULL:
+        return None
+    words = f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued."
+    level: Level = "bad" if server.full > ALMOST else "warn"
+    return Need(level, f"The store uses {percent(server.full)} of its memory", words, "/store")
+
+
 def _of_store(server: ServerFacts | None) -> Iterator[Need]:
     if server is None:
         return
-    if server.full > FULL:
-        level: Level = "bad" if server.full > ALMOST else "warn"
-        words = f"{size(server.memory)} of {size(server.memory_limit)}. When it is full, nothing can be enqueued."
-        yield Need(level, f"The store uses {percent(server.full)} of its memory", words, "/store")
+    need = want_of_room(server)
+    if need:
+        yield need
     if server.evicted:
         title = f"The server removed {plural(server.evicted, 'key')} for want of memory"
         yield Need("bad", title, "Each may have been a job: set maxmemory-policy to noeviction.", "/store")

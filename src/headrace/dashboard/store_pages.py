@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.dashboard.attention import FULL
+from headrace.dashboard.attention import want_of_room
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import link
 from headrace.model.notation import iso
@@ -37,8 +37,9 @@ async def store(site: DashboardSite, request: Request) -> Response:
 
     return await site.page(
         request, "store.html", document, frame=frame, server=server, schema=SCHEMA, finished=finished,
-        longest=sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[:LONGEST], almost=FULL,
-        kept=sum(finished.values()), settings=settings, url=site.redactor.text(site.app.client.url()),
+        longest=sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[:LONGEST],
+        need=want_of_room(server), kept=sum(finished.values()), settings=settings,
+        url=site.redactor.text(site.app.client.url()),
     )  # fmt: skip
 
 
