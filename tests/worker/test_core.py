@@ -18,6 +18,7 @@ from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
+from headrace.worker.dispatcher.admission import Known
 from headrace.worker.dispatcher.departure import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
@@ -230,6 +231,18 @@ def test_a_retry_is_promoted_when_it_is_due_though_no_claim_tells_of_it() -> Non
     world.turn()
     world.calm()
     assert [job.starts for job in world.store.jobs.values()] == [2]
+
+
+def test_what_came_before_a_cursor_is_looked_for_in_time_though_nothing_is_known_to_wait() -> None:
+    """The time passed unnoticed, or ended a sleep without a claim: the queue waited for the next event of any kind."""
+    world = made(threads=2)
+    world.core.demand.known = Known(frozenset(), cursors={"a": (b"5", b"x")})
+    world.core.worker.timers.set("anew", world.now + 1)
+    claims = world.store.claims
+    world.advance(world.now + 1)
+    world.calm(0)
+    assert world.store.claims == claims + 1
+    assert world.asleep
 
 
 def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() -> None:

@@ -3,7 +3,8 @@
 What is wanted is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the
 loop asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
 
-* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room.
+* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room, or
+  behind many bytes: then the queue holds a token that ends the next sleep at once.
 * A claim that came back full tells nothing of what is left.
 
 A kind is *crowded* while jobs of it are known to wait for a runner. A claim that has room for others, too, passes over
@@ -180,6 +181,12 @@ class Demand:
         self.known = Known(frozenset(self._kinds))
         self.asking = 0
 
+    def begin_turn(self, now: float) -> None:
+        """Before anything is decided: it may be time to look at the queues from their fronts again."""
+        if self._timers.due("anew", now):
+            self.known = self.known.looked_anew()
+            self._timers.clear("anew")
+
     def may_wait(self) -> None:
         """Jobs of every kind may have come."""
         self.known = self.known.may_wait(self._kinds)
@@ -206,9 +213,6 @@ class Demand:
             parked: kinds of which parked jobs may be moved in the same trip.
             ask: there may be jobs of which no claim told.
         """
-        if self._timers.due("anew", now):
-            self.known = self.known.looked_anew()
-            self._timers.clear("anew")
         known = self.known.may_wait(parked) if parked else self.known
         return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
 

@@ -171,6 +171,7 @@ class Core:
     def _decide(self, now: float) -> None:
         worker, runner_pool, requests, claiming = self.worker, self.runner_pool, self._requests, self._claiming
         cancels = self.maintenance.renewal.cancels
+        self._placement.demand.begin_turn(now)
         runner_pool.stops.enforce(now)
         while cancels:
             self._placement.cancel(cancels.popleft())
