@@ -29,6 +29,8 @@ LEVEL = 600 * SECOND
 """Head start of one level of priority."""
 KEEP = 3600 * SECOND
 ARGS = msgspec.msgpack.encode([[], {}])
+# Three are as much as one claim brings.
+LARGE = msgspec.msgpack.encode([["x", bytes(1_500_000)], {}])
 
 
 class Stage:

@@ -5,7 +5,7 @@ import pytest
 from headrace.model.job import Outcome
 from headrace.protocol.claim_calls import claim, summary
 from headrace.protocol.operations import pause
-from tests.scripts.stage import KEEP, LEVEL, SECOND, START, Stage
+from tests.scripts.stage import KEEP, LARGE, LEVEL, SECOND, START, Stage
 
 
 def test_a_job_leaves_the_line_and_is_leased(stage: Stage) -> None:
@@ -130,6 +130,20 @@ def test_a_full_claim_wakes_another_for_the_queues_that_it_did_not_reach(stage: 
         stage.doze(queue)
     stage.take(limit=1, queues=["high", "paused", "low"])
     assert (stage.tokens("high"), stage.tokens("low"), stage.tokens("paused")) == (0, 1, 0)
+
+
+def test_a_claim_of_large_jobs_leaves_some_for_the_next_one(stage: Stage) -> None:
+    # A reply of 300 MB took 15 s at 20 MB/s: the lease ended behind it, and the next claim was as large.
+    large = stage.put(8, args=LARGE)
+    (low,) = stage.put(queue="low")
+    for queue in ("default", "low"):
+        stage.doze(queue)
+    taken = stage.take(queues=["default", "low"])
+    assert [c.id for c in taken] == large[:3]
+    assert (stage.ready(), stage.ready("low")) == (large[3:], [low])
+    assert (stage.tokens(), stage.tokens("low")) == (1, 1)
+    assert [c.id for c in stage.take(queues=["default", "low"])] == large[3:6]
+    assert [c.id for c in stage.take(queues=["default", "low"])] == [*large[6:], low]
 
 
 def test_the_next_due_time_is_told(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from headrace.model.form import Form
 from headrace.protocol.claim_calls import Cursor, Looked, claim, summary
 from headrace.protocol.operations import pause
 from headrace.protocol.produce import broadcast
-from tests.scripts.stage import ARGS, Stage
+from tests.scripts.stage import ARGS, LARGE, Stage
 
 
 def over(
@@ -110,3 +110,12 @@ def test_alien_records_are_passed_over_by_nobody(stage: Stage) -> None:
     ids, found = over(stage, slow=0)
     assert (ids, found.passed) == ([bare, quick], frozenset())
     assert stage.ready() == []
+
+
+def test_large_jobs_behind_a_crowded_kind_are_left_for_the_next_claim(stage: Stage) -> None:
+    slow, large = stage.put(task="slow"), stage.put(5, task="quick", args=LARGE)
+    ids, found = over(stage, slow=0)
+    assert (ids, found.beyond) == (large[:3], True)
+    assert list(stage.members("ready:default")) == [*slow, *large[3:]]
+    ids, found = over(stage, cursors=found.cursors, slow=0)
+    assert ids == large[3:]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import claim_calls
 from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
-from tests.scripts.stage import Stage
+from tests.scripts.stage import LARGE, Stage
 
 FAIR = LimitRule("fair", by="account")
 
@@ -98,3 +98,14 @@ def test_a_claim_tells_the_lane_of_each_limited_job_also_when_its_reply_was_lost
     lanes = {limited[0]: "default|api,account=|x", plain[0]: ""}
     for _ in range(2):
         assert {claim.id: claim.lane for claim in stage.claim(limit=9, request=7).jobs} == lanes
+
+
+def test_large_jobs_of_a_lane_are_left_for_the_next_claim(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("many", concurrency=Concurrency(100), by="account")]})
+    large = stage.put(5, task="call", args=LARGE)
+    stage.now += 1
+    (plain,) = stage.put(task="plain")
+    stage.doze()
+    assert ids(stage.take()) == large[:3]
+    assert stage.tokens() == 1
+    assert ids(stage.take()) == [*large[3:], plain]

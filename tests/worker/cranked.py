@@ -168,6 +168,8 @@ class Store:
         self.owners: dict[str, Incarnation] = {}
         self.cancelled: set[str] = set()
         self.claims = 0
+        # Jobs after which a claim has brought as many bytes as one may.
+        self.brings = 1000
         self.called: set[str] = set()
         self._token = 0
         self._orders: dict[str, list[str]] = {}
@@ -280,7 +282,7 @@ class Store:
         incarnation.claimed, incarnation.first = args["request"], self._token + 1
         passing = _unpack(args["passing"]) if args["passing"] else []
         names = [queue for queue in _unpack(args["names"]) if queue not in self.paused]
-        limit, taken, looked = args["limit"], list[str](), None
+        limit, taken, looked = min(args["limit"], self.brings), list[str](), None
         if passing:
             taken, looked = self._pass_over(names, limit, *passing)
         else:

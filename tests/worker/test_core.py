@@ -40,6 +40,7 @@ def any_world(dice: Random) -> World:
     )  # fmt: skip
     lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
     world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
+    world.store.brings = dice.choice((1000, 1000, 1000, 1, 2))
     for _ in range(dice.randint(0, 5)):
         enqueue(world)
     if dice.random() < 0.9:

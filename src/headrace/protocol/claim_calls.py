@@ -191,7 +191,9 @@ def claim(
     """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
 
     Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
-    neither. A paused queue yields nothing rather than an error: pausing is not a fault.
+    neither. A paused queue yields nothing rather than an error: pausing is not a fault. The claim ends at the job with
+    which it brings 4 MiB of arguments: a longer reply could outlast the lease on a slow line. A token of the queue
+    tells whoever sleeps on it next of what is left.
 
     Args:
         request: a number that grows with each claim; the same number again gets the same answer.

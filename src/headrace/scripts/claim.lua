@@ -32,7 +32,7 @@ local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
 if ends <= now and not leases().lease_end(owner) then return {'gone'} end
 local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
 
-local jobs, more, nodes, lost, size = {}, {}, {}, {}, 0
+local jobs, more, nodes, lost, size, bytes = {}, {}, {}, {}, 0, 0
 
 -- One flat list for all jobs: a table for each would cost more than its content.
 local function claimed(id, token, queue, score, f, node)
@@ -43,7 +43,7 @@ local function claimed(id, token, queue, score, f, node)
   jobs[size + 4] = score
   jobs[size + 5] = f[1] or ''
   jobs[size + 6] = f[2] or '\146\144\128'
-  size = size + 6
+  size, bytes = size + 6, bytes + #jobs[size + 6]
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
       'attempts', 'headers', 'cost', 'limited')
@@ -78,9 +78,12 @@ local function read(id)
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
+-- full: it brings arguments of 4 MiB, and the job that exceeds them is its last. A longer reply could outlast the lease, which a request behind it renews.
+local ways = {read = read, looks = before[3], full = false}
+
 -- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits for the end of its node all the
 -- same: a node without a record is leased, and ends as any job that names no task.
-local function take(queue, id, score, fields, node)
+ways.take = function(queue, id, score, fields, node)
   if fields.err or not (fields[1] or node) and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
   elseif not node or starting().may_start(id, score) then
@@ -89,43 +92,41 @@ local function take(queue, id, score, fields, node)
     holds[#holds + 1] = id
     claimed(id, token, queue, score, fields, node)
     token = token + 1
+    ways.full = bytes >= 4194304
     if fields[3] and is_unique(id) then naming().name_started(id) end
     return true
   end
 end
 
 -- Most claims pass over nothing, and most jobs have no limits: what these need is made for the others only.
-local ways = {read = read, take = take, looks = before[3]}
-local crowded = passing ~= '' and crowding().pass_over(passing, ways)
-local halted = 0
+local crowded, halted = passing ~= '' and crowding().pass_over(passing, ways), 0
 for _, queue in ipairs(names) do
-  if left > 0 and redis.call('SISMEMBER', paused, queue) == 1 then
+  if left <= 0 or ways.full then break end
+  if redis.call('SISMEMBER', paused, queue) == 1 then
     halted = halted + 1
-  elseif left > 0 then
-    if crowded and string.byte(queue) ~= 64 then
-      left = crowded.look(queue, left)
-    else
-      -- Few steps for each job without limits: every one passes here.
-      local popped, byte, looks, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks, 0, nil
-      for n = 1, #popped, 2 do
-        local id = popped[n]
-        if byte(id) == 126 then
-          rest = {unpack(popped, n)}
-          break
-        elseif not looks then
-          take(queue, id, popped[n + 1], read(id))
-          took = took + 1
-        elseif limiting().take_plain(queue, id, popped[n + 1], ways) then
-          took = took + 1
-        else
-          -- It went to its lane: others come in its place.
-          rest = rest or {}
-        end
+  elseif crowded and string.byte(queue) ~= 64 then
+    left = crowded.look(queue, left)
+  else
+    -- Few steps for each job without limits: every one passes here.
+    local popped, byte, looks, take, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks, ways.take, 0, nil
+    for n = 1, #popped, 2 do
+      local id = popped[n]
+      if byte(id) == 126 or ways.full then
+        rest = {unpack(popped, n)}
+        break
+      elseif not looks then
+        take(queue, id, popped[n + 1], read(id))
+        took = took + 1
+      elseif limiting().take_plain(queue, id, popped[n + 1], ways) then
+        took = took + 1
+      else
+        -- It went to its lane: others come in its place.
+        rest = rest or {}
       end
-      left = left - took
-      if rest then
-        left = limiting().serve_line(queue, rest, left, ways)
-      end
+    end
+    left = left - took
+    if rest then
+      left = limiting().serve_line(queue, rest, left, ways)
     end
   end
 end
@@ -133,13 +134,12 @@ local due, limits_held = nil, {}
 if batch.limiting then due, limits_held = batch.limiting.store_holding(owner) end
 if due and (tonumber(nearest) == 0 or tonumber(due) < tonumber(nearest)) then nearest = due end
 -- A full claim leaves work behind, also in queues that it did not reach: the token that it came for may be theirs.
-if left <= 0 then
+if left <= 0 or ways.full then
   for _, queue in ipairs(names) do
     if redis.call('EXISTS', ready .. queue) == 1 and redis.call('SISMEMBER', paused, queue) == 0 then wake_up(queue) end
   end
 end
--- A long member that comes and goes keeps the set out of its compact form, which is searched from end to end for each
--- member: with a hundred claims that was a fifth of what the server did for a job.
+-- A long member that comes and goes keeps the set out of its compact form, which is searched from end to end: a fifth of a job's cost with 100 claims.
 local large = #holds > 32
 if large then redis.call('ZADD', claims, 0, string.rep('-', 65)) end
 if size > 0 then redis.call('ZADD', claims, unpack(holds)) end

@@ -46,7 +46,7 @@ end
 
 -- Whether this claim may start more of the class.
 local function goes_on(s)
-  return s.took < s.room and s.score <= s.bound and s.refused < REFUSALS and not s.shut
+  return s.took < s.room and s.score <= s.bound and s.refused < REFUSALS and not s.shut and not s.ways.full
 end
 
 -- A start holds its gates: its lane, cost, and the time at which these were charged are told of it.

@@ -43,7 +43,7 @@ local function pass_over(packed, ways)
   local function some(queue, after, most)
     local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
     for n = 1, #rows, 2 do
-      if left == 0 then return after, 1 end
+      if left == 0 or ways.full then return after, 1 end
       after = {rows[n + 1], rows[n]}
       local fields, node = ways.read(rows[n])
       if string.byte(rows[n]) == 126 then

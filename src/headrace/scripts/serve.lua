@@ -37,7 +37,8 @@ local function take_limited(queue, id, score, shared, own, ways)
 end
 
 -- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id); take(queue, id, score, fields);
--- looks: whether others of the line may have limits; may(queue, task): whether there is room for a kind, and then only what has left the line is served.
+-- looks: whether others of the line may have limits; full: it brings enough; may(queue, task): whether there is room for a kind, and then only what has left
+-- the line is served.
 -- Returns how much room is left.
 local function serve_line(queue, popped, room, ways)
   local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
@@ -54,7 +55,7 @@ local function serve_line(queue, popped, room, ways)
     end
   end
   add(popped)
-  while room > 0 and moved < MOVES do
+  while room > 0 and moved < MOVES and not ways.full do
     if #rows == 0 and whole then add(redis.call('ZPOPMIN', ready .. queue, room)) end
     local row = table.remove(rows, 1)
     if not row then break end
