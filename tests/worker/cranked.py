@@ -55,6 +55,8 @@ from headrace.worker.worker_options import WorkerOptions
 KINDS = ("async", "fork", "process", "thread")
 STRATEGIES = ("available", "hash", "least_loaded", "round_robin")
 QUEUES = ("a", "b", "c")
+# Another worker, of which only the store knows.
+RIVAL = "rival"
 # Entries of a queue that a claim with kinds to pass over looks at; of those, so many at the front.
 LOOK, FRONT = 6, 2
 ORDERED = "8"
@@ -254,6 +256,41 @@ class Store:
 
     def broadcast(self, owner: str, task: str) -> None:
         self.add(task, f"@{owner}")
+
+    def rival_claims(self) -> bool:
+        """Another worker, which serves other queues and has room for other kinds, is woken or asks without a token."""
+        dice = self.world.dice
+        names = dice.sample(QUEUES, dice.randint(1, 3))
+        if dice.random() < 0.7:
+            woken = [name for name in names if name in self.tokens]
+            if not woken:
+                return False
+            self.tokens.discard(woken[0])
+        self.register({"owner": RIVAL})
+        tasks = {kind: [f"{kind}-{strategy}" for strategy in STRATEGIES] for kind in KINDS}
+        over = [(kind, 0, tasks[kind]) for kind in KINDS if dice.random() < 0.3]
+        passing = msgspec.msgpack.encode([over, []]) if over else b""
+        number, limit = self.owners[RIVAL].claimed + 1, dice.randint(1, 4)
+        self.claim(
+            {
+                "owner": RIVAL,
+                "request": number,
+                "limit": limit,
+                "names": msgspec.msgpack.encode(names),
+                "passing": passing,
+            }
+        )
+        return True
+
+    def rival_ends(self) -> bool:
+        """It ends a job, or hands one back."""
+        rival = self.owners.get(RIVAL)
+        if rival is None or not rival.claims:
+            return False
+        job = self.jobs[rival.claims.pop(self.world.dice.choice(list(rival.claims)))]
+        self.let_go(job)
+        self._settled(job, self.world.dice.choice(("succeeded", "succeeded", "released", "crashed")), 2_000_000)
+        return True
 
     # -- what the dispatcher calls ------------------------------------------------------------------------------------
 

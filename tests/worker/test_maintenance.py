@@ -114,6 +114,17 @@ def test_a_retry_of_our_own_is_promoted_without_being_told() -> None:
     assert names(made, 101.5) == ["promote"]
 
 
+def test_a_retry_that_is_due_is_promoted_though_a_claim_from_before_it_is_answered_after_it() -> None:
+    """On a slow line it was forgotten until the next renewal."""
+    made = maintenance()
+    renewed(made, 100, now=50 * SECOND)
+    made.promotion.expect(102)
+    made.promotion.learn(103, 50 * SECOND, 0)
+    assert names(made, 103) == ["promote"]
+    made.promotion.learn(103, 50 * SECOND, 0)
+    assert names(made, 104) == []
+
+
 def test_an_answer_that_is_read_late_puts_off_nothing() -> None:
     """The claim that a promotion has woken is answered on another connection, and may be read before it."""
     made = maintenance()

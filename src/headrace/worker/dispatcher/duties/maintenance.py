@@ -45,14 +45,14 @@ class Promotion:
 
     def __init__(self, keys: Keys) -> None:
         self.at = NEVER
-        # When a job of our own becomes due, or did.
-        self._expected_at = 0.0
+        # When a job becomes due that we scheduled since the last call.
+        self._expected_at = NEVER
         # The server's time at the latest of the answers that told what is due.
         self._told_at = 0
         self._keys = keys
 
     def call(self, _: float) -> Call[tuple[int, int, int, int]]:
-        self.at = NEVER
+        self.at = self._expected_at = NEVER
         return consume.promote(self._keys, BATCH)
 
     def on_reply(self, reply: tuple[int, int, int, int], sent: float) -> None:
@@ -73,13 +73,13 @@ class Promotion:
         # that the promotion's own answer does not know of yet.
         self.at = min(at, self.at) if server_now < self._told_at else at
         self._told_at = max(self._told_at, server_now)
-        if self._expected_at > now:
-            # A claim may have been made before the settle that scheduled that job, and be answered after it.
-            self.at = min(self.at, self._expected_at)
+        # A claim may have been made before the settle that scheduled that job, and be answered after it.
+        self.at = min(self.at, self._expected_at)
 
     def expect(self, due: float) -> None:
         """A job was scheduled for ``due``; monotonic seconds."""
-        self.at = self._expected_at = min(self.at, due)
+        self._expected_at = min(self._expected_at, due)
+        self.at = min(self.at, due)
 
 
 class Resumption:
