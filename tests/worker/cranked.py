@@ -19,7 +19,7 @@ import msgspec
 from headrace import Headrace
 from headrace.model import limit_values
 from headrace.model.ended import Ended
-from headrace.model.ids import LENGTH
+from headrace.model.ids import code_in, code_of, flow_id, is_ordered, node_id
 from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -57,6 +57,10 @@ STRATEGIES = ("available", "hash", "least_loaded", "round_robin")
 QUEUES = ("a", "b", "c")
 # Another worker, of which only the store knows.
 RIVAL = "rival"
+# A workflow: nodes 1 and 2 have returned something, and 3 stands for both. Jobs that take outputs are others of its nodes.
+FLOW = flow_id(0, 7)
+JOIN = 3
+INPUTS = ("", "", "", "", "", code_of(1), code_of(1) + code_of(2), code_of(JOIN))
 # Entries of a queue that a claim with kinds to pass over looks at; of those, so many at the front.
 LOOK, FRONT = 6, 2
 ORDERED = "8"
@@ -139,6 +143,7 @@ class Job:
     key: str = ""
     crashes: int = 0
     lane: str = ""
+    parents: str = ""
     state: str = "ready"
     token: int = 0
     due: int = 0
@@ -195,10 +200,11 @@ class Store:
         first: bool = False,
         order: str = "",
         lane: str = "",
+        parents: str = "",
     ) -> Job:
         number = len(self.jobs) + 1
-        id = f"{number:019}{ORDERED}0" if order else f"j{number}"
-        job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes, lane)
+        id = f"{number:019}{ORDERED}0" if order else node_id(FLOW, 10 + number) if parents else f"j{number}"
+        job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes, lane, parents)
         self.jobs[id] = job
         if order:
             line = self._orders.setdefault(order, [])
@@ -240,7 +246,7 @@ class Store:
     def end(self, job: Job) -> None:
         assert job.state != "ended", f"{job} ends twice"
         job.state = "ended"
-        if len(job.id) == LENGTH:
+        if is_ordered(job.id):
             line = self._orders[job.key]
             line.remove(job.id)
             if line and self.jobs[line[0]].state == "ordered":
@@ -384,7 +390,7 @@ class Store:
         return taken, [[kind.encode() for kind in sorted(passed)], rows]
 
     def _claimed(self, incarnation: Incarnation, ids: list[str], looked: list[Any] | None) -> list[Any]:
-        flat, more = list[Any](), list[Any]()
+        flat, more, nodes = list[Any](), list[Any](), list[Any]()
         lanes = [(id, self.jobs[id].lane) for id in ids if self.jobs[id].lane]
         held = [part for id, lane in lanes for part in (id.encode(), f"{lane} 1 0".encode())]
         for id in ids:
@@ -400,8 +406,19 @@ class Store:
             if job.key or job.crashes:
                 crashes = str(job.crashes).encode() if job.crashes else None
                 more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
-        reply = [b"ok", self.now, self.due, flat, more, [], [], len(self.paused), held]
+            if job.parents:
+                nodes += [id.encode(), b"", job.parents.encode(), b""]
+        reply = [b"ok", self.now, self.due, flat, more, nodes, [], len(self.paused), held]
         return reply if looked is None else [*reply, *looked]
+
+    def outputs(self, args: dict[str, Any]) -> Any:
+        """All of them, or as many as one reply brings."""
+        ids, both = _unpack(args["ids"])[: self.brings], (code_of(1) + code_of(2)).encode()
+        join, plain = (
+            (b"t", b"succeeded", b"", b"join", None, both, None),
+            (b"t", b"succeeded", b"", None, None, b"", b"\xc0"),
+        )
+        return [join if code_in(id) == code_of(JOIN) else plain for id in ids]
 
     @property
     def due(self) -> int:
@@ -933,6 +950,7 @@ class World:
         homes = core.lines._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.lines.waiting == waiting, "what waits for places is counted wrong"
+        assert not core._placement.inputs, "a node waits for outputs"
         scheduled = [job for job in self.store.jobs.values() if job.state == "scheduled"]
         if scheduled:
             job = min(scheduled, key=lambda job: job.due)

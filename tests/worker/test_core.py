@@ -24,7 +24,7 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.messages import Begun, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
-from tests.worker.cranked import KINDS, QUEUES, RIVAL, STRATEGIES, Dice, World
+from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, STRATEGIES, Dice, World
 
 ORDERS, PARTS, STEPS = 20_000, 25, 20
 
@@ -60,6 +60,7 @@ def enqueue(world: World) -> None:
             f"{kind}-{strategy}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
             lane=dice.choice(("", "", "", f"{queue}|api|", f"{queue}|account=|x", f"{queue}|api,account=|y")),
+            parents=dice.choice(INPUTS),
         )  # fmt: skip
 
 
