@@ -266,6 +266,18 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     assert job.starts > 1
 
 
+def test_a_worker_whose_lease_the_store_has_lost_says_so() -> None:
+    """It said that it could not keep its lease, as where the server or the machine is too slow."""
+    world = made()
+    world.store.owners.clear()
+    world.mail(HURRY)
+    world.turn()
+    world.calm()
+    lost, again = world.log[-2:]
+    assert lost.startswith("the server lost data, the lease of here:1:")
+    assert again.endswith("serves a")
+
+
 def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
     """A hundred of them waited for the runner of their key, and held what others of their limits waited for."""
     world = made(("process",), processes=3)

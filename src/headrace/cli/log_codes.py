@@ -23,6 +23,7 @@ CODES: dict[object, str] = {
     "waiting for %s%s": "store.waiting",
     "%s answers again": "store.back",
     "the lease of %s could not be kept: stopping its jobs": "lease.lost",
+    "the server lost data, the lease of %s among it: stopping its jobs": "store.lost_data",
     "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes are sent "
     "again, %d unknown jobs are returned": "store.lost_data",
     "refused, since a newer start owns it or the server lost it: %s": "outcome.refused",

@@ -65,7 +65,12 @@ class Departure:
     def _fence(self) -> None:
         worker, requests = self._worker, self._requests
         if not worker.fenced:
-            worker.actions.log(logging.ERROR, "the lease of %s could not be kept: stopping its jobs", worker.owner)
+            text = "the lease of %s could not be kept: stopping its jobs"
+            renewal = self._maintenance.renewal
+            if renewal.gone and worker.now < renewal.lease_until:
+                # The server was never too slow: nobody looks for a slow network then.
+                text = "the server lost data, the lease of %s among it: stopping its jobs"
+            worker.actions.log(logging.ERROR, text, worker.owner)
             worker.fenced = True
             self._pool.stops.kill_busy()
         requests.wake_up()
