@@ -180,7 +180,7 @@ class ScheduleNotFound(HeadraceError, LookupError):
 
 
 class JobNotFound(HeadraceError, LookupError):
-    """No job of this id is stored: it never existed, or finished and was not kept."""
+    """No job of this id is stored: it never existed, is kept no longer, or the server lost it."""
 
 
 class ErrandNotFound(HeadraceError, LookupError):
@@ -192,7 +192,7 @@ class WorkerNotFound(HeadraceError, LookupError):
 
 
 class WorkflowNotFound(HeadraceError, LookupError):
-    """No workflow of this id is stored: it never existed, was deleted, or ended and its retention is over."""
+    """No workflow of this id is stored: it never existed, was deleted, is kept no longer, or the server lost it."""
 
 
 class NodeNotFound(HeadraceError, LookupError):

@@ -42,7 +42,9 @@ def test_an_unknown_id_is_compared_with_the_retentions_that_may_have_ended_it(
     id = stage.job().id
     stage.now += round(hours * 3600 * SECOND)
     (reason,) = why(stage, id, trips=1).reasons
-    never = "no job of this id is stored: it never existed here, or it ended and its retention is over"
+    never = (
+        "no job of this id is stored: it never existed here, it ended and its retention is over, or the server lost it"
+    )
     assert reason.text == never + over
     assert reason.evidence["namespace"] == "hr"
     assert reason.evidence["schema"] != "none"

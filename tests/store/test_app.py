@@ -298,7 +298,7 @@ def test_what_is_not_stored_is_not_found(app: Headrace) -> None:
     job.cancel()
     verbs = (lambda: job.state, job.refresh, job.result, job.cancel, job.retry, lambda: app.jobs.get(MISSING))
     for verb in verbs:
-        with pytest.raises(JobNotFound, match="is stored: it never existed, or it ended and its retention"):
+        with pytest.raises(JobNotFound, match="is stored: it never existed, it ended and its retention"):
             verb()
     for wrong in ("", "x", MISSING + "0", "U" * 22, "l" * 20, "héllo"):
         with pytest.raises(JobNotFound, match="is not the id of a job"):

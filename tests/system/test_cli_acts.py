@@ -34,8 +34,8 @@ def test_verbs_are_recorded_and_looks_are_not(headrace: Program) -> None:
     assert [(act["verb"], act["kind"], act["name"], act["count"], act["reply"]) for act in found] == [
         ("cancel", "jobs", f"{one} {two}", 2, "2 done, 0 not"),
         ("retry", "jobs", one, 1, "is ready again"),
-        ("cancel", "jobs", "0" * 21, 1, f"refused: no job {'0' * 21} is stored: it never existed, or it ended and its "
-         "retention (result_ttl, failure_ttl) is over"),
+        ("cancel", "jobs", "0" * 21, 1, f"refused: no job {'0' * 21} is stored: it never existed, it ended and its "
+         "retention (result_ttl, failure_ttl) is over, or the server lost it"),
         ("pause", "queues", "default", 1, "default is paused; it is resumed in 5m"),
         ("purge", "queues", "default", 1, "deleted 1 job of default"),
     ]  # fmt: skip

@@ -139,7 +139,8 @@ async def job(site: DashboardSite, request: Request) -> Response:
     found, told, lines = await site.read(site.client.adrive(_read(site, id)))
     record = found[0]
     if record is None:
-        raise HTTPException(404, f"No job {id} is stored: it never existed, or it ended and its retention is over.")
+        text = f"No job {id} is stored: it never existed, it ended and its retention is over, or the server lost it."
+        raise HTTPException(404, text)
     sight = sight_of(site, request)
     waits = "" if record.state.final else reason(told)
     log = [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else []

@@ -20,7 +20,9 @@ def unknown(facts: WhyFacts) -> Reason:
         text = "this is no job but the id of a workflow"
         return Reason("unknown", text, {}, f"headrace workflows show {facts.id}")
     made_us = milliseconds_of(facts.id) * 1000 if len(facts.id) == LENGTH else 0
-    text = "no job of this id is stored: it never existed here, or it ended and its retention is over"
+    text = (
+        "no job of this id is stored: it never existed here, it ended and its retention is over, or the server lost it"
+    )
     if is_node(facts.id):
         there = "is stored" if facts.flow else "is not stored either"
         text = f"no node of this id is stored; its workflow {flow_of(facts.id)} {there}"

@@ -26,7 +26,8 @@ def not_found(id: str) -> JobNotFound:
     if is_flow(id):
         return JobNotFound(f"{id} is the id of a workflow, not of a job: headrace workflows show {id}")
     return JobNotFound(
-        f"no job {id} is stored: it never existed, or it ended and its retention (result_ttl, failure_ttl) is over"
+        f"no job {id} is stored: it never existed, it ended and its retention (result_ttl, failure_ttl) is over, or "
+        "the server lost it"
     )
 
 

@@ -158,7 +158,8 @@ def check_id(id: str) -> str:
 def not_found(id: str) -> WorkflowNotFound:
     """What to raise where nothing is stored."""
     return WorkflowNotFound(
-        f"no workflow {id} is stored: it never existed, was deleted, or it ended and its retention is over"
+        f"no workflow {id} is stored: it never existed, was deleted, it ended and its retention is over, or the server "
+        "lost it"
     )
 
 
