@@ -38,6 +38,7 @@ def main() -> int:
     """Be the supervisor; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
     supervisor_process.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor_process.SAME_SIGNAL))
+    supervisor_process.LAST_SILENCE = float(os.environ.get("HR_LAST_SILENCE", supervisor_process.LAST_SILENCE))
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))

@@ -70,6 +70,16 @@ def test_after_the_shutdown_timeout_jobs_are_handed_back_and_nothing_is_charged(
     assert [job.result(timeout=60) for job in jobs] == [2] * 4
 
 
+def test_a_dispatcher_that_never_moves_again_does_not_hold_up_the_end(server: Server, new_fleet: NewFleet) -> None:
+    """Its ``shutdown_timeout`` is not waited for: nobody could settle what ends in it."""
+    fleet = new_fleet(server.url, lease=1.0, shutdown_timeout=1000.0)
+    worker = fleet.worker(environ={"HR_LAST_SILENCE": "0"})
+    send([worker.dispatcher()], signal.SIGSTOP)
+    worker.terminate()
+    assert worker.wait() == 0
+    assert "the dispatcher has not moved for 2 s" in worker.log()
+
+
 @pytest.mark.parametrize("how", ["raises", "fails", "exits", "hangs"])
 def test_jobs_learn_of_a_shutdown_and_tidy_up_before_they_go_back(
     server: Server, new_fleet: NewFleet, how: str

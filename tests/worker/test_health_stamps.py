@@ -272,6 +272,15 @@ def test_a_supervisor_that_cannot_fork_counts_as_silent() -> None:
         made.end()
 
 
+def test_a_dispatcher_is_silent_while_the_supervisor_turns_without_it() -> None:
+    made = HealthStamps()
+    made.begin(LEASE, 100.0)
+    # For an hour both were stopped, as by Ctrl-Z: it moves next.
+    told = [made.supervised(made.next + stopped, of_use=True) for stopped in (0.0, 0.0, 3600.0)]
+    made.end()
+    assert told == [0.0, LEASE / 2, LEASE]
+
+
 def test_a_probe_between_two_fields_of_a_stamp_sees_no_lease_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     made = HealthStamps()
     write, seen = HealthStamps._stamp, list[list[str]]()

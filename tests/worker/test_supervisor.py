@@ -12,8 +12,14 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.forking import signals
+from headrace.worker.health_stamps import HealthStamps
+from headrace.worker.preload.advice import NOTHING
+from headrace.worker.reload.handover import Succession
+from headrace.worker.reload.image_launch import Launch
 from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.supervisor.runner_processes import Child, RunnerProcesses
+from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.worker_options import WorkerOptions
 
 
 def test_a_stop_behind_a_thousand_other_signals_is_heard() -> None:
@@ -52,3 +58,22 @@ def test_it_waits_for_runners_that_outlast_the_dispatcher(monkeypatch: pytest.Mo
     assert len(looks) <= 11
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.parametrize("phase", ["works", "stops", "finishes what the last image ran"])
+def test_a_dispatcher_that_does_not_move_is_killed_where_its_image_is_to_end(phase: str) -> None:
+    lineage, stamps = Succession(Launch.taken(os.environ, ["python"]), 60), HealthStamps()
+    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), lineage, (), NOTHING, stamps)
+    with subprocess.Popen(["sleep", "60"]) as dispatcher:
+        supervisor._dispatcher.pid = dispatcher.pid
+        if phase == "stops":
+            supervisor.asked_to_stop()
+        elif phase != "works":
+            supervisor.retire()
+        supervisor._end_silent(29.0)
+        assert dispatcher.poll() is None
+        supervisor._end_silent(30.0)
+        if phase == "works":
+            dispatcher.terminate()
+    stamps.end()
+    assert dispatcher.returncode == -(signal.SIGTERM if phase == "works" else signal.SIGKILL)

@@ -39,6 +39,7 @@ CODES: dict[object, str] = {
     "this worker cannot reckon the ticks of schedule %s: %s": "schedule.failed",
     "the supervisor died: stopping": "supervisor.died",
     "the dispatcher died (%s)": "dispatcher.died",
+    "the dispatcher has not moved for %.0f s: it is killed, since the worker stops": "dispatcher.killed",
     "a process of the worker failed": "process.failed",
     "cannot fork a process (%s); trying again in %.1f s": "fork.failed",
     "runner %d wrote what is no message into its socket: it is killed and replaced": "runner.garbled",

@@ -102,6 +102,8 @@ class HealthStamps:
         self.next = 0.0
         self.path = ""
         self._every = 0.0
+        # The last stamp of the dispatcher that a turn of the supervisor saw, and for how long it saw no other one.
+        self._seen, self._silence = 0.0, 0.0
         self._file = -1
         with suppress(OSError):
             self._file = self._made()
@@ -136,13 +138,21 @@ class HealthStamps:
             self._stamp(place, "d", value)
         self.next = now + self._every
 
-    def supervised(self, now: float, *, of_use: bool) -> None:
-        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing."""
+    def supervised(self, now: float, *, of_use: bool) -> float:
+        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing.
+
+        Returns:
+            For how many seconds the dispatcher has not turned, at turns that stamp; else 0. Time in which the
+            supervisor did not turn either does not count: the whole worker may have been stopped, and goes on.
+        """
         if now < self.next:
-            return
+            return 0.0
         self.next = now + self._every
         if of_use:
             self._stamp(_SUPERVISOR, "d", now)
+        before, self._seen = self._seen, self.read().dispatcher
+        self._silence = self._silence + self._every if self._seen == before else 0.0
+        return self._silence
 
     def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:
         """The dispatcher turns; see :class:`Stamp`."""

@@ -32,7 +32,7 @@ from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import signals
 from headrace.worker.forking.child_process import how, reap
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.health_stamps import HealthStamps
+from headrace.worker.health_stamps import SILENT, HealthStamps
 from headrace.worker.messages import Begun, Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
@@ -48,6 +48,9 @@ log = logging.getLogger("headrace.worker")
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
+# A dispatcher may be silent for so many seconds at the end, however short its lease: it waits for the last runners and
+# for the store of its statistics.
+LAST_SILENCE = 20.0
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 _FOREVER = float("inf")
@@ -102,7 +105,8 @@ class Supervisor:
                 now = time.monotonic()
                 if now >= STREAMS.next:
                     STREAMS.pass_on()
-                self.stamps.supervised(now, of_use=self._again_after == FIRST_PAUSE or self._runners.present)
+                of_use = self._again_after == FIRST_PAUSE or self._runners.present
+                self._end_silent(self.stamps.supervised(now, of_use=of_use))
                 self.lineage.tick(now)
         finally:
             self.stamps.end()
@@ -244,6 +248,13 @@ class Supervisor:
         self._runners.stop(0.0)
         if not (self.stopping or self.retired):
             self._dispatcher.replace()
+
+    def _end_silent(self, silence: float) -> None:
+        """A dispatcher that does not move (SIGSTOP) must not hold up the end of the worker; its lease is over."""
+        limit = max(SILENT * self.app.settings.lease, LAST_SILENCE)
+        if silence >= limit and self._dispatcher.pid and (self.stopping or self.retired):
+            log.error("the dispatcher has not moved for %.0f s: it is killed, since the worker stops", silence)
+            os.kill(self._dispatcher.pid, signal.SIGKILL)
 
     def _begun(self, trouble: str) -> None:
         if self.stopping:
