@@ -130,14 +130,17 @@ def test_a_retry_by_hand_adds_to_it(stage: Stage) -> None:
     assert [(one.number, one.outcome) for one in attempts(stage, claim.id)] == [(1, "failed"), (2, "succeeded")]
 
 
-def test_what_a_dead_worker_ran_is_told(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("known", "why"), [(True, "the dispatcher of its worker died"), (False, "its worker ended or lost its lease")]
+)
+def test_what_a_dead_worker_ran_is_told(stage: Stage, known: bool, why: str) -> None:
     claim = stage.running(OWNER)
-    stage.now += 60 * SECOND
-    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=True, limit=10, ttl=KEEP))[1] == 1
+    stage.lapse()
+    assert stage.run(consume.reclaim(stage.keys, OWNER, known_dead=known, limit=10, ttl=KEEP))[1] == 1
     (one,) = attempts(stage, claim.id)
     assert (one.ready_us, one.started_us, one.ended_us, one.outcome) == (0, claim.token, stage.now, "crashed")
     assert one.worker == f"host:{OWNER}"
-    assert one.error == "Crashed: its worker ended or lost its lease while the job ran"
+    assert one.error == f"Crashed: {why} while the job ran"
 
 
 @pytest.mark.mangles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headrace.context import StopReason
@@ -79,3 +80,15 @@ def test_what_a_shutdown_interrupts_is_uncharged_whatever_its_cleaning_up_raises
 @pytest.mark.parametrize(("stop_reason", "kind"), [("", "crashed"), ("cancel", "cancelled"), ("other", "interrupted")])
 def test_a_death_is_charged_to_the_start_that_it_is_owed_to(stop_reason: str, kind: str) -> None:
     assert of_death(plan(Retry(max=2)), claim(), stop_reason, DEATH, 0.5).kind == kind  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("once", "what"),
+    [(False, "it runs again, and no retry or crash is counted"), (True, "it may start only once, so it failed")],
+)
+def test_a_start_that_was_stopped_for_another_reason_says_which_and_what_follows(once: bool, what: str) -> None:
+    one = msgspec.structs.replace(claim(), once=once)
+    error = parse_error(of_death(plan(Retry()), one, "other", DEATH, 0.5, "the worker was told to stop at once").data)
+    assert error is not None
+    assert (error.type, error.signal) == ("Interrupted", 9)
+    assert error.message == f"the worker was told to stop at once: {what}"

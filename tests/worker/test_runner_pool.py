@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.model.job import Claim
+from headrace.model.job import Claim, parse_error
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
@@ -99,6 +99,46 @@ def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> N
     assert [(end.claim, end.ended.kind) for end in returned.ends] == [(first.claim, "crashed")]
     assert returned.back == others
     assert not rig.runner_pool.present
+
+
+@pytest.mark.parametrize(
+    ("stop", "kind", "why"),
+    [
+        ("limit", "interrupted", "another job of its process ran past its hard time limit: "),
+        ("cancel", "interrupted", "another job of its process was cancelled and did not end: "),
+        ("lease", "interrupted", "the worker could not keep its lease: "),
+        ("kill", "interrupted", "the worker was told to stop at once: "),
+        ("interrupt", "interrupted", "the worker stopped or reloaded, and its shutdown timeout was over: "),
+        ("orphan", "crashed", "the supervisor of its worker died, and all its processes were killed"),
+        ("", "crashed", "its process was ended by SIGKILL"),
+    ],
+)
+def test_a_start_says_what_ended_its_runner(stop: str, kind: str, why: str) -> None:
+    rig = Rig("thread")
+    stops = rig.runner_pool.stops
+    # The one that is looked at begins later, so that its own limit is not over.
+    rig.give(1)
+    rig.give(2, now=50)
+    match stop:
+        case "limit":
+            stops.enforce(100)
+        case "cancel":
+            stops.cancel("id1", 50)
+            stops.enforce(60)
+        case "lease":
+            stops.kill_busy()
+        case "kill":
+            stops.kill_all("the worker was told to stop at once")
+        case "interrupt":
+            stops.stop_all("interrupt", 50)
+            # Also where its own limit is over now.
+            stops.enforce(150)
+        case _:
+            stops.orphaned = stop == "orphan"
+    ended = rig.runner_pool.died(RunnerDied(7, signal=9), 60).ends[-1].ended
+    error = parse_error(ended.data)
+    assert error is not None
+    assert (ended.kind, error.message.startswith(why)) == (kind, True), error.message
 
 
 def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_come_back() -> None:

@@ -185,7 +185,7 @@ def test_an_interrupted_job_cleans_up_and_goes_back(runner: Runner, token: int, 
     assert done.ended.kind == ends
     assert lines(runner, token) == ["started", "cleans up, interrupt, True"]
     if how == "raises":
-        assert error_of(done).message == "its worker was stopped, and the shutdown timeout was over"
+        assert error_of(done).message == "the worker stopped or reloaded, and its shutdown timeout was nearly over"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ CODES: dict[object, str] = {
     "there was nothing to run for %g s": "worker.idle",
     "worker %s leaves: jobs that have run: %d": "worker.left",
     "%s still holds jobs; they come back when its lease is over": "worker.left_jobs",
-    "the shutdown timeout is over: %d jobs are stopped and handed back": "shutdown.timeout",
+    "%s: %d jobs are killed and handed back, and no crash is counted": "shutdown.timeout",
     "leaving runners that do not exit to the supervisor": "shutdown.runners_stay",
     "%s: %d at once, %d before": "worker.resized",
     "not resized: %s": "worker.not_resized",

@@ -43,7 +43,8 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why a start did not succeed, as structured text (JSON in the record's ``error`` field).
 
     Attributes:
-        type: qualified name of the exception, or ``Crashed``, ``HardTimeLimit``, ``Lost``, ``Corrupt``, ``Expired``.
+        type: qualified name of the exception, or ``Crashed``, ``HardTimeLimit``, ``Interrupted``, ``Lost``, ``Corrupt``
+            or ``Expired``.
         message: text of the exception, capped.
         traceback: formatted traceback, capped from the front: the last lines tell.
         attempt: which start it was, from 1.

@@ -30,12 +30,12 @@ local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0
 if #held > 0 then redis.call('SREM', cancels, unpack(held)) end
 if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
-local evidence = '{"type":"Crashed","message":"its worker ended or lost its lease while the job ran","worker":' ..
-  cjson.encode(place) .. '}'
+local why = (known == 1 and 'the dispatcher of its worker died' or 'its worker ended or lost its lease') .. ' while the job ran'
+local evidence = '{"type":"Crashed","message":"' .. why .. '","worker":' .. cjson.encode(place) .. '}'
 local tokens = #held > 0 and redis.call('ZMSCORE', claims, unpack(held)) or {}
 for n, id in ipairs(held) do
   -- When it became ready only the dead one knew.
-  pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: its worker ended or lost its lease while the job ran', 0, -1)
+  pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: ' .. why, 0, -1)
   -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
   if redis.call('EXISTS', job .. id) == 0 then
     -- Its workflow, if it has one, waits for its end all the same.

@@ -15,8 +15,13 @@ from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
 
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
-# for another reason than this start (a mate's limit, a shutdown).
+# for another reason than this start (a mate's limit, a shutdown), which text tells.
 StopVerdict = Literal["", "cancel", "hard", "other"]
+
+
+TIME_OVER = "the worker stopped or reloaded, and its shutdown timeout was over"
+_FREE = "it runs again, and no retry or crash is counted"
+_ONCE = "it may start only once, so it failed"
 
 
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
@@ -61,15 +66,17 @@ def of_error(
             return Failed(data, plan.failure_ttl)
 
 
-def of_death(plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float) -> Ended:
-    """The outcome of a start whose runner died; ``error``: how the runner died."""
+def of_death(
+    plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float, why: str = TIME_OVER
+) -> Ended:
+    """The outcome of a start whose runner died; ``error``: how the runner died; ``why``: the other reason."""
     if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
     if stop_reason == "hard":
         data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
         return of_error(plan, claim, SoftTimeLimit(), data, dice)
     if stop_reason == "other":
-        data = _told(error, "Lost", "its runner was stopped for another reason than this job")
+        data = _told(error, "Interrupted", f"{why}: {_ONCE if claim.once else _FREE}")
         return Interrupted(data, plan.failure_ttl)
     return Crashed(error_json(error), plan.failure_ttl)
 

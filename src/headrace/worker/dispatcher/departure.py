@@ -13,6 +13,7 @@ from headrace.worker.dispatcher.reconcile import Reconciler
 from headrace.worker.dispatcher.settlement import Settlement
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.outcomes import TIME_OVER
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
@@ -39,6 +40,8 @@ class Departure:
         self._claiming, self._settlement, self._reconciler = claiming, settlement, reconciler
         # Whether the store had still counted jobs as ours when we were about to leave.
         self._refused_once = False
+        # Why what still runs at the end is stopped.
+        self._stopped_for = TIME_OVER
         # What ended the worker, if it does not leave in order.
         self._why = ""
         # Since when there is nothing to run.
@@ -91,13 +94,16 @@ class Departure:
         """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
         worker = self._worker
         worker.actions.log(logging.ERROR, "the supervisor died: stopping")
-        self._why = "its supervisor died"
+        self._why = self._stopped_for = "its supervisor died"
+        self._pool.stops.orphaned = True
         worker.phase = "draining"
         worker.timers.set("stop", worker.now)
 
     def drain(self, *, now: bool) -> None:
         """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker = self._worker
+        if now:
+            self._stopped_for = "the worker was told to stop at once"
         if worker.phase == "working":
             name, ran = worker.owner or worker.place, self._endings.finished
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
@@ -168,9 +174,9 @@ class Departure:
             timers.clear("interrupt")
             runner_pool.stops.stop_all("interrupt", now)
         if timers.due("stop", now):
-            text = "the shutdown timeout is over: %d jobs are stopped and handed back"
-            worker.actions.log(logging.WARNING, text, runner_pool.running)
-            runner_pool.stops.kill_all()
+            text = "%s: %d jobs are killed and handed back, and no crash is counted"
+            worker.actions.log(logging.WARNING, text, self._stopped_for, runner_pool.running)
+            runner_pool.stops.kill_all(self._stopped_for)
             timers.clear("stop")
             timers.clear("interrupt")
 

@@ -30,7 +30,7 @@ _FRAMES = 100
 _UNSAID: dict[type[Interrupt], str] = {
     SoftTimeLimit: "the job exceeded its soft time limit; raise timeout=, or do less in one job",
     CancelRequested: "the job was cancelled while it ran",
-    JobInterrupted: "its worker was stopped, and the shutdown timeout was over",
+    JobInterrupted: "the worker stopped or reloaded, and its shutdown timeout was nearly over",
 }
 
 

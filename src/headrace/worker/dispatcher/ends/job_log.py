@@ -54,7 +54,8 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
         cost: microseconds that the runner was busy with it; 0: unknown.
         memory: the most that its process had, bytes; 0: unknown.
     """
-    parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {_WORDS[kind]}{_why(error)}"]
+    word = "was interrupted" if kind == "interrupted" and claim.once else _WORDS[kind]
+    parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {word}{_why(error)}"]
     if kind in ("retry", "snoozed"):
         parts.append(f"{'retry' if kind == 'retry' else 'again'} in {duration(amount)}")
     if claim.waited is not None:

@@ -16,12 +16,14 @@ class JobStops:
 
     Attributes:
         limits: deadlines of what runs.
-        killing: every runner is being killed.
+        killing: why every runner is being killed; empty: it is not.
+        orphaned: the supervisor died, and the runners with it.
     """
 
     def __init__(self, assignment: Assignment, commands: RunnerCommands, kill_timeout: float) -> None:
         self.limits = Limits(kill_timeout)
-        self.killing = False
+        self.killing = ""
+        self.orphaned = False
         self._assignment = assignment
         self._commands = commands
 
@@ -63,8 +65,9 @@ class JobStops:
 
     def _stop(self, handle: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
         if stage == "hard":
+            how = "was cancelled and did not end" if start.stop_reason == "cancel" else "ran past its hard time limit"
             start.stop_reason = start.stop_reason or "hard"
-            handle.condemned = True
+            handle.condemned = f"another job of its process {how}"
             self._commands.signal(handle, "kill")
             return
         if stage != "again":
@@ -79,9 +82,9 @@ class JobStops:
         if handle.serial or start.limited:
             self.limits.remind(start, now)
 
-    def kill_all(self) -> None:
+    def kill_all(self, why: str) -> None:
         """End every runner; what runs is handed back."""
-        self.killing = True
+        self.killing = why
         for handle in self._assignment.handles.values():
             self._commands.signal(handle, "kill")
 
@@ -89,5 +92,5 @@ class JobStops:
         """End the runners that run something; what runs is handed back."""
         for handle in self._assignment.handles.values():
             if handle.starts:
-                handle.condemned = True
+                handle.condemned = "the worker could not keep its lease"
                 self._commands.signal(handle, "kill")

@@ -68,7 +68,7 @@ class RunnerHandle:
         suspect: it holds a job that crashed a runner before.
         single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
         garbled: it sent what is no message.
-        condemned: it is being killed for a limit or a cancellation; its other jobs are handed back.
+        condemned: why it is being killed, as its other jobs are told, which are handed back; empty: it is not.
         born: monotonic time of its fork, or of the end of its start.
         done: jobs that it ended.
         wears: it may have to be replaced after a job.
@@ -99,7 +99,7 @@ class RunnerHandle:
         self.quota = 0
         self.suspect = False
         self.single = False
-        self.condemned = False
+        self.condemned = ""
         self.garbled = False
         self.born = 0.0
         self.starting = False

@@ -29,12 +29,13 @@ from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.timers import NEVER
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
-from headrace.worker.outcomes import cancelled, of_death
+from headrace.worker.outcomes import TIME_OVER, cancelled, of_death
 from headrace.worker.preload.advice import Advice
 
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
 CARRY = 5e-9
 _GARBLED = "its runner was killed: a job wrote into a descriptor of the runner that is not its own"
+_ORPHANED = "the supervisor of its worker died, and all its processes were killed"
 
 
 class Returned(NamedTuple):
@@ -259,16 +260,19 @@ class RunnerPool:
         claim, plan = start.claim, start.plan
         error = JobError(
             type="Crashed",
-            message=_GARBLED if handle.garbled else _how(died),
+            message=_GARBLED if handle.garbled else _ORPHANED if self.stops.orphaned else _how(died),
             attempt=claim.attempt,
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
-            peak_memory=died.memory,
+            peak_memory=died.memory or None,
             stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
             worker=self._worker.place,
         )
-        stop_reason = start.stop_reason or ("other" if handle.condemned or self.stops.killing else "")
-        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random()))
+        why = handle.condemned or self.stops.killing
+        if start.stop_reason:
+            why = TIME_OVER
+        stop_reason = start.stop_reason or ("other" if why else "")
+        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random(), why))
 
 
 def _how(died: RunnerDied) -> str:
