@@ -332,6 +332,20 @@ def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(conn
     assert world.core.left
 
 
+def test_a_shutdown_that_leaves_no_time_raises_nothing() -> None:
+    """A thread was told to raise, and at times did before it was killed: it said that time was left."""
+    settings = Settings(lease=600, shutdown_timeout=0, startup_profiling=False)
+    world = World(Random(1), settings, WorkerOptions(queues=QueueOrder(("a",)), threads=1), ("thread",))
+    world.calm()
+    world.store.add("thread-available", "a")
+    world.mail(HURRY)
+    world.calm()
+    world.told(Drain(now=False))
+    world.turn()
+    (runner,) = world.runners.values()
+    assert (runner.killed, runner.stops) == (True, {})
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_worker_that_leaves_before_its_store_knows_of_all_ends_says_so(answers: bool) -> None:
     """Jobs that had succeeded ran again, with a crash more, and the log of the worker ended without a word."""

@@ -116,7 +116,7 @@ class Departure:
             # Others learn of it, and why their jobs wait.
             self._maintenance.renewal.renew_soon()
             self._pool.recall()
-            if not now:
+            if stop > worker.now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
                 worker.timers.set("interrupt", stop - clean_up)
                 self._pool.stops.stop_all("shutdown", worker.now)
