@@ -5,6 +5,7 @@ Leaves no connection open: what is forked afterwards must not share one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import random
 import socket
@@ -23,8 +24,9 @@ from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
-from headrace.store.connection import advice, check_server, connect, pause_before, verdict
-from headrace.store.reach import SILENCE
+from headrace.store.connection import advice, check_server, pause_before, verdict
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import SILENCE, accepted
 from headrace.store.url import Target, parse
 
 if TYPE_CHECKING:
@@ -154,18 +156,12 @@ def _trouble(error: Exception, target: Target) -> str:
 
 def _ask(app: Headrace, target: Target, patience: float) -> str:
     keys = keys_of(app.settings.namespace)
-    connection: Any = connect(target, patience)
-    try:
-        facts = ""
-        for section in ("server", "memory"):
-            connection.send_command("INFO", section)
-            facts += connection.read_response().decode("utf-8", "replace") + "\n"
+    with contextlib.closing(RawConnection(target, patience)) as connection:
+        told = accepted(connection.ask(("INFO", "server"), ("INFO", "memory")))
+        facts = b"\n".join(told).decode("utf-8", "replace")
         check_server(facts, target, app.settings.allow_eviction)
         # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
-        connection.send_command("SUBSCRIBE", keys.mail("preflight"))
-        connection.read_response()
-    finally:
-        connection.disconnect()
+        accepted(connection.ask(("SUBSCRIBE", keys.mail("preflight"))))
     app.store.run(greet(keys, SCHEMA))
     app.store.close()
     return _version(facts)

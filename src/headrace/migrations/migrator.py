@@ -23,7 +23,9 @@ from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreS
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
-from headrace.store.connection import check_server, connect, packed, verdict
+from headrace.store.connection import check_server, verdict
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import accepted
 from headrace.store.url import Target
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
@@ -57,7 +59,7 @@ class Migrator:
         self._lease = lease
         self._mark = self.keys("migration")
         self._begun = False  # The store may be between two layouts.
-        self._connection: Any = None
+        self._connection: RawConnection | None = None
 
     def look(self) -> StoreState:
         """What the store holds. Cost: one round trip."""
@@ -107,7 +109,7 @@ class Migrator:
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.disconnect()
+            self._connection.close()
             self._connection = None
 
     def __enter__(self) -> Self:
@@ -239,21 +241,18 @@ class Migrator:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            connection = self._connection
-            connection.send_packed_command(packed(raw(commands)), check_health=False)
-            return [_reply(connection) for _ in commands]
+            return self._connection.ask(*raw(commands))
         except (driver.RedisError, OSError) as error:
             self.close()
             raise self._fault(error) from error
 
-    def _connect(self) -> Any:
-        connection: Any = connect(self.target, self._settings.timeout)
+    def _connect(self) -> RawConnection:
+        connection = RawConnection(self.target, self._settings.timeout)
         try:
-            connection.send_packed_command(packed([("INFO", "server"), ("INFO", "memory")]), check_health=False)
-            info = b"\n".join([connection.read_response(), connection.read_response()])
-            check_server(info.decode("utf-8", "replace"), self.target, self._settings.allow_eviction)
+            facts = b"\n".join(accepted(connection.ask(("INFO", "server"), ("INFO", "memory"))))
+            check_server(facts.decode("utf-8", "replace"), self.target, self._settings.allow_eviction)
         except BaseException:
-            connection.disconnect()
+            connection.close()
             raise
         return connection
 
@@ -271,13 +270,6 @@ class Migrator:
 
 def _further(progress: Progress, piece: Piece) -> Progress:
     return Progress(progress.leg, progress.read + piece.read, progress.changed + piece.changed, piece.share)
-
-
-def _reply(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except driver.ResponseError as error:
-        return error
 
 
 def _run_id(info: bytes) -> str:
