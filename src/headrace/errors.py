@@ -258,7 +258,7 @@ class WaitRefused(HeadraceError):
 
 
 class AppClosed(HeadraceError):
-    """The application was closed while this waited for a job or workflow, which goes on."""
+    """The application was closed, or the interpreter ended, while this waited for a job or workflow, which goes on."""
 
 
 class NoCurrentJob(HeadraceError, LookupError):

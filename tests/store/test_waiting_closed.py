@@ -5,6 +5,8 @@ leaves nothing behind.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -86,3 +88,38 @@ def test_a_wait_whose_listener_finds_no_room_leaves_nothing_behind(monkeypatch: 
     for one in lives:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(one.bell.fileno())
+
+
+LATE = """
+import os, sys
+from headrace import Headrace
+from headrace.errors import AppClosed, JobCancelled, ResultTimeout
+
+app = Headrace(sys.argv[1])
+
+@app.task
+def task() -> None: ...
+
+job, ended = task.enqueue(), task.enqueue()
+ended.cancel()
+try:
+    job.result(timeout=0.001)
+except ResultTimeout:
+    pass
+
+class Late:
+    def __del__(self):
+        for one, timeout in ((job, None), (job, 600), (job, 0), (ended, None)):
+            try:
+                one.result(timeout)
+            except (AppClosed, ResultTimeout, JobCancelled) as error:
+                os.write(1, b"%s " % type(error).__name__.encode())
+
+sys.modules["late"] = Late()
+"""
+
+
+def test_a_finalizer_waits_for_no_end_while_the_interpreter_ends(url: str) -> None:
+    """The thread that it left the question to did not run any more; nor did one that held the listener's lock."""
+    ended = subprocess.run([sys.executable, "-c", LATE, url], check=False, capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.stderr) == ("AppClosed AppClosed ResultTimeout JobCancelled ", "")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 import time
 from collections import deque
@@ -74,7 +75,12 @@ class EndListener(Reach):
         """Call ``tell((id, state))`` once for each id when it has ended or is not stored; ``tell(error)`` on a failure.
 
         ``tell`` is called by the listening thread, and must not wait.
+
+        Raises:
+            AppClosed: the interpreter ends.
         """
+        if sys.is_finalizing():
+            raise AppClosed("the interpreter ends, and no thread listens any more; what this waits for goes on")
         with self._lock:
             self._wake()
             for id, look in looks:
@@ -97,6 +103,8 @@ class EndListener(Reach):
 
     def first(self) -> bool:
         """Whether the caller is alone, and may ask over a connection of the store; :meth:`second` ends that."""
+        if sys.is_finalizing():
+            return True  # no thread runs any more that would ask, and one may hold the lock for ever
         with self._lock:
             if self._life is not None or self._first:
                 return False

@@ -119,7 +119,7 @@ class Job(Generic[R]):
             JobSkipped: it is a node of a workflow that was passed over.
             JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
             StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
-            AppClosed: the application was closed meanwhile.
+            AppClosed: the application was closed meanwhile, or the interpreter ends.
             ResultUndecodable: the result does not fit the task's return annotation.
 
         Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
