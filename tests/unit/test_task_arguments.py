@@ -89,6 +89,8 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: thumb.job("u", [1, 1 << 70]), "argument 'sizes' of tasks.thumb at sizes[1] cannot be sent"),
     (lambda: thumb.job("u", object()), "argument 'sizes' of tasks.thumb cannot be sent (builtins.object)"),
     (lambda: thumb.job("u", {"a": [object()]}), "argument 'sizes' of tasks.thumb at sizes['a'][0] cannot be sent"),
+    (lambda: thumb.job("u", [(n for n in ())]), "sizes[0] cannot be sent (builtins.generator): send a list"),
+    (lambda: thumb.job("u", [app.job("0" * 21)]), "sizes[0] cannot be sent (headrace.tasks.job_handle.Job): send its id"),
     (lambda: thumb.job("\ud800", []), "argument 'url' of tasks.thumb cannot be sent"),
 ]  # fmt: skip
 

@@ -34,6 +34,12 @@ TOO_DEEP = "nested too deeply to be read here"
 RECORD_KEY = "a record cannot be the key of a dictionary: send a list of pairs, or a text or number as the key"
 # How the decoder says so.
 _UNHASHABLE = "keys must be hashable"
+# What to do with a value that is often sent by mistake, by its class.
+_INSTEAD = {
+    "builtins.coroutine": "await it, in an `async def`, and send what that gives",
+    "builtins.generator": "send a list, such as list(...) makes of it",
+    "headrace.tasks.job_handle.Job": "send its id; app.job(id) is a handle again",
+}
 # Levels into which an error follows a value that cannot be sent.
 _LEVELS = 20
 
@@ -73,10 +79,11 @@ def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encode
             f"linked objects"
         ) from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-        raise ArgumentError(
-            f"{what} cannot be sent ({error}): use JSON-like values, dataclasses, pydantic models, msgspec Structs, "
-            f"enums, dates, decimals, UUIDs, paths or bytes, or app.types.add(...); integers of at most 64 bits"
-        ) from None
+        instead = _INSTEAD.get(str(error)) or (
+            "use JSON-like values, dataclasses, pydantic models, msgspec Structs, enums, dates, decimals, UUIDs, paths "
+            "or bytes, or app.types.add(...); integers of at most 64 bits"
+        )
+        raise ArgumentError(f"{what} cannot be sent ({error}): {instead}") from None
     # Every job passes here: no call more than it takes.
     return data if len(data) <= limit else capped(data, limit, what)
 
