@@ -62,6 +62,10 @@ class Drive(Generator[Any, Any, Any]):
             self._reason = reason
             self._asked = self.task.cancel()
 
+    def __next__(self) -> Any:
+        # That of the class above would be the first line of each traceback of a job.
+        return self.send(None)
+
     def send(self, value: Any) -> Any:
         if not self._reason:
             return self._step(self._coroutine.send, value)
