@@ -23,6 +23,8 @@ USAGE = {
     ("jobs", "shwo"): "Did you mean 'show'? (see headrace jobs --help)",
     ("jobs", "list", "--limti", "3"): "--limit",
     ("--url", "unix:///x", "jobs", "list"): "options stand after the command",
+    ("jobs", "--namespace", "x", "list"): "--namespace: options stand after the command",
+    ("jobs", "list", "--url"): "'--url' requires an argument (see headrace jobs list --help)",
     ("jobs", "list", "--limit", "0"): "limit must be a whole number from 1 to 1000",
     ("jobs", "list", "--limit", "x"): "'--limit'",
     ("jobs", "list", "--state", "nope"): "'nope' is not one of",

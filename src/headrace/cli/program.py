@@ -67,25 +67,28 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return explain(end.__context__, json=json, debug=debug)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
-        return _explain(error, json=json, debug=debug)
+        return _explain(error, arguments, json=json, debug=debug)
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _explain(error: BaseException, *, json: bool, debug: bool) -> int:
+def _explain(error: BaseException, arguments: Sequence[str], *, json: bool, debug: bool) -> int:
     if not hasattr(error, "format_message"):
         return explain(error, json=json, debug=debug)
-    text = _usage(error)
+    text = _usage(error, arguments)
     return last_word(error, text, ExitCode.USAGE, json=json, debug=debug) if text else ExitCode.USAGE
 
 
-def _usage(error: Any) -> str:
+def _usage(error: Any, arguments: Sequence[str]) -> str:
     """The line of a command line that cannot be parsed; empty when the help was printed instead."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         aside(plain(error.format_message()))
         return ""
     text = error.format_message().rstrip(".").replace("Value error, ", "")
-    path = context.command_path if context else "headrace"
-    if path == "headrace" and any(option in text for option in ("--json", "--url", "--debug", "--namespace")):
+    # The parser of options gives no context to what it misses.
+    path = context.command_path if context else " ".join(("headrace", *arguments[:2]))
+    if hasattr(context and context.command, "commands") and any(
+        option in text for option in ("--json", "--url", "--debug", "--namespace")
+    ):
         return f"{text.partition(' (')[0]}: options stand after the command, such as headrace jobs list --json"
     return f"{text} (see {path} --help)"
