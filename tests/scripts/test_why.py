@@ -248,7 +248,7 @@ def test_a_node_of_a_stopped_workflow(stage: Stage) -> None:
     for name in ("a", "b"):
         reason = why(stage, flow[name]).reasons[0]
         assert (reason.text, reason.evidence["by"]) == (f"its workflow {flow.id} is stopped, by ada", "ada")
-        assert reason.evidence["by_us"]
+        assert reason.evidence["at_us"]
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------

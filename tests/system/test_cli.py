@@ -91,6 +91,7 @@ def test_why_a_queue_is_paused_tells_no_secret_to_people_or_programs(headrace: P
         assert "the provider is down" in told
         assert "token=***" in told
         assert "canary-4f1d" not in told
+        assert not re.search(r"(?m)^ +by +\d", told)
 
 
 def test_a_failure_and_its_retry(headrace: Program) -> None:

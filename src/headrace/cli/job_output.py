@@ -10,7 +10,7 @@ from headrace.cli.output import to_json
 from headrace.cli.units import local, moment
 from headrace.model.codec import readable
 from headrace.model.hidden_values import hides
-from headrace.model.notation import duration, iso, size, utc
+from headrace.model.notation import duration, size, utc
 from headrace.settings import HIDDEN
 
 if TYPE_CHECKING:
@@ -165,5 +165,5 @@ def explained(output: Output, found: Why) -> None:
 
 def _found(name: str, value: object) -> str:
     if name.endswith("_us") and isinstance(value, int):
-        return (iso(value) or "") if value else ""
+        return local(value) if value else ""
     return str(value)

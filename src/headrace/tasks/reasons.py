@@ -171,7 +171,7 @@ def _by(reason: Reason, facts: WhyFacts, acts: Sequence[Act]) -> Reason:
     act = newest_act(acts, *made, subjects[made[1]]) if made else None
     if act is None:
         return reason
-    evidence = reason.evidence | {"by": act.who, "by_us": act.at_us}
+    evidence = reason.evidence | {"by": act.who, "at_us": act.at_us}
     return msgspec.structs.replace(reason, text=f"{reason.text}, by {act.who}", evidence=evidence)
 
 
