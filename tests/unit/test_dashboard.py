@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
+from headrace.cli import units
 from headrace.dashboard import svg_plots, wording
 from headrace.dashboard.attention import needs
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
@@ -47,6 +48,11 @@ def test_durations_are_written_in_two_units(seconds: float | None, words: str) -
 )
 def test_figures_are_short(number: float, words: str) -> None:
     assert wording.short(number) == words
+
+
+def test_a_share_is_whole_only_when_nothing_is_missing() -> None:
+    assert [wording.percent(share) for share in (0, 0.003, 0.99, 0.999, 1)] == ["0 %", "0.3 %", "99 %", "99 %", "100 %"]
+    assert [units.percent(share) for share in (0, 0.996, 1)] == ["0%", "99%", "100%"]
 
 
 @given(st.integers(-(2**62), 2**62))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.admin.documents import arguments_of, seconds_between, signal_name
 from headrace.cli.output import to_json
-from headrace.cli.units import local, moment
+from headrace.cli.units import local, moment, percent
 from headrace.model.codec import readable
 from headrace.model.hidden_values import hides
 from headrace.model.notation import duration, size, utc
@@ -72,7 +72,7 @@ def describe(output: Output, record: Record, lines: list[str], now: float) -> No
 
 
 def _facts(record: Record, now: float) -> list[tuple[str, object]]:
-    progress = "" if record.progress is None else f"{record.progress:.0%} {record.progress_text}".strip()
+    progress = "" if record.progress is None else f"{percent(record.progress)} {record.progress_text}".strip()
     return [
         ("job", record.id),
         ("state", record.state),

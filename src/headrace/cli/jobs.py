@@ -11,7 +11,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.exit_codes import ExitCode
 from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
-from headrace.cli.units import distance, several
+from headrace.cli.units import distance, percent, several
 from headrace.model.job import State
 from headrace.model.notation import size
 
@@ -117,7 +117,7 @@ def _happened(record: Record) -> str:
     if record.error is not None:
         return record.error.brief[:120]
     if record.progress is not None and record.state == "running":
-        return f"{record.progress:.0%} {record.progress_text}".strip()
+        return f"{percent(record.progress)} {record.progress_text}".strip()
     return ""
 
 

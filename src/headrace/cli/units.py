@@ -62,6 +62,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f}d"
 
 
+def percent(share: float) -> str:
+    """``12%``; 100% only when nothing is missing."""
+    return f"{min(share, 0.99) if share < 1 else share:.0%}"
+
+
 def several(count: int, noun: str) -> str:
     """``1 job``, ``2,000 jobs``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"

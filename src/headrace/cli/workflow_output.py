@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.job_output import call_of, lasted
 from headrace.cli.progress import late_bar
-from headrace.cli.units import distance, moment, span
+from headrace.cli.units import distance, moment, percent, span
 from headrace.picture.view import urgency
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def row(record: WorkflowRecord, now: float) -> tuple[object, ...]:
         record.definition,
         record.state,
         f"{record.total:,}",
-        f"{record.progress:.0%}",
+        percent(record.progress),
         distance(record.created_us, now),
         _remark(record, now),
     )
@@ -96,7 +96,7 @@ def _state(record: WorkflowRecord) -> str:
         more = ", undoing what it did"
     elif record.state == "running" and "cancel" in record.fields:
         more = ", being cancelled"
-    return f"{record.state} {record.done:,}/{record.total:,} [{record.progress:.0%}]{more}"
+    return f"{record.state} {record.done:,}/{record.total:,} [{percent(record.progress)}]{more}"
 
 
 def _failed(record: WorkflowRecord) -> str:
@@ -145,7 +145,7 @@ def _node_remark(node: NodeRecord) -> str:
         words = ((job.failures, "failed"), (job.crashes, "crashed"))
         return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
     if job.state == "running" and job.progress is not None:
-        return f"{job.progress:.0%} {job.progress_text}".strip()
+        return f"{percent(job.progress)} {job.progress_text}".strip()
     if job.state == "blocked" and node.role in ("undo", "callback"):
         return "after a failure" if node.role == "undo" else "at the end"
     return f"waits for {node.pending} of {len(node.parents)}" if job.state == "blocked" and node.pending else ""

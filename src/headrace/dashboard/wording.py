@@ -37,7 +37,8 @@ def short(number: float) -> str:
 
 def percent(share: float) -> str:
     """``0 %``, ``0.3 %``, ``12 %``."""
-    amount = share * 100
+    # What is almost all is not shown as all of it.
+    amount = 100 * (min(share, 0.99) if share < 1 else share)
     return f"{amount:.1f} %" if 0 < amount < 9.95 else f"{amount:.0f} %"
 
 
