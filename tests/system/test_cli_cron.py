@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +42,9 @@ def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
     first, following = headrace("cron", "list", "--limit", "1", "--json").lines
     assert (first["name"], following) == ("nightly", {"next": "nightly"})
     assert [row["name"] for row in headrace("cron", "list", "--after", "nightly", "--json").lines] == ["often"]
-    assert "Europe/Berlin" in headrace("cron", "show", "nightly").out
+    shown = headrace("cron", "show", "nightly").out
+    assert "Europe/Berlin" in shown
+    assert re.search(r"created +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", shown)
     assert headrace("cron", "show", "nightly", "--json").lines[0]["name"] == "nightly"
     due = [datetime.fromisoformat(line["due"]) for line in headrace("cron", "next", "often", "-n", "3", "--json").lines]
     assert [(later - one).total_seconds() for one, later in pairwise(due)] == [3600, 3600]

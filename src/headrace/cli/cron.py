@@ -51,10 +51,11 @@ def show(session: Session, name: Name) -> None:
     from headrace.schedules.schedule_documents import schedule_document
 
     with session.view(hide=True) as headrace:
-        facts = schedule_document(headrace.schedules[name].read())
+        record = headrace.schedules[name].read()
     if session.output.json:
-        session.output.document(facts)
+        session.output.document(schedule_document(record))
         return
+    facts = schedule_document(record, lambda at: local(at) if at else None)
     session.output.facts((field.replace("_", " "), value) for field, value in facts.items())
 
 

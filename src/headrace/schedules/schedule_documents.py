@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.model.notation import iso
@@ -15,8 +16,8 @@ def times_of(record: ScheduleRecord) -> str:
     return "cannot be read" if timing is None else timing.text
 
 
-def schedule_document(record: ScheduleRecord) -> dict[str, Any]:
-    """A schedule, without its history."""
+def schedule_document(record: ScheduleRecord, time: Callable[[int], str | None] = iso) -> dict[str, Any]:
+    """A schedule, without its history; ``time`` writes its times."""
     return {
         "name": record.name,
         "state": record.state,
@@ -32,13 +33,13 @@ def schedule_document(record: ScheduleRecord) -> dict[str, Any]:
         "ticks_missed": record.ticks_missed,
         "ticks_skipped": record.ticks_skipped,
         "ticks_twice": record.ticks_twice,
-        "next": iso(record.ticks[0][1]) if record.ticks and record.state == "active" else None,
+        "next": time(record.ticks[0][1]) if record.ticks and record.state == "active" else None,
         "note": record.paused,
-        "paused_at": iso(record.paused_at),
-        "created": iso(record.created),
-        "changed": iso(record.changed),
-        "ended": iso(record.ended),
-        "orphaned": iso(record.orphaned),
+        "paused_at": time(record.paused_at),
+        "created": time(record.created),
+        "changed": time(record.changed),
+        "ended": time(record.ended),
+        "orphaned": time(record.orphaned),
     }
 
 
