@@ -84,6 +84,8 @@ async def test_a_purge_wants_the_name_of_the_queue(shop: Shop, dashboard: Dashbo
 async def test_a_failed_workflow_goes_on_and_is_deleted(shop: Shop, dashboard: Dashboard, kit: Kit) -> None:
     act = f"/workflows/{shop.flow}/act/"
     assert "line up again" in said(await ask(dashboard, act + "retry", form={}))
+    page = (await ask(dashboard, f"/workflows/{shop.flow}")).text
+    assert "active</span> 1</span>" in page, "it waits for a worker, so it does not run"
     assert "is stopped" in said(await ask(dashboard, act + "stop", form={}))
     assert "is running" in said(await ask(dashboard, act + "start", form={}))
     await kit.adrain(raises=False)

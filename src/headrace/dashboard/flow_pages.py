@@ -82,11 +82,12 @@ async def flow(site: DashboardSite, request: Request) -> Response:
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
-    """How many nodes are in which state, and their share of all, for the bar on top."""
+    """How many nodes are in which state, and their share of all, for the bar on top; the store does not count which
+    of the active ones run, and which wait for a worker, a time or a limit."""
     total = max(1, record.total)
     counts: dict[str, int] = {state: number for state, number in record.counts.items() if number}
     if record.active:
-        counts["running"] = record.active
+        counts["active"] = record.active
     rest = record.total - sum(counts.values())
     if rest > 0:
         counts["blocked"] = rest
