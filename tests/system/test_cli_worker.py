@@ -113,7 +113,7 @@ def test_a_queue_of_its_tasks_that_nobody_serves_is_told_and_remarked(
     one.says("WARNING no worker serves queue mail, where jobs of post.send go; those of this worker are default")
     one.says("serves default")
     remark = (
-        "no worker serves mail: its jobs wait until one is started with --queues mail; see 'Why does my job not run?'"
+        "no worker serves mail: jobs there wait until one is started with --queues mail; see 'Why does my job not run?'"
     )
     enqueued = headrace("enqueue", "post.send", "--app", "post:app")
     assert remark in enqueued.err

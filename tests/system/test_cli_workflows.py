@@ -202,7 +202,7 @@ def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
     )
     id = headrace("workflows", "create", "post.letters", "--start", HEADRACE_APP="post:app").out.strip()
     shown = headrace("workflows", "show", id)
-    assert "no worker serves mail: its jobs wait until one is started with --queues mail" in shown.err
+    assert "no worker serves mail: jobs there wait until one is started with --queues mail" in shown.err
     assert headrace("workflows", "show", id, "--skip-jobs").err == ""
 
 

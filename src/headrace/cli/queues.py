@@ -56,7 +56,7 @@ def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> Non
     if silent := [name for name in names if not seen.served[name]]:
         more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
         output.remark(
-            f"no worker serves {', '.join(silent[:5])}{more}: its jobs wait until one is started with "
+            f"no worker serves {', '.join(silent[:5])}{more}: jobs there wait until one is started with "
             f"--queues {','.join(silent[:5])}; {PAGE}"
         )
 
