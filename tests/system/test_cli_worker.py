@@ -17,6 +17,7 @@ import pytest
 
 from headrace import Headrace
 from headrace import __version__ as headrace_version
+from headrace.protocol import consume
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
@@ -81,6 +82,14 @@ def test_it_introduces_itself_and_is_listed(headrace: Program, worker: Callable[
     assert listed["worker"] in headrace("workers", "list").out
     assert one.stop() == 0
     assert "no worker serves this server" in headrace("workers", "list").err
+
+
+def test_one_that_stops_is_marked_in_the_list(headrace: Program, url: str) -> None:
+    with Headrace(url) as app:
+        keys, run = app.client.keys, app.client.run
+        run(consume.register(keys, "w0", 3_600_000_000, ["queues", "mail", "runners", "process:1", "draining", 1]))
+        assert re.search(r"(?m)^w0 .* process:1 +0, draining ", headrace("workers", "list").out)
+        run(consume.retire(keys, "w0", 0))
 
 
 def test_interrupted_it_ends_in_order_and_quietly(worker: Callable[..., Worker]) -> None:

@@ -29,7 +29,7 @@ def list_(session: Session) -> None:
     if session.output.documents(worker_document(worker, seen.now) for worker in seen.workers):
         return
     rows = [
-        (w.owner, w.metadata.get("queues", "-"), w.metadata.get("runners", "-"), f"{w.running:,}", _left(w, seen.now))
+        (w.owner, w.metadata.get("queues", "-"), w.metadata.get("runners", "-"), _running(w), _left(w, seen.now))
         for w in sorted(seen.workers, key=lambda worker: worker.owner)
     ]
     session.output.table(
@@ -127,6 +127,10 @@ def scale(
 
 def _replaced(one: RunnerFacts) -> str:
     return f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-"
+
+
+def _running(worker: WorkerFacts) -> str:
+    return f"{worker.running:,}" + (", draining" if worker.draining else "")
 
 
 def _left(worker: WorkerFacts, now: int) -> str:
