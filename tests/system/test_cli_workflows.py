@@ -204,6 +204,9 @@ def test_show_remarks_queues_that_no_worker_serves(headrace: Program) -> None:
     shown = headrace("workflows", "show", id)
     assert "no worker serves mail: jobs there wait until one is started with --queues mail" in shown.err
     assert headrace("workflows", "show", id, "--skip-jobs").err == ""
+    headrace.burst("--queues", "mail")
+    assert re.search(r" parked .* no worker here knew its task\n", headrace("workflows", "show", id).out)
+    assert "no worker here knew its task" in headrace("jobs", "list", "--state", "parked").out
 
 
 def test_cancel_ends_what_waits(headrace: Program) -> None:

@@ -118,7 +118,7 @@ def _happened(record: Record) -> str:
         return record.error.brief[:120]
     if record.progress is not None and record.state == "running":
         return f"{percent(record.progress)} {record.progress_text}".strip()
-    return ""
+    return queues.UNKNOWN if record.state == "parked" else ""
 
 
 @command(app, "show")

@@ -25,6 +25,9 @@ CHUNK = 1000
 
 Name = Annotated[str, argument("NAME", "The queue's name.")]
 
+# What lists remark on a parked job.
+UNKNOWN = "no worker here knew its task"
+
 app = group("Look at queues; pause, resume and purge them.")
 
 

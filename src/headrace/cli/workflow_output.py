@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.job_output import call_of, lasted
 from headrace.cli.progress import late_bar
+from headrace.cli.queues import UNKNOWN
 from headrace.cli.units import distance, moment, percent, span
 from headrace.picture.view import urgency
 
@@ -146,6 +147,8 @@ def _node_remark(node: NodeRecord) -> str:
         return f"start {job.attempt}: " + ", ".join(f"{count} {word} before" for count, word in words if count)
     if job.state == "running" and job.progress is not None:
         return f"{percent(job.progress)} {job.progress_text}".strip()
+    if job.state == "parked":
+        return UNKNOWN
     if job.state == "blocked" and node.role in ("undo", "callback"):
         return "after a failure" if node.role == "undo" else "at the end"
     return f"waits for {node.pending} of {len(node.parents)}" if job.state == "blocked" and node.pending else ""
