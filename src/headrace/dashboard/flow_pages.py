@@ -82,10 +82,10 @@ async def flow(site: DashboardSite, request: Request) -> Response:
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
-    """How many nodes are in which state, and their share of all, for the bar on top; the store does not count which
-    of the active ones run, and which wait for a worker, a time or a limit."""
+    """How many nodes are in which state, and their share of all, for the bar on top."""
     total = max(1, record.total)
     counts: dict[str, int] = {state: number for state, number in record.counts.items() if number}
+    # The store does not count which of these run, and which wait for a worker, a time or a limit.
     if record.active:
         counts["active"] = record.active
     rest = record.total - sum(counts.values())
