@@ -262,6 +262,13 @@ async def test_a_job_that_waits_says_why(shop: Shop) -> None:
     assert "no worker lives" in page.text
 
 
+async def test_a_list_says_that_it_goes_from_queue_to_queue(shop: Shop) -> None:
+    assert (
+        "ready jobs, queue by queue, newest first"
+        in (await ask(Dashboard(shop.app, operator), "/jobs?state=ready")).text
+    )
+
+
 async def test_a_viewer_sees_no_argument_whose_name_is_not_known(shop: Shop) -> None:
     stranger = Headrace(settings=shop.app.settings)
     try:
