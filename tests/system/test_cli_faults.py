@@ -37,6 +37,7 @@ USAGE = {
     ("jobs", "list", "--namespace", "a b"): "namespace='a b' cannot be used",
     ("queues", "pause", "x\ny"): "queue name 'x\\ny' cannot be used",
     ("enqueue", "bad name"): "task name 'bad name' cannot be used",
+    ("enqueue", "tasks.add", "-1"): "No such option: -1; write an argument that starts with - after --",
     ("enqueue", "tasks.add", "1", "--priority", "1000"): "priority must be a whole number from -100 to 100",
     ("enqueue", "tasks.add", "1", "--delay", "-5"): "'--delay': '-5' is not a duration",
     ("enqueue", "tasks.add", "--kwargs", "[1]"): "is not a JSON object",
