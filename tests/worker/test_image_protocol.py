@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,6 +132,20 @@ def test_a_stop_that_meets_a_claim_forgets_nobody(born: list[Born]) -> None:
     state._on_words(new)
     assert [image.pid for image in state.images] == [new.pid, old.pid]
     assert [old.got, new.got] == [[signal.SIGTERM]] * 2, "once each"
+
+
+def test_a_second_stop_kills_images_that_do_not_move(born: list[Born]) -> None:
+    """One that was stopped for ever (SIGSTOP) held up the end of the worker, however often that was told to stop."""
+    state = succession()
+    old, new = born
+    state.current, state.retiring = new, {old.pid: old}
+    state.stop(again=False)
+    state.tick(time.monotonic() + 3600.0)
+    state.stop(again=True)
+    state.tick(state.next - 1.0)
+    assert [old.got, new.got] == [[signal.SIGQUIT], [signal.SIGTERM, signal.SIGQUIT]]
+    state.tick(state.next + 1.0)
+    assert [old.got[-1], new.got[-1]] == [signal.SIGKILL] * 2
 
 
 def test_an_image_that_does_not_listen_keeps_nobody_waiting(born: list[Born]) -> None:

@@ -35,6 +35,8 @@ log = logging.getLogger("headrace.worker")
 
 # An image that was given up hands its jobs back; one that has not ended so many seconds later is killed.
 PATIENCE = 5.0
+# The same for one that a second signal ends: longer than a living one takes to hand back, whose server may be away.
+LAST_PATIENCE = 60.0
 
 
 class Succession(msgspec.Struct):
@@ -144,10 +146,10 @@ class Succession(msgspec.Struct):
             self.warming = None
         self.asked()
 
-    def _give_up(self, image: Image) -> None:
+    def _give_up(self, image: Image, patience: float = PATIENCE) -> None:
         """End an image that claims already, perhaps: its jobs must not be charged for that."""
         image.signal(signal.SIGQUIT)
-        self.given_up.setdefault(image.pid, time.monotonic() + PATIENCE)
+        self.given_up.setdefault(image.pid, time.monotonic() + patience)
 
     def adopt(self, image: Image) -> None:
         """Listen to an image."""
@@ -273,15 +275,10 @@ class Succession(msgspec.Struct):
             self.asked()
 
     def stop(self, *, again: bool) -> None:
-        """The worker is to end: as at the first TERM, or ``again``."""
+        """The worker is to end: as at the first TERM, or ``again``, when an image that does not move is killed."""
         self.stopping = True
-        if self.warming is not None:
+        for image in self.images:
             if again:
-                self._give_up(self.warming)
-            else:
-                self.warming.signal(signal.SIGTERM)
-        if self.current is not None:
-            self.current.signal(signal.SIGQUIT if again else signal.SIGTERM)
-        if again:
-            for image in self.retiring.values():
-                image.signal(signal.SIGQUIT)
+                self._give_up(image, PATIENCE if image is self.warming else LAST_PATIENCE)
+            elif image.pid not in self.retiring:
+                image.signal(signal.SIGTERM)
