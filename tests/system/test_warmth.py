@@ -356,8 +356,10 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     assert (row["task"], row["kind"]) == ("late.report", "fork")
     assert row["to"]["late_report"] > 0.05
     assert row["to"]["sqlalchemy.orm:configure_mappers"] > 0.01
-    assert row["lost_each"] == pytest.approx(sum(row["to"].values()), abs=1e-4)
-    assert (found["preload"], found["maybe"]) == (["late_report"], ["sqlalchemy.orm:configure_mappers"])
+    # On a busy machine other functions may take long enough to be named, too.
+    named = row["to"]["late_report"] + row["to"]["sqlalchemy.orm:configure_mappers"]
+    assert named - 1e-4 <= row["lost_each"] <= sum(row["to"].values()) + 1e-4
+    assert (found["preload"][:1], found["maybe"][:1]) == (["late_report"], ["sqlalchemy.orm:configure_mappers"])
     assert (found["done"], found["auto"]) == ({}, False)
     shown = headrace("workers", "startup", found["worker"][:8]).out
     assert "late.report" in shown
@@ -379,7 +381,8 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
 
     def learned() -> bool:
         lines = app.client.run(operations.learned(app.client.keys))
-        return set(lines) == {"late.report late_report", "late.report sqlalchemy.orm:configure_mappers"}
+        # On a busy machine other functions may take long enough to be learned, too.
+        return set(lines) >= {"late.report late_report", "late.report sqlalchemy.orm:configure_mappers"}
 
     eventually(learned, 60)
     first.stop()
@@ -391,7 +394,7 @@ def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
         (found,) = headrace("workers", "startup", "--json").lines
         return found["done"]
 
-    assert set(eventually(done, 60)) == {"late_report", "sqlalchemy.orm:configure_mappers"}
+    assert set(eventually(done, 60)) >= {"late_report", "sqlalchemy.orm:configure_mappers"}
     assert "done before the fork by" in headrace("workers", "startup").out
 
 
