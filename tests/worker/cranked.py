@@ -6,6 +6,7 @@ gates of limits, leases, requests that are repeated. Every reply may be late, an
 
 from __future__ import annotations
 
+import pickle
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable
@@ -183,6 +184,9 @@ class Store:
         # How many hold each gate; until when it is closed since a call was refused.
         self.held = Counter[str]()
         self.closed: dict[str, int] = {}
+        # Whether a failover may lose the last moments, and what is left then.
+        self.forgetful = False
+        self._kept = b""
 
     @property
     def now(self) -> int:
@@ -202,7 +206,8 @@ class Store:
         lane: str = "",
         parents: str = "",
     ) -> Job:
-        number = len(self.jobs) + 1
+        self.world.made += 1
+        number = self.world.made
         id = f"{number:019}{ORDERED}0" if order else node_id(FLOW, 10 + number) if parents else f"j{number}"
         job = Job(id, task, queue, -number if first else self.now + number, order or key, crashes, lane, parents)
         self.jobs[id] = job
@@ -302,6 +307,8 @@ class Store:
 
     def run(self, call: Call[Any]) -> Any:
         self.called.add(call.script.name)
+        if self.forgetful and (not self._kept or self.world.dice.random() < 0.3):
+            self.remember()
         return call.parse(getattr(self, call.script.name)(arguments(call)))
 
     def answered(self, call: Call[Any]) -> None:
@@ -434,9 +441,9 @@ class Store:
         stale: list[bytes] = []
         for kind, amount, rows in _rows(args["outcomes"]):
             for id, token in zip(rows[::4], rows[1::4], strict=True):
-                job, number = self.jobs[_text(id)], _number(token)
-                if incarnation is None or incarnation.claims.get(number) != job.id:
-                    stale.append(job.id.encode())
+                job, number = self.jobs.get(_text(id)), _number(token)
+                if job is None or incarnation is None or incarnation.claims.get(number) != job.id:
+                    stale.append(_text(id).encode())
                     continue
                 del incarnation.claims[number]
                 job.settled = (args["owner"], args["request"], self.world.now)
@@ -534,7 +541,29 @@ class Store:
         return [incarnation.claimed, incarnation.first, incarnation.settled, flat]
 
     def restore(self, args: dict[str, Any]) -> Any:
-        raise AssertionError("this store forgets nothing")
+        incarnation, starts = self.owners.get(args["owner"]), _unpack(args["starts"])
+        others, gone = list[bytes](), list[bytes]()
+        for id, token in zip(starts[::2], starts[1::2], strict=True):
+            self._token = max(self._token, token)
+            job = self.jobs.get(id)
+            if job is None:
+                gone.append(id.encode())
+            elif incarnation is None or job.token >= token or job.state not in ("ready", "scheduled"):
+                others.append(id.encode())
+            else:
+                if job.state == "ready":
+                    self.ready[job.queue].remove((job.score, id))
+                job.state, job.token = "running", token
+                incarnation.claims[token] = id
+                self.held.update(gates_of(job.lane))
+        return [others, gone]
+
+    def remember(self) -> None:
+        """What it knows now is what it knows after it has forgotten what comes."""
+        self._kept = pickle.dumps({name: value for name, value in vars(self).items() if name not in ("world", "_kept")})
+
+    def forget(self) -> None:
+        vars(self).update(pickle.loads(self._kept))
 
     def note(self, args: dict[str, Any]) -> Any:
         return 0
@@ -574,6 +603,7 @@ class World:
 
     Attributes:
         now: monotonic seconds.
+        made: how many jobs were enqueued, lost ones included.
         inbox: what happened and the core was not told.
         up: there are connections to the store.
     """
@@ -581,6 +611,7 @@ class World:
     def __init__(self, dice: Random, settings: Settings, options: WorkerOptions, kinds: tuple[str, ...]) -> None:
         self.dice = dice
         self.now = 1000.0
+        self.made = 0
         self.store = Store(self)
         self.settings = settings
         self.tasks = {name: task for name, task in app.tasks.items() if task.kind in kinds}
@@ -738,6 +769,16 @@ class World:
         self.inbox.append(Disconnected())
         return True
 
+    def forgets(self) -> bool:
+        """The server fails over to one that lacks the last moments."""
+        if not self.store.forgetful:
+            return False
+        self.cut()
+        self.store.forget()
+        self.turn()
+        self.advance(self.now + 0.01)
+        return True
+
     def connect(self) -> bool:
         if self.up:
             return False
@@ -782,7 +823,8 @@ class World:
         assert not runner.starting, "it has not started"
         for claim in action.claims:
             for other in self.runners.values():
-                assert all(one.id != claim.id for one in other.held), f"{claim.id} is on two runners"
+                twice = [one for one in other.held if one.id == claim.id and one.token not in other.stops]
+                assert not twice or other.killed, f"{claim.id} is on two runners"
         runner.held += action.claims
 
     def _tell(self, action: Notify) -> None:
@@ -916,8 +958,10 @@ class World:
         end, singly = self.now + seconds, self.dice.random() < 0.1
         for _ in range(2000):
             if self.settle_down(singly=singly):
-                # What the dispatcher does not hear of wakes it as little as it would wake the loop.
-                self.go_on()
+                # What the dispatcher does not hear of wakes it as little as it would wake the loop, which tells it what
+                # happened before anything goes on.
+                if not self.inbox:
+                    self.go_on()
                 if not self.inbox:
                     continue
             elif self.now < self.core.next <= end:

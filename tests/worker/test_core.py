@@ -1,8 +1,10 @@
 """The core of a dispatcher, in a world that is turned by hand: never idle with work that could start, nothing lost.
 
 Each order is a world of its own (kinds, sizes, queues, weights, strategies) and twenty events in it, in any order: jobs
-come, end, retry and are cancelled, and limits hold some of them back; requests are served late, and connections are cut before and after the store has
-acted; runners start, die and are recycled; queues are paused; the worker is resized, loses its lease and is drained.
+come, end, retry and are cancelled, limits hold some of them back, and some wait for outputs; requests are served late,
+connections are cut before and after the store has acted, and the store forgets its last moments; another worker takes
+jobs and wake-up tokens; runners start, die and are recycled; queues are paused; the worker is resized, loses its lease
+and is drained.
 A failure names the number of its order, with which ``play`` plays it again.
 """
 
@@ -41,6 +43,8 @@ def any_world(dice: Random) -> World:
     lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
     world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
     world.store.brings = dice.choice((1000, 1000, 1000, 1, 2))
+    world.store.forgetful = dice.random() < 0.3
+    world.store.remember()
     for _ in range(dice.randint(0, 5)):
         enqueue(world)
     if dice.random() < 0.9:
@@ -115,6 +119,7 @@ EVENTS: dict[Callable[[World], object], int] = {
     lambda world: world.store.rival_claims(): 3,
     lambda world: world.store.rival_ends(): 3,
     lambda world: world.store.take_over(RIVAL): 1,
+    World.forgets: 4,
 }
 
 
