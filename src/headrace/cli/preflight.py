@@ -24,9 +24,9 @@ from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
-from headrace.store.connection import advice, check_server, pause_before, verdict
+from headrace.store.connection import advice, pause_before, verdict
 from headrace.store.raw_connection import RawConnection
-from headrace.store.reach import SILENCE, accepted
+from headrace.store.reach import SILENCE, accepted, examined
 from headrace.store.url import Target, parse
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ def _trouble(error: Exception, target: Target) -> str:
 def _ask(app: Headrace, target: Target, patience: float) -> str:
     keys = keys_of(app.settings.namespace)
     with contextlib.closing(RawConnection(target, patience)) as connection:
-        told = accepted(connection.ask(("INFO", "server"), ("INFO", "memory")))
-        facts = b"\n".join(told).decode("utf-8", "replace")
-        check_server(facts, target, app.settings.allow_eviction)
+        facts = examined(connection, target, app.settings.allow_eviction)
         # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
         accepted(connection.ask(("SUBSCRIBE", keys.mail("preflight"))))
     app.store.run(greet(keys, SCHEMA))

@@ -91,6 +91,6 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
         option in text for option in ("--json", "--url", "--debug", "--namespace")
     ):
         return f"{text.partition(' (')[0]}: options stand after the command, such as headrace jobs list --json"
-    if text.startswith("No such option: -") and text[17:18].isdigit():
+    if text.partition("No such option: -")[2][:1].isdigit():
         text += "; write an argument that starts with - after --"
     return f"{text} (see {path} --help)"

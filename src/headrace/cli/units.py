@@ -7,7 +7,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 
-from headrace.model.notation import utc
+from headrace.model.notation import shown_share, utc
 
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h|d|)", re.ASCII)
@@ -64,7 +64,7 @@ def span(seconds: float) -> str:
 
 def percent(share: float) -> str:
     """``12%``; 100% only when nothing is missing."""
-    return f"{min(share, 0.99) if share < 1 else share:.0%}"
+    return f"{shown_share(share):.0%}"
 
 
 def several(count: int, noun: str) -> str:

@@ -160,8 +160,7 @@ def want_of_room(server: ServerFacts | None) -> Need | None:
 def _of_store(server: ServerFacts | None) -> Iterator[Need]:
     if server is None:
         return
-    need = want_of_room(server)
-    if need:
+    if need := want_of_room(server):
         yield need
     if server.evicted:
         title = f"The server removed {plural(server.evicted, 'key')} for want of memory"

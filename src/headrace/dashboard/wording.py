@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from markupsafe import Markup
 
 from headrace.model import notation
-from headrace.model.notation import utc
+from headrace.model.notation import shown_share, utc
 from headrace.picture.theme import look
 
 _STATE = Markup(
@@ -37,8 +37,7 @@ def short(number: float) -> str:
 
 def percent(share: float) -> str:
     """``0 %``, ``0.3 %``, ``12 %``."""
-    # What is almost all is not shown as all of it.
-    amount = 100 * (min(share, 0.99) if share < 1 else share)
+    amount = 100 * shown_share(share)
     return f"{amount:.1f} %" if 0 < amount < 9.95 else f"{amount:.0f} %"
 
 

@@ -23,9 +23,9 @@ from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreS
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
-from headrace.store.connection import check_server, verdict
+from headrace.store.connection import verdict
 from headrace.store.raw_connection import RawConnection
-from headrace.store.reach import accepted
+from headrace.store.reach import examined
 from headrace.store.url import Target
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
@@ -249,8 +249,7 @@ class Migrator:
     def _connect(self) -> RawConnection:
         connection = RawConnection(self.target, self._settings.timeout)
         try:
-            facts = b"\n".join(accepted(connection.ask(("INFO", "server"), ("INFO", "memory"))))
-            check_server(facts.decode("utf-8", "replace"), self.target, self._settings.allow_eviction)
+            examined(connection, self.target, self._settings.allow_eviction)
         except BaseException:
             connection.close()
             raise

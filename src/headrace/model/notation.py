@@ -31,6 +31,11 @@ def size(amount: float) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
 
 
+def shown_share(share: float) -> float:
+    """A share as it is rounded for people: what is almost all is not shown as all of it."""
+    return min(share, 0.99) if share < 1 else share
+
+
 def duration(microseconds: float) -> str:
     """``30 µs``, ``12.3 ms``, ``2.06 s``, ``3 min 20 s``, ``5 h 10 min``, ``12 d 3 h``; 0 for less than half a µs."""
     seconds = microseconds / 1e6

@@ -21,7 +21,8 @@ from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.connection import advice, check_server, pause_before, verdict
-from headrace.store.url import parse
+from headrace.store.raw_connection import RawConnection
+from headrace.store.url import Target, parse
 
 log = logging.getLogger("headrace.store")
 
@@ -186,6 +187,14 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
             calls[replies.index(reply)].script.locate(reply)
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+def examined(connection: RawConnection, target: Target, allow_eviction: bool) -> str:
+    """What the server says of itself, if it may be used. Raises what ``check_server`` raises. Cost: one round trip."""
+    told = accepted(connection.ask(("INFO", "server"), ("INFO", "memory")))
+    facts = b"\n".join(told).decode("utf-8", "replace")
+    check_server(facts, target, allow_eviction)
+    return facts
 
 
 def accepted(replies: list[Any]) -> list[Any]:

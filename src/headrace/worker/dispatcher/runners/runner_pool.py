@@ -268,9 +268,8 @@ class RunnerPool:
             stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
             worker=self._worker.place,
         )
-        why = handle.condemned or self.stops.killing
-        if start.stop_reason:
-            why = TIME_OVER
+        # What a shutdown had interrupted is told so, whatever then ended its runner.
+        why = TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing
         stop_reason = start.stop_reason or ("other" if why else "")
         return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random(), why))
 
