@@ -2,6 +2,7 @@
 
 The store keeps queues as the scripts do, in as few words as possible: what a claim takes and leaves, wake-up tokens,
 gates of limits, leases, requests that are repeated. Every reply may be late, and may be lost after the store has acted.
+The store may forget its last moments, as after a failover. Another worker, of which only the store knows, takes jobs too.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ local function read(id)
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
--- full: it brings arguments of 4 MiB, and the job that exceeds them is its last. A longer reply could outlast the lease, which a request behind it renews.
+-- full: it brings 4 MiB of arguments, and ends with the job that made them so many. A longer reply could outlast the lease, which a request behind it renews.
 local ways = {read = read, looks = before[3], full = false}
 
 -- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits for the end of its node all the

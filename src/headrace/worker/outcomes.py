@@ -15,9 +15,8 @@ from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
 
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or
-# for another reason than this start (a mate's limit, a shutdown), which text tells.
+# for another reason than this start (a mate's limit, a shutdown), which a text names.
 StopVerdict = Literal["", "cancel", "hard", "other"]
-
 
 TIME_OVER = "the worker stopped or reloaded, and its shutdown timeout was over"
 _FREE = "it runs again, and no retry or crash is counted"
@@ -69,7 +68,7 @@ def of_error(
 def of_death(
     plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float, why: str = TIME_OVER
 ) -> Ended:
-    """The outcome of a start whose runner died; ``error``: how the runner died; ``why``: the other reason."""
+    """The outcome of a start whose runner died; ``error``: how the runner died; ``why``: the reason of ``other``."""
     if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
     if stop_reason == "hard":

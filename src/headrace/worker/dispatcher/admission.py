@@ -3,8 +3,8 @@
 What is wanted is a function of values that the dispatcher has at this moment, so that no event can be forgotten: the
 loop asks anew after each one, and ends a sleep while there is something to claim. It knows the queues from answers:
 
-* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room, or
-  behind many bytes: then the queue holds a token that ends the next sleep at once.
+* A claim that came back short took all that it might take. What it had to leave are jobs of kinds without room. Or it
+  had brought enough bytes: then the queue holds a token, which ends the next sleep at once.
 * A claim that came back full tells nothing of what is left.
 
 A kind is *crowded* while jobs of it are known to wait for a runner. A claim that has room for others, too, passes over
