@@ -10,12 +10,13 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.up-to-date
 # Options for pytest, as in: make test T="tests/unit -k retry"
 T ?=
-# Tests that run at once, for two cores, since they wait for three fifths of the time; 0: in pytest's own process, for
-# a debugger.
+# Tests that run at once. A test waits for servers and leases most of its time, so eight keep two cores busy. 0: in
+# pytest's own process, for a debugger.
 JOBS ?= 8
 
 .PHONY: help
@@ -33,7 +34,8 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing the project and its tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	@$(PIP) 'pip>=25.1'  # older ones know no --group
+	@$(PIP) --editable '.[all]' --group dev
 	@touch $@
 
 .PHONY: demo
