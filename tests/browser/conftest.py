@@ -24,7 +24,7 @@ def browser(nothing_left_running: None) -> Iterator[Any]:
     """
     path = chromium.executable()
     if path is None:
-        text = "no Chromium is installed: apt-get install chromium, or name one in HR_CHROMIUM"
+        text = "no Chromium is installed: run .ci/chromium on Debian, or name a browser in HR_CHROMIUM"
         pytest.fail(text) if os.environ.get("CI") else pytest.skip(text)
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
     with api.sync_playwright() as playwright:
