@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from headrace.errors import OptionsError
-from headrace.worker.worker_options import QueueOrder, WorkerOptions, parse_queues
+from headrace.worker.worker_options import QueueOrder, WorkerOptions, parse_queues, usable_cores
 
 
 def test_queues_are_in_strict_order_unless_they_have_weights() -> None:
@@ -70,3 +74,45 @@ def test_threads_and_coroutines_share_one_runner() -> None:
     assert [options.runners(kind) for kind in ("process", "fork", "thread", "async")] == [3, 2, 1, 1]
     assert [options.slots(kind) for kind in ("process", "fork", "thread", "async")] == [1, 1, 7, 9]
     assert WorkerOptions(threads=0).runners("thread") == 0
+
+
+def test_one_process_runner_for_each_core_that_the_process_may_run_on() -> None:
+    code = "from headrace.worker.worker_options import WorkerOptions; print(WorkerOptions().processes)"
+    core = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        ["taskset", "-c", str(core), sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/", {"cpu.max": "150000 100000"}, 2),  # a container with version 2
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/kubepods/pod1/c1", {"kubepods/pod1/cpu.max": "300000 100000", "kubepods/cpu.max": "max 100000"}, 3),
+        ("0::/docker/c1", {"cpu.max": "200000 100000"}, 2),  # the path is the host's, the root the container's
+        ("3:cpuset:/\n2:cpu,cpuacct:/a", {
+            "cpu,cpuacct/a/cpu.cfs_quota_us": "400000", "cpu,cpuacct/a/cpu.cfs_period_us": "100000",
+            "cpuset/cpu.cfs_quota_us": "1", "cpuset/cpu.cfs_period_us": "1",
+        }, 4),
+        ("2:cpu:/\n0::/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("0::/", {"cpu.max": "broken"}, 8),
+        ("", {}, 8),
+    ],
+)  # fmt: skip
+def test_one_process_runner_for_each_core_that_the_control_group_has_time_for(
+    groups: str, files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def affinity(_process: int) -> set[int]:
+        return set(range(8))
+
+    monkeypatch.setattr(os, "sched_getaffinity", affinity)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 8, raising=False)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "groups").write_text(f"{groups}\n")
+    assert usable_cores(str(tmp_path / "groups"), str(tmp_path)) == cores

@@ -17,7 +17,7 @@ def worker(
     application: Annotated[
         str | None, argument("MODULE:APP", "The application, such as tasks:app.", envvar="HEADRACE_APP")
     ] = None,
-    processes: Annotated[int | None, option("--processes N", "Process runners.", "one per core")] = None,
+    processes: Annotated[int | None, option("--processes N", "Process runners.", "one per usable core")] = None,
     forks: Annotated[int | None, option("--forks N", "Jobs at once that run in a new process each.", "2")] = None,
     threads: Annotated[int | None, option("--threads N", "Threads.", "16")] = None,
     concurrency: Annotated[int | None, option("--concurrency N", "Coroutines at once.", "100")] = None,

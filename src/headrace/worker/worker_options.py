@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +21,48 @@ COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async":
 
 # Kinds whose jobs share a process; a runner of the others runs one job at a time.
 SHARED = ("thread", "async")
+
+
+def usable_cores(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
+    """How many cores this process may use: those that it may run on, and those that its control group has time for.
+
+    A machine has more than a process whose affinity is set or a container with a limit. Half a core counts as one.
+
+    Args:
+        groups: the file that names the control groups of this process.
+        mounted: the directory of the control groups.
+    """
+    count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # from Python 3.13 on
+    if hasattr(os, "sched_getaffinity"):
+        count = min(count, len(os.sched_getaffinity(0)))
+    return max(1, min([count, *_group_cores(groups, mounted)]))
+
+
+def _group_cores(groups: str, mounted: str) -> list[int]:
+    """The cores that each control group above this process has time for, as far as it has a limit."""
+    try:
+        lines = Path(groups).read_text().splitlines()
+    except OSError:
+        return []
+    found: list[int] = []
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 2 has no controllers here. Where both versions are mounted, it has a directory of its own.
+        root = Path(mounted, controllers)
+        group = root / path.strip("/")
+        # A container may see its own group as the root, whatever the path says: a group that is absent has no limit.
+        for place in (group, *group.parents):
+            if not place.is_relative_to(root):
+                break
+            with suppress(OSError, ValueError):
+                if controllers:
+                    quota, period = ((place / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    quota, period = (place / "cpu.max").read_text().split()
+                if int(quota) > 0:  # "max" and -1 are no limit
+                    found.append(math.ceil(int(quota) / int(period)))
+    return found
 
 
 class QueueOrder(msgspec.Struct, frozen=True):
@@ -88,7 +133,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         recycle_memory: a runner is replaced when its peak resident memory exceeds this many bytes; 0 means never.
     """
 
-    processes: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
+    processes: int = msgspec.field(default_factory=usable_cores)
     forks: int = 2
     threads: int = 16
     concurrency: int = 100
