@@ -7,7 +7,7 @@ import pytest
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.model.rates import Rate
 from headrace.protocol import consume
-from tests.scripts.limited_stage import LEASE, declare, gate, promote, put
+from tests.scripts.limited_stage import LEASE, declare, gate, look, promote, put
 from tests.scripts.stage import SECOND, Stage
 
 SLOW = LimitRule("slow", Rate(10, per=1000))
@@ -35,6 +35,10 @@ def test_permits_from_before_do_not_come_back(stage: Stage) -> None:
     put(stage, 3)
     stage.end(claim, "released")
     assert gate(stage, "slow:")[0] == stage.now + 90 * SECOND
+    # Limits can still be read, changed and deleted: the token of then is no limit of a task.
+    assert look(stage, "slow").rate == SLOW.rate
+    assert stage.client.hkeys(stage.keys("limited")) == [b"task:call"]
+    assert 0 < stage.client.ttl(stage.keys("rewound")) <= 86_400
 
 
 def test_a_worker_that_sees_the_clock_set_back_has_the_gates_looked_at(stage: Stage) -> None:

@@ -43,6 +43,13 @@ def test_it_tells_of_values_whose_jobs_wait_or_that_an_operator_changed(stage: S
     assert page.limited == {"task:call": ("account", "other")}
 
 
+def test_a_field_of_another_version_hides_no_limit(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    stage.client.hset(stage.keys("limited"), mapping={"back": 1, "later:x": b"\xc1"})
+    page = stage.run(read_limits(stage.keys, ["account"], values=True))
+    assert page.limited == {"task:call": ("account",)}
+
+
 def test_a_value_of_a_paused_limit_is_paused(stage: Stage) -> None:
     declare(stage, {"call": [ACCOUNT]})
     change(stage, "account", paused=True, duration=5 * SECOND)

@@ -46,8 +46,8 @@ key                    type    meaning, owner and end
 ``overrides:<limit>``  hash    What operators put over these: by value (``*``: of all), as MessagePack, parts with an
                                end each (overrides.lua). A field ends with its last part.
 ``limited``            hash    Limits of tasks (``task:<task>``) and of queues (``queue:<queue>``). Workers that know
-                               the task, or the limit, change them. ``back``: the last token when the clock was last
-                               set back.
+                               the task, or the limit, change them.
+``rewound``            string  The last token when the clock was set back under a limit. Expires after a day.
 ``superseded``         hash    What was said before of limits, and of tasks and queues that have limits: by
                                ``limit:<limit>``, ``task:<task>`` and ``queue:<queue>`` the last ten marks.
 ``lane:<lane>``        zset    Ids of one queue that pass the same gates, scored as in their queue. Empty means absent.

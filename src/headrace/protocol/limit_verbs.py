@@ -43,7 +43,13 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
 
 def _page(reply: Any, size: int | None) -> LimitPage:
     now, count, flat, limited = reply
-    named = {text_of(limited[n]): tuple(row[0] for row in _decode(limited[n + 1])) for n in range(0, len(limited), 2)}
+    # A later version may keep other fields there.
+    rows_of = {text_of(limited[n]): limited[n + 1] for n in range(0, len(limited), 2)}
+    named = {
+        what: tuple(row[0] for row in _decode(rows))
+        for what, rows in rows_of.items()
+        if what.startswith(("task:", "queue:"))
+    }
     rows = [state_of(row, now) for row in flat]
     return LimitPage(rows, count, rows[-1].name if size and len(rows) == size < count else None, now, named)
 

@@ -1,7 +1,7 @@
 -- Gate record: how a gate is stored: 29 bytes, 9 more where a call was refused, and 12 for each of its cells. Included, never run alone.
 -- lazy    limiting
 -- clock   now
--- key     limited  hash    limited
+-- key     rewound  string  rewound
 -- derive  newest   string  token
 -- The shape of the rate by which it counted: cells mean nothing to another one.
 local SHAPES = {window = 1, clock = 2}
@@ -41,6 +41,6 @@ local function unpack_gate(g, text)
   g.next, g.till, g.at = g.next - by, g.till - by, now
   if g.limit.kind and g.limit.kind.set_back then g.limit.kind.set_back(g, g.limit, by) end
   -- From when on starts were charged cannot be told of those until now: their permits do not come back.
-  redis.call('HSET', limited, 'back', redis.call('GET', newest) or 0)
+  redis.call('SET', rewound, redis.call('GET', newest) or 0, 'EX', 86400)
   return true
 end

@@ -3,14 +3,14 @@
 -- include lone_gates
 -- include held_gates
 -- lazy    limiting let_go
--- key     limited  hash  limited
+-- key     rewound  string  rewound
 -- derive  slots    hash  slots:<owner>
 -- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether one was fine. Those of one claim mostly
 -- hold the same.
 local function by_held(ids, texts, unused, poor)
   local at, charged, find, sub = {}, {}, string.find, string.sub
   local classes, own, told, counts, none, fine, size = {}, {}, {}, {}, {}, {}, 0
-  local back = next(unused) and tonumber(redis.call('HGET', limited, 'back')) or 0
+  local back = next(unused) and tonumber(redis.call('GET', rewound)) or 0
   for n = 1, #ids do
     local text, id = texts[n], ids[n]
     local one = text and at[text]

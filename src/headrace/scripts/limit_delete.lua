@@ -64,7 +64,8 @@ redis.call('ZREM', limit_names, limit)
 redis.call('HDEL', former, 'limit:' .. limit)
 local rows = redis.call('HGETALL', limited)
 for n = 1, #rows, 2 do
-  local rest, met = {}, string.find(rows[n], ':', 1, true) and cmsgpack.unpack(rows[n + 1]) or {}
+  local known = string.find(rows[n], '^task:') or string.find(rows[n], '^queue:')
+  local rest, met = {}, known and cmsgpack.unpack(rows[n + 1]) or {}
   for _, row in ipairs(met) do
     if row[1] ~= limit then rest[#rest + 1] = row end
   end

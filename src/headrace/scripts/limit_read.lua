@@ -3,6 +3,7 @@
 -- commit  batch
 -- clock   now
 -- key     limit_names  zset    limits
+-- key     limited      hash    limited
 -- derive  limit_at     hash    limit:<limit>
 -- derive  overrides_at hash    overrides:<limit>
 -- derive  classes      hash    classes:<queue>
