@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from headrace.protocol.script import load
 from headrace.protocol.script_header import parse_header
 from tests import deadline, nursery, servers
+from tests.clusters import Cluster
 from tests.servers import Server, connect
 
 EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
@@ -203,6 +204,13 @@ def new_server(nothing_left_running: None, pytestconfig: pytest.Config) -> Itera
     yield make
     for server in made:
         server.stop()
+
+
+@pytest.fixture
+def new_cluster(nothing_left_running: None) -> Iterator[Callable[..., Cluster]]:
+    """Form a cluster of the test's own: ``new_cluster(3, 1, proxied=True)``. Takes the arguments of ``Cluster``."""
+    with contextlib.ExitStack() as made:
+        yield lambda *arguments, **options: made.enter_context(Cluster(*arguments, **options))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import selectors
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -34,9 +34,13 @@ class Proxy:
         accepted: connections so far.
         lost: replies that ``cut`` dropped.
         trips: requests that followed an answer, or opened a connection: a pipeline is one.
+        barred: addresses from which no connection is taken.
+
+    Args:
+        server: or its loopback port, where the proxy's URL is not needed.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server | int) -> None:
         self.mode = "pass"
         self.delay = 0.0
         self.cut: Callable[[bytes], bool] = lambda _: False
@@ -44,10 +48,13 @@ class Proxy:
         self.accepted = 0
         self.lost = 0
         self.trips = 0
+        self.barred: set[str] = set()
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
+        # From which address each client came.
+        self._sources: dict[socket.socket, str] = {}
         self._upstream: set[socket.socket] = set()
         # Clients that have asked and were not answered yet.
         self._waiting: set[socket.socket] = set()
@@ -62,14 +69,16 @@ class Proxy:
 
     @property
     def url(self) -> str:
+        assert isinstance(self._server, Server)
         password = f":{self._server.password}@" if self._server.password else ""
         return f"redis://{password}127.0.0.1:{self.port}"
 
-    def drop(self) -> None:
-        """Reset every connection that is open now."""
+    def drop(self, addresses: Collection[str] | None = None) -> None:
+        """Reset every connection that is open now, or those from some addresses."""
         with self._lock:
             for one in list(self._peers):
-                self._reset(one)
+                if addresses is None or self._sources.get(one) in addresses:
+                    self._reset(one)
 
     def lose_replies(self, count: int = 1, when: Callable[[bytes], bool] = lambda _: True) -> None:
         """Drop the next ``count`` pieces from the server that ``when`` picks, and their connections with them."""
@@ -111,13 +120,14 @@ class Proxy:
 
     def _accept(self) -> None:
         with self._lock:
-            near, _ = self._listener.accept()
+            near, (address, _) = self._listener.accept()
             self.accepted += 1
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                if self.mode == "refuse":
+                if self.mode == "refuse" or address in self.barred:
                     raise ConnectionRefusedError
-                far = socket.create_connection(("127.0.0.1", self._server.port), timeout=5)
+                port = self._server if isinstance(self._server, int) else self._server.port
+                far = socket.create_connection(("127.0.0.1", port), timeout=5)
             except OSError:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 near.close()
@@ -125,6 +135,7 @@ class Proxy:
             far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._peers |= {near: far, far: near}
             self._upstream.add(far)
+            self._sources[near] = address
             for one in (near, far):
                 self._selector.register(one, selectors.EVENT_READ)
 
@@ -166,6 +177,7 @@ class Proxy:
         self._peers.pop(other, None)
         for each in (one, other):
             self._upstream.discard(each)
+            self._sources.pop(each, None)
             self._waiting.discard(each)
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(each)
