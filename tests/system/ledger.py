@@ -7,6 +7,7 @@ the file for each line, in append mode, so that lines of many processes never mi
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ VARIABLE = "HR_LEDGER"
 def write(mark: str) -> None:
     """Add a line for the job that runs here; one ``write`` call, so it is there whole or not at all."""
     job = current_job()
-    line = f"{mark} {job.id} {job.token} {job.attempt} {os.getpid()}\n".encode()
+    line = f"{mark} {job.id} {job.token} {job.attempt} {os.getpid()} {time.monotonic_ns()}\n".encode()
     file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line)
@@ -29,13 +30,14 @@ def write(mark: str) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """One start (``S``), end (``E``) or a word of the job's own."""
+    """One start (``S``), end (``E``) or a word of the job's own, at a time that all processes of the machine share."""
 
     mark: str
     id: str
     token: int
     attempt: int
     pid: int
+    at: int
 
 
 class Ledger:
@@ -51,9 +53,9 @@ class Ledger:
         found: list[Line] = []
         # A line across the border of a page may be seen when half of it is there: what has no end yet comes later.
         for text in self.path.read_text().rpartition("\n")[0].splitlines():
-            written, whose, token, attempt, pid = text.split()
+            written, whose, *numbers = text.split()
             if (not mark or written == mark) and (not id or whose == id):
-                found.append(Line(written, whose, int(token), int(attempt), int(pid)))
+                found.append(Line(written, whose, *map(int, numbers)))
         return found
 
     def starts(self, id: str = "") -> list[Line]:
