@@ -72,7 +72,7 @@ def _count(app: Any) -> None:
 def _fail(app: Any, count: int) -> None:
     """Workers that live and run something, and jobs that failed."""
     from headrace.model.job import Outcome
-    from headrace.protocol import claim_calls, consume, settle_calls
+    from headrace.protocol import consume, settle_calls
 
     client, keys = app.client, app.client.keys
     for n in range(WORKERS):
@@ -80,12 +80,12 @@ def _fail(app: Any, count: int) -> None:
         facts = ["place", f"host-{n}:1", "queues", ",".join(names), "sizes", "process:8", "since", "1"]
         client.run(consume.register(keys, f"worker-{n}", _HOUR, facts, tasks={"shop.add": "process"}))
     for request in range(1, count // 100 + 1):
-        claimed = client.run(claim_calls.claim(keys, "worker-0", request, 100, [f"queue-{request % QUEUES}"])).jobs
+        claimed = client.run(consume.claim(keys, "worker-0", request, 100, [f"queue-{request % QUEUES}"])).jobs
         error = _error(request)
         rows = [(Outcome(one.id, one.token, "failed", error, _HOUR), one.ready) for one in claimed]
         client.run(settle_calls.settle(keys, "worker-0", request, rows, _HOUR))
     for n in range(WORKERS):
-        client.run(claim_calls.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))
+        client.run(consume.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))
 
 
 def _cause(app: Any) -> str:

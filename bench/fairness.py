@@ -18,7 +18,7 @@ from bench.figure import Bar, Figure
 from bench.servers import Server, server
 from headrace import Concurrency, Headrace
 from headrace.model.job import Claim, Outcome
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.protocol.limit_verbs import declare_limits
 
 _OWNER, _LEASE = "bench", 3600 * 10**6
@@ -36,7 +36,7 @@ class _Worker:
 
     def claim(self, limit: int = 100) -> list[Claim]:
         self.request += 1
-        return self.app.client.run(claim_calls.claim(self.keys, _OWNER, self.request, limit, ["default"])).jobs
+        return self.app.client.run(consume.claim(self.keys, _OWNER, self.request, limit, ["default"])).jobs
 
     def settle(self, claims: list[Claim]) -> None:
         self.request += 1

@@ -10,7 +10,7 @@ import pytest
 from headrace.dashboard import Dashboard
 from headrace.errors import OptionsError
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator
 from tests.dashboard.conftest import Shop
@@ -81,7 +81,7 @@ async def test_a_job_whose_process_died_shows_what_is_left_of_it(shop: Shop, kit
     keys, run = shop.app.client.keys, shop.app.client.run
     job = shop.show.options(queue="deadly").enqueue("x")
     run(consume.register(keys, "w0", 3_600_000_000, ["place", "host-0:1", "queues", "deadly"]))
-    (claim,) = run(claim_calls.claim(keys, "w0", 1, 1, ["deadly"])).jobs
+    (claim,) = run(consume.claim(keys, "w0", 1, 1, ["deadly"])).jobs
     error = JobError(
         type="Crashed", message="its process was ended by SIGKILL", attempt=1, worker="host-0:1", signal=9, exit_code=-9,
         peak_memory=3 << 30, stderr="password=hunter2\n<b>Segmentation fault</b>",
@@ -99,7 +99,7 @@ async def test_a_job_that_runs_shows_what_it_said_of_its_progress_and_the_note_o
     keys, run = shop.app.client.keys, shop.app.client.run
     job = shop.show.options(queue="slow", note="<b>for</b> Ada").enqueue("x")
     run(consume.register(keys, "w0", 3_600_000_000, ["place", "host-0:1", "queues", "slow"]))
-    (claim,) = run(claim_calls.claim(keys, "w0", 1, 1, ["slow"])).jobs
+    (claim,) = run(consume.claim(keys, "w0", 1, 1, ["slow"])).jobs
     run(
         consume.note(keys, "w0", [consume.Note(claim.id, claim.token, 0.25, "<i>page</i> 3, token=hunter2")], request=2)
     )

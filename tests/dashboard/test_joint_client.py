@@ -12,7 +12,7 @@ from headrace import Headrace
 from headrace.dashboard import joint_client
 from headrace.dashboard.joint_client import JointClient
 from headrace.errors import ServerError, StoreUnavailable
-from headrace.protocol import graph_reads, index_pages, overviews, streams
+from headrace.protocol import graph, index_pages, overviews, streams
 from headrace.testing import Kit
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -36,8 +36,8 @@ async def test_what_is_asked_for_together_is_one_round_trip(url: str, loaded: No
 
 
 def _two(keys):  # type: ignore[no-untyped-def]
-    first = yield [graph_reads.flow_count(keys), graph_reads.flow_count(keys, "", "running")]
-    second = yield graph_reads.flow_count(keys, "", "failed")
+    first = yield [graph.flow_count(keys), graph.flow_count(keys, "", "running")]
+    second = yield graph.flow_count(keys, "", "failed")
     return [*first, second]
 
 
@@ -88,7 +88,7 @@ async def test_more_trips_a_second_than_are_allowed_are_one(url: str, monkeypatc
     before = app.astore.round_trips
     asked = list[asyncio.Future[int]]()
     for _ in range(50):
-        asked.append(asyncio.ensure_future(joint.arun(graph_reads.flow_count(joint.keys))))
+        asked.append(asyncio.ensure_future(joint.arun(graph.flow_count(joint.keys))))
         # One turn of the loop to ask, one to depart.
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.wording import quoted
 from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.testing import Kit
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator
@@ -82,8 +82,8 @@ class Filled:
         self._end({"failed": 55, "corrupt": 2, "parked": 1}, "many", error)
         self._end({"failed": 12, "crashed": 1, "retry": 1, "parked": 1}, ODD, error)
         add.options(delay=600).enqueue(0).cancel()
-        self._run(claim_calls.claim(keys, "w1", next(self.requests), 1, ["mail"]))
-        (first, *_) = self._run(claim_calls.claim(keys, "w0", next(self.requests), 3, [ODD])).jobs
+        self._run(consume.claim(keys, "w1", next(self.requests), 1, ["mail"]))
+        (first, *_) = self._run(consume.claim(keys, "w0", next(self.requests), 3, [ODD])).jobs
         runners = [{"kind": "process", "pid": 71, "job": first.id, "task": "shop.add", "since": 1}, {"kind": "thread"}]
         self._run(consume.renew(keys, "w0", HOUR, ["runner_facts", json.dumps(runners)]))
 
@@ -93,7 +93,7 @@ class Filled:
     def _end(self, numbers: Mapping[EndKind, int], queue: str, error: bytes) -> None:
         kinds: list[EndKind] = [kind for kind, number in numbers.items() for _ in range(number)]
         keys = self.app.client.keys
-        claims = self._run(claim_calls.claim(keys, "w0", next(self.requests), len(kinds), [queue])).jobs
+        claims = self._run(consume.claim(keys, "w0", next(self.requests), len(kinds), [queue])).jobs
         rows = [
             (Outcome(one.id, one.token, kind, error, HOUR), one.ready) for one, kind in zip(claims, kinds, strict=True)
         ]

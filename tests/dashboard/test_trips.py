@@ -11,7 +11,7 @@ import pytest
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.stats.histogram import bucket_of
 from tests.dashboard.asking import ask, operator
 from tests.proxy import Proxy
@@ -73,10 +73,10 @@ class Store:
         error = error_json(JobError(type="ValueError", message="no", where="shop.py:7 in add"))
         for first in range(0, jobs // 10, 500):
             limit = min(500, jobs // 10 - first)
-            claimed = app.client.run(claim_calls.claim(keys, "w0", next(self.requests), limit, ["queue-0"])).jobs
+            claimed = app.client.run(consume.claim(keys, "w0", next(self.requests), limit, ["queue-0"])).jobs
             rows = [(Outcome(one.id, one.token, "failed", error, HOUR), one.ready) for one in claimed]
             app.client.run(settle_calls.settle(keys, "w0", next(self.requests), rows, HOUR))
-        app.client.run(claim_calls.claim(keys, "w0", next(self.requests), 5, ["queue-1"]))
+        app.client.run(consume.claim(keys, "w0", next(self.requests), 5, ["queue-1"]))
         self.ids["ID"] = app.jobs.page("failed", limit=1)[0].id
 
     def path(self, page: str) -> str:

@@ -11,7 +11,7 @@ import redis
 
 from headrace import Every, Headrace, Rate, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
-from headrace.protocol import claim_calls, consume
+from headrace.protocol import consume
 from headrace.testing import DrainError, Kit, kit_listener
 from headrace.testing.private_server import private_server
 from tests.kit import shop
@@ -116,7 +116,7 @@ def test_what_a_test_leaves_running_fails_it() -> None:
         # As a worker of somebody else's would.
         keys, store = shop.app.client.keys, shop.app.store
         store.run(consume.register(keys, "other", 1_000_000, ["place", "other"]))
-        assert len(store.run(claim_calls.claim(keys, "other", 1, 1, ["default"])).jobs) == 1
+        assert len(store.run(consume.claim(keys, "other", 1, 1, ["default"])).jobs) == 1
 
 
 def test_a_keyspace_that_breaks_a_promise_fails_the_test(client: redis.Redis) -> None:

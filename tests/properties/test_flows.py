@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from headrace.model.ids import flow_of, number_of
 from headrace.model.job import Outcome
 from headrace.model.workflow import Graph
-from headrace.protocol import consume, graph_reads, produce, script_text, settle_calls
+from headrace.protocol import consume, produce, script_text, settle_calls
 from headrace.protocol import graph as protocol
 from headrace.protocol import script as loader
 from headrace.testing import assert_invariants
@@ -364,7 +364,7 @@ class Agree(Flows):
             assert (record.state, record.active) == (model.state, model.active)
             assert {state: count for state, count in record.counts.items() if count} == model.counts()
             assert record.lapses_us == model.lapses
-            found = self.stage.run(graph_reads.read_nodes(self.stage.keys, id, sorted(model.nodes)))
+            found = self.stage.run(protocol.read_nodes(self.stage.keys, id, sorted(model.nodes)))
             assert {
                 n: node and node.job.state for n, node in zip(sorted(model.nodes), found, strict=True)
             } == model.states()

@@ -16,7 +16,7 @@ from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, t
 from headrace.model.limit_state import part_of
 from headrace.model.limit_values import gates_of
 from headrace.model.rates import Rate
-from headrace.protocol import claim_calls, consume, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, operations, overviews, produce, settle_calls
 from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -131,7 +131,7 @@ class LaneMachine(RuleBasedStateMachine):
     def claim(self, owner: str, limit: int) -> None:
         """What a worker does: it wakes by a token, promotes what is due, claims."""
         self._promote()
-        answer = self.stage.run(claim_calls.claim(self.keys, owner, self.stage.next(), limit, QUEUES))
+        answer = self.stage.run(consume.claim(self.keys, owner, self.stage.next(), limit, QUEUES))
         assert answer.lost == []
         for claim in answer.jobs:
             assert claim.id in self.waiting

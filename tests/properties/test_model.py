@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from headrace.model.ids import FINAL
 from headrace.model.job import Outcome
-from headrace.protocol import claim_calls, consume, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, operations, overviews, produce, settle_calls
 from headrace.testing import assert_invariants
 from headrace.testing.keyspace_reading import read
 from tests.properties.model import LEASE, WEEK, Job, Model
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
             self._claim(owner, self.stage.next(), limit, names)
 
     def _claim(self, owner: str, number: int, limit: int, names: list[str]) -> None:
-        answer = self.stage.run(claim_calls.claim(self.keys, owner, number, limit, names))
+        answer = self.stage.run(consume.claim(self.keys, owner, number, limit, names))
         expected = self.model.claim(owner, number, limit, names, self.now)
         assert answer.alive == (expected is not None)
         if expected is None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits, LimitRule, task_row
 from headrace.model.rates import Rate
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -71,7 +71,7 @@ class RateMachine(RuleBasedStateMachine):
     @rule(limit=st.sampled_from([1, 3, 100]))
     def claim(self, limit: int) -> None:
         self._renew()
-        answer = self.stage.run(claim_calls.claim(self.keys, "w1", self.stage.next(), limit, ["default"]))
+        answer = self.stage.run(consume.claim(self.keys, "w1", self.stage.next(), limit, ["default"]))
         for claim in answer.jobs:
             gate, cost = self.facts[claim.id]
             self.ledger.setdefault(gate, []).append((self.real, cost, claim.id))

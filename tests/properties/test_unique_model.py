@@ -17,7 +17,7 @@ from headrace.model.ids import FINAL
 from headrace.model.job import Claim, Outcome
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import consume, operations, produce
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from headrace.protocol.script import Call
 from headrace.testing import assert_invariants
 from tests.properties.machines import play

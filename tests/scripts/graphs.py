@@ -11,7 +11,6 @@ from headrace.model.job import Claim
 from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts, parse_facts
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.protocol import graph as protocol
-from headrace.protocol import graph_reads
 from tests.scripts.stage import ARGS, KEEP, Stage
 
 ENDS = {"corrupt": "quarantined"}
@@ -207,7 +206,7 @@ class Flow:
 
     @property
     def record(self) -> WorkflowRecord | None:
-        (found,) = self.stage.run(graph_reads.read_flows(self.stage.keys, [self.id]))
+        (found,) = self.stage.run(protocol.read_flows(self.stage.keys, [self.id]))
         return found
 
     @property

@@ -14,7 +14,7 @@ import redis
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id, ordered_id, unique_id
 from headrace.model.job import Claim, Outcome, StartNote
-from headrace.protocol import claim_calls, consume, produce, settle_calls
+from headrace.protocol import consume, produce, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.testing.keyspace_reading import read
@@ -124,9 +124,9 @@ class Stage:
 
     def claim(
         self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",), request: int = 0
-    ) -> claim_calls.Claimed:
+    ) -> consume.Claimed:
         number = request or self.next()
-        return self.run(claim_calls.claim(self.keys, owner, number, limit, queues))
+        return self.run(consume.claim(self.keys, owner, number, limit, queues))
 
     def take(self, owner: str = "w1", limit: int = 1000, queues: Sequence[str] = ("default",)) -> list[Claim]:
         """Claim for an owner that is registered where it is not yet; the claims."""

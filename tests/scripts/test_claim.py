@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Outcome
-from headrace.protocol.claim_calls import claim, summary
+from headrace.protocol.consume import claim, summary
 from headrace.protocol.operations import pause
 from tests.scripts.stage import KEEP, LARGE, LEVEL, SECOND, START, Stage
 

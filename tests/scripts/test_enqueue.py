@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.model.form import NewJob
-from headrace.protocol import claim_calls, produce
+from headrace.protocol import consume, produce
 from tests.scripts.stage import ARGS, LEVEL, SECOND, START, Stage
 
 
@@ -51,7 +51,7 @@ def test_headers_are_kept_with_the_job_and_come_with_its_claim(stage: Stage) -> 
 def test_a_claim_tells_nothing_of_headers_that_a_job_does_not_have(stage: Stage) -> None:
     stage.put(priority=1)
     stage.register()
-    ((_, rest),) = stage.raw(claim_calls.claim(stage.keys, "w1", 1, 1, ["default"]))[4]
+    ((_, rest),) = stage.raw(consume.claim(stage.keys, "w1", 1, 1, ["default"]))[4]
     assert len(rest) == 10
 
 

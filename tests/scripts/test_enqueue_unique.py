@@ -7,7 +7,7 @@ import pytest
 from headrace.model.ids import is_ordered, is_unique, shard_of
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import consume, produce
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.unique_stage import NAMED, RAISING, holder, one, only, put
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.errand import JobFilter
-from headrace.protocol.errand_calls import count_meant
+from headrace.protocol.operations import count_meant
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.errand_calls import begin_errand, bite, read_errands, stop_errand
+from headrace.protocol.operations import begin_errand, bite, read_errands, stop_errand
 from tests.scripts.stage import Stage
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import consume, graph_reads, produce
+from headrace.protocol import consume, produce
 from headrace.protocol import graph as protocol
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -205,7 +205,7 @@ def test_a_node_that_grows_meanwhile_adds_nothing(stage: Stage) -> None:
 
 def test_whoever_waits_is_told(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
-    stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND))
+    stage.run(protocol.watch_flow(stage.keys, flow.id, SECOND))
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     flow.cancel()
     flow.tend_all()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from headrace.model.workflow import Graph
-from headrace.protocol.graph_reads import flow_count
+from headrace.protocol.graph import flow_count
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import Stage
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Outcome
-from headrace.protocol import consume, graph_reads, produce
+from headrace.protocol import consume, produce
 from headrace.protocol import graph as protocol
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -82,7 +82,7 @@ def test_no_verb_of_its_users_brings_anything_back(stage: Stage) -> None:
     before = stage.everything()
     words = [flow.start(), flow.stop(), flow.cancel(), flow.retry(), flow.expire(5), flow.start("b")]
     assert words == ["missing"] * 6
-    assert stage.run(graph_reads.watch_flow(stage.keys, flow.id, SECOND)) is None
+    assert stage.run(protocol.watch_flow(stage.keys, flow.id, SECOND)) is None
     assert stage.run(protocol.reserve(stage.keys, "w1", claim.id, claim.token, 3)) == 0
     assert stage.run(produce.cancel(stage.keys, claim.id, KEEP)) == "missing"
     assert stage.run(produce.rerun(stage.keys, claim.id, "r")) == "missing"
@@ -136,7 +136,7 @@ def test_what_was_held_leaves_too(stage: Stage) -> None:
 
 def test_whoever_waits_for_it_or_for_a_node_is_told(stage: Stage) -> None:
     flow = Flow(stage, "a").started()
-    stage.run(graph_reads.watch_flow(stage.keys, flow.id, KEEP))
+    stage.run(protocol.watch_flow(stage.keys, flow.id, KEEP))
     stage.run(produce.watch(stage.keys, flow["a"], KEEP))
     pubsub = stage.subscribe(stage.keys.done(flow.id))
     pubsub.subscribe(stage.keys.done(flow["a"]))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.graph_reads import read_nodes
+from headrace.protocol.graph import read_nodes
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 

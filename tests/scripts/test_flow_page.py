@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.workflow import Graph
-from headrace.protocol.graph_reads import FlowPage, flow_page
+from headrace.protocol.graph import FlowPage, flow_page
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.graph_reads import read_flows
+from headrace.protocol.graph import read_flows
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import SECOND, Stage
 

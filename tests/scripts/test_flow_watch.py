@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import consume
-from headrace.protocol.graph_reads import watch_flow
+from headrace.protocol.graph import watch_flow
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from headrace.model.workflow import Graph
 from headrace.protocol import graph as protocol
-from headrace.protocol import graph_reads
 from tests.scripts.graphs import Flow, fan, lapse
 from tests.scripts.stage import SECOND, Stage
 
@@ -23,7 +22,7 @@ def test_those_whose_time_is_over_leave_wholly(stage: Stage) -> None:
     for flow in gone:
         assert (flow.left(), flow.record) == (set(), None)
     assert stage.members("flows:|").keys() == {stays.id}
-    assert stage.run(graph_reads.flow_count(stage.keys)) == 1
+    assert stage.run(protocol.flow_count(stage.keys)) == 1
 
 
 def test_no_more_leave_than_asked_for(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import overviews
-from headrace.protocol.queue_load import store_load
+from headrace.protocol.overviews import store_load
 from tests.scripts.limited_stage import ACCOUNT, declare, put
 from tests.scripts.stage import SECOND, Stage
 

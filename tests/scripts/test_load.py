@@ -3,7 +3,7 @@ from __future__ import annotations
 import redis
 
 from headrace.protocol import operations
-from headrace.protocol.queue_load import CountedQueues, StoreLoad, store_load
+from headrace.protocol.overviews import CountedQueues, StoreLoad, store_load
 from tests.scripts.limited_stage import API, declare
 from tests.scripts.limited_stage import put as put_limited
 from tests.scripts.stage import SECOND, START, Stage

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.model.job import JobError, error_json
-from headrace.protocol.looking import LookedPiece, look
+from headrace.protocol.index_pages import LookedPiece, look
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import SECOND, Stage
 

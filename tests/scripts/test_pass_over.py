@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.form import Form
-from headrace.protocol.claim_calls import Cursor, Looked, claim, summary
+from headrace.protocol.consume import Cursor, Looked, claim, summary
 from headrace.protocol.operations import pause
 from headrace.protocol.produce import broadcast
 from tests.scripts.stage import ARGS, LARGE, Stage

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.model.errand import JobFilter
 from headrace.protocol import index_pages
-from headrace.protocol.errand_calls import begin_errand, bite, count_meant
+from headrace.protocol.operations import begin_errand, bite, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import KEEP, Stage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.protocol import claim_calls
+from headrace.protocol import consume
 from tests.scripts.limited_stage import ACCOUNT, API, declare, ids, put
 from tests.scripts.stage import LARGE, Stage
 
@@ -46,7 +46,7 @@ def test_a_kind_without_room_leaves_limited_jobs_where_they_are(stage: Stage) ->
     declare(stage, {"call": [API]})
     (id,) = put(stage, 1)
     (other,) = put(stage, 1, task="plain")
-    call = claim_calls.claim(stage.keys, "w1", stage.next(), 10, ["default"], passing=[("process", 0, ["call"])]).at(
+    call = consume.claim(stage.keys, "w1", stage.next(), 10, ["default"], passing=[("process", 0, ["call"])]).at(
         stage.now
     )
     assert ids(stage.run(call).jobs) == [other]

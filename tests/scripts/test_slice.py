@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headrace.protocol.graph_reads import flow_page
+from headrace.protocol.graph import flow_page
 from tests.scripts.stage import Stage
 
 pytestmark = pytest.mark.mangles

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.unique_stage import NAMED, holder, one, put
 

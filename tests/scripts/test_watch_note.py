@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.protocol.operations import hold_watches, note_watch
 from headrace.protocol.streams import told
-from headrace.protocol.watches import hold_watches, note_watch
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.watches import hold_watches, note_watch, stored_watches
+from headrace.protocol.operations import hold_watches, note_watch, stored_watches
 from tests.scripts.stage import SECOND, Stage
 
 

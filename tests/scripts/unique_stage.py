@@ -8,7 +8,7 @@ from headrace.model.form import NewJob
 from headrace.model.ids import LENGTH
 from headrace.model.job import Claim
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from tests.scripts.stage import SECOND, Stage
 
 NAMED = UniqueRule("n")

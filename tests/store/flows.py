@@ -14,7 +14,7 @@ from headrace.model.form import Form
 from headrace.model.ids import flow_id, number_of
 from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
-from headrace.protocol import claim_calls, consume, graph, settle_calls
+from headrace.protocol import consume, graph, settle_calls
 from headrace.workflows.run import WorkflowRun
 
 OWNER = "host:1:flows"
@@ -79,9 +79,7 @@ class Dispatcher:
     def claim(self, limit: int = 100) -> list[int]:
         """Claim what is ready; the numbers of the nodes."""
         self._request += 1
-        found = self.app.client.run(
-            claim_calls.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])
-        ).jobs
+        found = self.app.client.run(consume.claim(self.app.client.keys, OWNER, self._request, limit, ["default"])).jobs
         self.held += found
         return [number_of(claim.id) for claim in found]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.job import Outcome
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from tests.scripts.stage import KEEP, Stage
@@ -65,11 +65,11 @@ def settled_before(_: Any, second: settle_calls.Settled) -> bool:
     return second.repeated
 
 
-def claim(keys: Keys, owner: str, now: int) -> Call[claim_calls.Claimed]:
-    return claim_calls.claim(keys, owner, 99, 3, ["default"]).at(now)
+def claim(keys: Keys, owner: str, now: int) -> Call[consume.Claimed]:
+    return consume.claim(keys, owner, 99, 3, ["default"]).at(now)
 
 
-def claims_alike(first: claim_calls.Claimed, second: claim_calls.Claimed) -> bool:
+def claims_alike(first: consume.Claimed, second: consume.Claimed) -> bool:
     return [(c.id, c.token) for c in first.jobs] == [(c.id, c.token) for c in second.jobs]
 
 

@@ -13,7 +13,6 @@ from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import (
     cache_calls,
     consume,
-    errand_calls,
     index_pages,
     operations,
     overviews,
@@ -24,6 +23,7 @@ from headrace.protocol import (
     ticks,
 )
 from headrace.protocol.consume import Note
+from headrace.protocol.index_pages import look
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import (
     change_limit,
@@ -34,10 +34,9 @@ from headrace.protocol.limit_verbs import (
     read_limits,
     release_hold,
 )
-from headrace.protocol.looking import look
-from headrace.protocol.queue_load import store_load
+from headrace.protocol.operations import hold_watches, note_watch, stored_watches
+from headrace.protocol.overviews import store_load
 from headrace.protocol.script import Call
-from headrace.protocol.watches import hold_watches, note_watch, stored_watches
 from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
 from tests.scripts import limited_stage as limits
@@ -212,21 +211,21 @@ JOBS: dict[str, Play] = {
     "stacks_tell": Play(nothing, lambda k, _, __: operations.tell_stacks(k, "w1", "{}")),
     "stacks_read": Play(nothing, lambda k, _, __: operations.read_stacks(k, "w1")),
     "move": Play(lambda s: s.put()[0], lambda k, id, t: produce.move(k, id, "mail", 5).at(t)),
-    "errand_begin": Play(nothing, lambda k, _, t: errand_calls.begin_errand(k, "e", ERRAND).at(t)),
+    "errand_begin": Play(nothing, lambda k, _, t: operations.begin_errand(k, "e", ERRAND).at(t)),
     "errand_bite": Play(
-        lambda s: (s.finished("failed"), s.run(errand_calls.begin_errand(s.keys, "e", ERRAND))),
-        lambda k, _, t: errand_calls.bite(k, "e", 9).at(t),
+        lambda s: (s.finished("failed"), s.run(operations.begin_errand(s.keys, "e", ERRAND))),
+        lambda k, _, t: operations.bite(k, "e", 9).at(t),
     ),
     "errand_count": Play(
-        lambda s: s.finished("failed"), lambda k, _, t: errand_calls.count_meant(k, JobFilter("failed"), 9).at(t)
+        lambda s: s.finished("failed"), lambda k, _, t: operations.count_meant(k, JobFilter("failed"), 9).at(t)
     ),
     "errand_read": Play(
-        lambda s: s.run(errand_calls.begin_errand(s.keys, "e", ERRAND)),
-        lambda k, _, __: errand_calls.read_errands(k),
+        lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
+        lambda k, _, __: operations.read_errands(k),
     ),
     "errand_stop": Play(
-        lambda s: s.run(errand_calls.begin_errand(s.keys, "e", ERRAND)),
-        lambda k, _, t: errand_calls.stop_errand(k, "e").at(t),
+        lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
+        lambda k, _, t: operations.stop_errand(k, "e").at(t),
     ),
     "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"}), alike),
     "told": Play(

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import Graft
-from headrace.protocol import graph, graph_reads, operations, produce
+from headrace.protocol import graph, operations, produce
 from headrace.protocol.graph import CHUNK
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
@@ -132,12 +132,12 @@ FLOWS: dict[str, Play] = {
     "flow_retry": Play(failed, of(graph.retry_failed)),
     "flow_expire": Play(failed, of(graph.expire, KEEP)),
     "flow_delete": Play(nodes, of(graph.delete), says("missing")),
-    "flow_watch": Play(nodes, of(graph_reads.watch_flow, KEEP)),
-    "flow_read": Play(failed, lambda k, flow, _: graph_reads.read_flows(k, [flow.id])),
-    "flow_nodes": Play(failed, lambda k, flow, _: graph_reads.read_nodes(k, flow.id, [1, 2, 3])),
-    "flow_page": Play(lambda s: [nodes(s), failed(s)], lambda k, _, __: graph_reads.flow_page(k)),
-    "flow_count": Play(nodes, lambda k, _, __: graph_reads.flow_count(k)),
-    "outputs": Play(failed, lambda k, flow, _: graph_reads.outputs(k, [flow["a"], flow["e"]])),
+    "flow_watch": Play(nodes, of(graph.watch_flow, KEEP)),
+    "flow_read": Play(failed, lambda k, flow, _: graph.read_flows(k, [flow.id])),
+    "flow_nodes": Play(failed, lambda k, flow, _: graph.read_nodes(k, flow.id, [1, 2, 3])),
+    "flow_page": Play(lambda s: [nodes(s), failed(s)], lambda k, _, __: graph.flow_page(k)),
+    "flow_count": Play(nodes, lambda k, _, __: graph.flow_count(k)),
+    "outputs": Play(failed, lambda k, flow, _: graph.outputs(k, [flow["a"], flow["e"]])),
     "reserve": Play(running, lambda k, one, _: graph.reserve(k, "w1", one.id, one.token, 3)),
     "graft": Play(reserved, graft),
     "lapse": Play(lapsing, lambda k, _, t: graph.lapse(k, 10).at(t), fewer),

@@ -28,7 +28,7 @@ from headrace.errors import (
     WaitRefused,
 )
 from headrace.model.job import Claim, JobError, Outcome, error_json
-from headrace.protocol import claim_calls, consume, settle_calls
+from headrace.protocol import consume, settle_calls
 from headrace.protocol.consume import Note
 from headrace.running_job import running
 from headrace.workflows.run import WorkflowRun
@@ -52,7 +52,7 @@ class Worker:
 
     def claim(self, limit: int = 100, queue: str = "default") -> list[Claim]:
         self.requests += 1
-        return self.run(claim_calls.claim(self.keys, OWNER, self.requests, limit, [queue])).jobs
+        return self.run(consume.claim(self.keys, OWNER, self.requests, limit, [queue])).jobs
 
     def settle(self, claim: Claim, kind: str, data: bytes = b"", keep: float = 60) -> None:
         self.requests += 1

@@ -16,7 +16,7 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
 from headrace.model.job import Outcome
-from headrace.protocol import claim_calls, consume, operations, settle_calls
+from headrace.protocol import consume, operations, settle_calls
 from headrace.schedules.catalog import Schedules
 from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.bound_task import BoundTask
@@ -49,7 +49,7 @@ def run(app: Headrace, owner: str, queue: str, kinds: list[str]) -> list[str]:
     """Claim as many jobs as there are kinds of ends, and end those whose kind is not ``running``."""
     keys = app.client.keys
     app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
-    claims = app.client.run(claim_calls.claim(keys, owner, 1, len(kinds), [queue])).jobs
+    claims = app.client.run(consume.claim(keys, owner, 1, len(kinds), [queue])).jobs
     ends = [(Outcome(c.id, c.token, kind, b"", 60_000_000), c.ready) for c, kind in zip(claims, kinds, strict=True)]
     app.client.run(settle_calls.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"], 0))
     return [claim.id for claim in claims]

@@ -16,7 +16,7 @@ from headrace import errors
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id
 from headrace.model.job import State
-from headrace.protocol import claim_calls, consume, index_pages, keys, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, index_pages, keys, operations, overviews, produce, settle_calls
 from headrace.protocol.script import Call, load
 from headrace.settings import Settings
 from headrace.store import end_listener
@@ -426,8 +426,8 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
     assert twin.run(consume.promote(k, 10).at(now + 1))[0] == 1
     assert stage.state(due) == "ready"
     assert twin.run(consume.unpark(k, "later.on", 10, ["p"]).at(now)) == 1
-    assert len(twin.run(claim_calls.claim(k, "w2", 1, 5, ["default"]).at(now)).jobs) == 5
-    assert twin.run(claim_calls.claim(k, "w2", 2, 5, []).at(now)).alive
+    assert len(twin.run(consume.claim(k, "w2", 1, 5, ["default"]).at(now)).jobs) == 5
+    assert twin.run(consume.claim(k, "w2", 2, 5, []).at(now)).alive
     assert twin.run(consume.reclaim(k, "w2", True, 500, KEEP).at(now)) == ("done", 5)
     assert twin.run(consume.retire(k, "w3"))
     assert twin.run(consume.sweep(k, 10, 0, 10**9).at(now))[0] == 3

@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import AppClosed
-from headrace.protocol.graph_reads import watch_flow
+from headrace.protocol.graph import watch_flow
 from headrace.settings import Settings
 from headrace.store import end_listener
-from headrace.store.end_link import EndLink
-from headrace.store.end_listener import EndListener
-from headrace.store.end_waits import LinkLife
+from headrace.store.end_listener import EndLink, EndListener, LinkLife
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.test_waiting import enqueue, made

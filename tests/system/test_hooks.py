@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headrace import Headrace
-from headrace.protocol.watches import stored_watches
+from headrace.protocol.operations import stored_watches
 from tests.deadline import eventually
 from tests.processes import below, lives
 from tests.program import Program, Worker

@@ -18,7 +18,7 @@ from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol import graph, graph_reads
+from headrace.protocol import graph
 from headrace.protocol.consume import renew
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
@@ -212,10 +212,10 @@ def test_the_order_of_creation_is_kept(client: redis.Redis, url: str) -> None:
     bare = flows.make(client, 3, "shop.old", apart=10_000)
     flows.forget(client, bare, ["created"])
     migrate(url, piece=10)
-    page = flows.run(client, graph_reads.flow_page(KEYS, "shop.order", limit=200, desc=False))
+    page = flows.run(client, graph.flow_page(KEYS, "shop.order", limit=200, desc=False))
     assert [record.id for record in page.rows] == ids
     assert [record.created_us for record in page.rows] == [flows.MADE + 7 * n for n in range(200)]
-    old = flows.run(client, graph_reads.flow_page(KEYS, "shop.old", limit=10, desc=True))
+    old = flows.run(client, graph.flow_page(KEYS, "shop.old", limit=10, desc=True))
     assert [(record.id, record.created_us) for record in old.rows] == [
         (id, milliseconds_of(id) * 1000) for id in reversed(bare)
     ]
@@ -259,7 +259,7 @@ def test_old_forms_of_records_load(client: redis.Redis, url: str) -> None:
     client.set(KEYS("flow:\xff"), "x")
     migrate(url)
     assert flows.views(client) == {view: [(bare, milliseconds_of(bare) * 1000)] for view in ("|", "|pending")}
-    (record,) = flows.run(client, graph_reads.read_flows(KEYS, [bare]))
+    (record,) = flows.run(client, graph.read_flows(KEYS, [bare]))
     assert (record.state, record.ttl, record.definition) == ("pending", -1, "")
     assert client.hgetall(KEYS.flow(unsealed)) == {b"definition": b"shop.order"}
     assert client.hgetall(KEYS.flow(alien)) == {b"st": b"of another kind"}

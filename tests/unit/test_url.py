@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import UrlError
-from headrace.store.url import TLS_FILES, parse
-from headrace.store.url_secrets import passwords, shown
+from headrace.store.url import TLS_FILES, parse, passwords, shown
 from tests.tls import AUTHORITY, certificate
 
 

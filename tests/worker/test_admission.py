@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.protocol.claim_calls import Looked
+from headrace.protocol.consume import Looked
 from headrace.worker.dispatcher.admission import ClaimRequest, Known, awaited, want
 
 ALL = frozenset({"async", "process"})

@@ -11,8 +11,8 @@ import redis
 from headrace import Headrace
 from headrace.errors import ServerError
 from headrace.protocol.keys import Keys
+from headrace.protocol.operations import note_watch
 from headrace.protocol.script import Call
-from headrace.protocol.watches import note_watch
 from headrace.worker.watcher import hook_rounds
 from headrace.worker.watcher.hook_rounds import TRIES, HookRounds
 

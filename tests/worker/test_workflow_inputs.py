@@ -10,7 +10,7 @@ import pytest
 from headrace.model.ids import code_of, flow_id, node_id
 from headrace.model.job import Claim
 from headrace.model.workflow import NodeFacts, pack_facts
-from headrace.protocol.graph_reads import NodeOutput
+from headrace.protocol.graph import NodeOutput
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.duties import workflow_inputs as module
 from headrace.worker.dispatcher.duties.workflow_inputs import Inputs

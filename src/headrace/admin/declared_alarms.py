@@ -7,8 +7,8 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.alarm import AlarmRule, AlarmState, alarm_rule, state_of
 from headrace.model.page import Page
+from headrace.protocol.operations import StoredWatch, stored_watches, watch_name
 from headrace.protocol.script import Call
-from headrace.protocol.watches import StoredWatch, stored_watches, watch_name
 from headrace.settings import Duration
 from headrace.store.client import Client
 

@@ -12,8 +12,8 @@ from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter
 from headrace.model.page import Page
 from headrace.model.rates import is_whole
-from headrace.protocol import errand_calls, index_pages
-from headrace.protocol.errand_calls import CountedPiece
+from headrace.protocol import index_pages, operations
+from headrace.protocol.operations import CountedPiece
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
@@ -189,16 +189,16 @@ def _found(id: str, errand: Errand | None) -> Errand:
 
 
 def _newest(client: Client, limit: int, after: str | None) -> Call[Page[Errand]]:
-    return errand_calls.read_errands(client.keys, "", min(100, check_limit(limit)), after or "")
+    return operations.read_errands(client.keys, "", min(100, check_limit(limit)), after or "")
 
 
 def _read(client: Client, id: str) -> Steps[Errand]:
-    errands: Page[Errand] = yield errand_calls.read_errands(client.keys, _id(id))
+    errands: Page[Errand] = yield operations.read_errands(client.keys, _id(id))
     return _found(id, next(iter(errands), None))
 
 
 def _work(client: Client, id: str) -> Steps[Errand]:
-    errand: Errand | None = yield errand_calls.bite(client.keys, _id(id), PIECE)
+    errand: Errand | None = yield operations.bite(client.keys, _id(id), PIECE)
     return _found(id, errand)
 
 
@@ -216,7 +216,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
         return JobCount(page.count, page.count, True)
     matched, looked, after, each = 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
     for _ in range(LOOKS):
-        piece: CountedPiece = yield errand_calls.count_meant(client.keys, which, each, after)
+        piece: CountedPiece = yield operations.count_meant(client.keys, which, each, after)
         matched, looked = matched + piece.matched, looked + piece.looked
         if piece.last is None:
             return JobCount(matched, looked, True)
@@ -241,10 +241,10 @@ def _start(
     }  # fmt: skip
     kept = {name: value for name, value in fields.items() if value != ""}
     # One after the other: where a server must learn a script first, calls of one round trip change places.
-    yield errand_calls.begin_errand(client.keys, id, kept)
+    yield operations.begin_errand(client.keys, id, kept)
     return (yield from _work(client, id))
 
 
 def _stop(client: Client, id: str) -> Steps[Errand]:
-    yield errand_calls.stop_errand(client.keys, _id(id))
+    yield operations.stop_errand(client.keys, _id(id))
     return (yield from _read(client, id))

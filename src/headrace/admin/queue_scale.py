@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.protocol.keys import Keys
-from headrace.protocol.queue_load import StoreLoad, store_load
+from headrace.protocol.overviews import StoreLoad, store_load
 from headrace.settings import Duration, seconds
 from headrace.stats.engine_labels import QUEUES
 from headrace.stats.reading import Bucket

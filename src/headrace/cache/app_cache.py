@@ -19,7 +19,7 @@ from headrace.model.ids import check_name
 from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
 from headrace.store.client import Client
-from headrace.store.fork_reset import in_forks
+from headrace.store.connection import in_forks
 
 
 class Cache:

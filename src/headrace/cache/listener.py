@@ -28,9 +28,7 @@ from headrace.cache.change_watchers import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
 from headrace.protocol.keys import Keys
-from headrace.store.connection import pause_before
-from headrace.store.fork_reset import in_forks
-from headrace.store.raw_connection import Bell, Lost
+from headrace.store.connection import Bell, Lost, in_forks, pause_before
 from headrace.store.url import parse
 
 log = logging.getLogger("headrace.cache")

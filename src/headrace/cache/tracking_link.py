@@ -19,8 +19,7 @@ from redis import exceptions as driver
 from headrace.errors import ServerError
 from headrace.protocol.cache_calls import probe
 from headrace.protocol.keys import Keys
-from headrace.store.connection import packed
-from headrace.store.raw_connection import Lost, RawConnection
+from headrace.store.connection import Lost, RawConnection, packed
 from headrace.store.url import Target
 
 # Names that changed, or None: all of them may have.

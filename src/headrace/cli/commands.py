@@ -114,8 +114,7 @@ def _warn_of_password(output: Output, url: str | None) -> None:
     if url is None or ("@" not in url and "password" not in url):
         return
     from headrace.errors import UrlError
-    from headrace.store.url import parse
-    from headrace.store.url_secrets import passwords
+    from headrace.store.url import parse, passwords
 
     with suppress(UrlError):  # which the command tells
         parse(url)

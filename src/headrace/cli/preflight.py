@@ -24,8 +24,7 @@ from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
-from headrace.store.connection import advice, pause_before, verdict
-from headrace.store.raw_connection import RawConnection
+from headrace.store.connection import RawConnection, advice, pause_before, verdict
 from headrace.store.reach import SILENCE, accepted, examined
 from headrace.store.url import Target, parse
 

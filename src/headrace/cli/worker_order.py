@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from headrace.cli.instrumentation import MARK, TOOL
 from headrace.settings import HIDDEN
-from headrace.store.url_secrets import passwords
+from headrace.store.url import passwords
 from headrace.worker.reload.image_launch import VARIABLE, Launch
 from headrace.worker.worker_options import WorkerOptions
 

@@ -24,7 +24,7 @@ from headrace.cli.worker_order import Order
 from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET
-from headrace.store.url_secrets import passwords
+from headrace.store.url import passwords
 from headrace.worker.forking import leak_check
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps

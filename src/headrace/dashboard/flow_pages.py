@@ -18,7 +18,7 @@ from headrace.dashboard.wording import link
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
 from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
-from headrace.protocol.graph_reads import read_flows
+from headrace.protocol.graph import read_flows
 from headrace.workflows import node_queries
 from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found

@@ -18,7 +18,7 @@ from headrace.dashboard.job_search import JobSearch
 from headrace.model.job_record import Record
 from headrace.model.page import Page
 from headrace.protocol import produce
-from headrace.protocol.looking import MOST, LookedPiece, look
+from headrace.protocol.index_pages import MOST, LookedPiece, look
 from headrace.store.client import Steps
 
 # Looks of one round trip, and how many such round trips a press makes at most.

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from headrace.model.workflow import WorkflowState
-from headrace.protocol import graph_reads, overviews
+from headrace.protocol import graph, overviews
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.store.client import Client, Steps
 
@@ -64,7 +64,7 @@ class LiveFrame(msgspec.Struct, frozen=True):
 def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
     keys = client.keys
     calls: list[Any] = [overviews.overview(keys, details=details)]
-    calls += [graph_reads.flow_count(keys, "", state) for state in _FLOWS]
+    calls += [graph.flow_count(keys, "", state) for state in _FLOWS]
     seen, *counts = yield calls
     return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})
 

@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.metrics.snapshot import OTHER, MetricSnapshot
 from headrace.model.schedule_record import TickWord
-from headrace.protocol.queue_load import CountedQueues
+from headrace.protocol.overviews import CountedQueues
 from headrace.protocol.stats_calls import Held
 from headrace.stats.engine_labels import OUTCOMES
 from headrace.stats.histogram import middle_of

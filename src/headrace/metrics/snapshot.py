@@ -13,8 +13,7 @@ from headrace.metrics.label_memory import CHANGES, LabelMemory
 from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
-from headrace.protocol.overviews import Overview
-from headrace.protocol.queue_load import StoreLoad, store_load
+from headrace.protocol.overviews import Overview, StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
 from headrace.protocol.ticks import count_ticks

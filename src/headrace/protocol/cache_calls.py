@@ -14,8 +14,7 @@ import msgspec
 
 from headrace.model.page import Page
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import text_of
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, load, text_of
 
 # Seconds that a value may take to compute: a lease that has ended is a value not stored. The lease of a process that is
 # killed stays for so long, and holds up nobody: others wait for it only as long as they said.

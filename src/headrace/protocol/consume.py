@@ -1,19 +1,22 @@
 """What a dispatcher says of its lease and its jobs, and the upkeep that it asks for.
 
 Claims are in claim_calls.py, how starts end is in settle_calls.py.
+
+What a dispatcher asks the store for: jobs to run. Owns the claim and the reading of its reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.model.job import moment
+from headrace.model.job import Claim, moment, number, priority_of, ready_at
+from headrace.model.options import Kind
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys
-from headrace.protocol.replies import by_turns, done_and_next, name_of, texts_of
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, name_of, text_of, texts_of
 
 
 def register(
@@ -49,7 +52,7 @@ class Renewed(msgspec.Struct, frozen=True):
 
     Attributes:
         alive: False when the lease was lost.
-        now, due: as in :class:`headrace.protocol.claim_calls.Claimed`.
+        now, due: as in :class:`headrace.protocol.consume.Claimed`.
         lapse: when the first lease in the store ends (microseconds), and whose it is.
         cancels: ids that run here and were asked to stop; ``parking``: tasks that have parked jobs.
         over: when the next finished job's retention ends, 0 when none is kept.
@@ -233,3 +236,199 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
         for n in notes
     ]
     return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)
+
+
+class Alien(msgspec.Struct, frozen=True):
+    """A job that was claimed, and whose id, score or record cannot be read.
+
+    Attributes:
+        id: with surrogates where its bytes are no text, so that it leads back to them.
+        token: of this start.
+    """
+
+    id: str
+    token: int
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The answer to a claim.
+
+    Attributes:
+        alive: False when the lease was lost: the incarnation must stop its runners and begin anew.
+        now: server time, microseconds.
+        due: when the next scheduled job becomes due, 0 when there is none.
+        jobs: leased now.
+        lost: ids that were ready but whose record has another type, or is gone and is no node; they left the queue.
+        aliens: leased now, too, and of no use.
+    """
+
+    alive: bool
+    now: int
+    due: int
+    jobs: list[Claim]
+    lost: list[str]
+    aliens: Sequence[Alien] = ()
+
+
+# Few queues and tasks have many jobs.
+_name = lru_cache(256)(text_of)
+
+
+def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]) -> tuple[list[Claim], list[Alien]]:
+    simple = not (more or nodes or held)
+    rest = {} if simple else {fields[0]: fields[1] for fields in more}
+    about = zip(nodes[1::4], nodes[2::4], nodes[3::4], strict=True)
+    graph = {} if simple else dict(zip(nodes[::4], about, strict=True))
+    lanes = {} if simple else dict(zip(held[::2], held[1::2], strict=True))
+    claims: list[Claim] = []
+    aliens: list[Alien] = []
+    fields = iter(flat)
+    for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
+        # Each apart: one that cannot be read must not take its neighbours, and this dispatcher, with it.
+        try:
+            ready = int(float(score))
+            if not -_MOST < ready < _MOST:
+                raise OverflowError(ready)
+            head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
+            if simple or not (id in rest or id in graph):
+                claims.append(Claim(*head, lane=_lane(lanes[id])) if id in lanes else Claim(*head))
+            else:
+                claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE), lanes.get(id, b"")))
+        except (ValueError, OverflowError, TypeError):
+            aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
+    return claims, aliens
+
+
+def _lane(held: bytes) -> str:
+    """What a start holds begins with its lane."""
+    return _name(held.partition(b" ")[0])
+
+
+# No time is so far away, microseconds.
+_MOST = 1 << 62
+
+
+_NO_REST, _NO_NODE = [None] * 10, [b""] * 3
+
+
+def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held: bytes) -> Claim:
+    options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, *late = fields
+    wishes, parents, facts = node
+    # Most of it is absent in most jobs, and every node of a workflow passes here.
+    rest: tuple[Any, ...] = (
+        options or wishes,
+        text_of(key),
+        number(failures) if failures else 0,
+        number(crashes) if crashes else 0,
+        number(interruptions) if interruptions else 0,
+        number(snoozes) if snoozes else 0,
+        bool(once),
+        number(expires) if expires else 0,
+        text_of(parents),
+        facts,
+        (),
+        level := priority_of(priority) if priority else 0,
+        number(attempts) if attempts else 0,
+    )
+    headers, cost, limited = (*late, None, None, None)[:3]
+    rest += (headers or b"", number(cost) or 1, number(limited), _lane(held))
+    if level:
+        head = (*head[:3], ready_at(head[3], level), *head[4:])
+    return Claim(*head, *rest)
+
+
+def _claimed(reply: Any) -> Claimed:
+    if len(reply) == 1:
+        return Claimed(False, 0, 0, [], [])
+    _, now, due, jobs, more, nodes, lost, _, held, *_ = reply
+    claims, aliens = _claims(jobs, more, nodes, held)
+    # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
+    return Claimed(True, now, moment(due) if due else 0, claims, texts_of(lost) if lost else [], aliens)
+
+
+def leased(reply: Any) -> int:
+    """How many jobs the unread reply to a claim leases; 0 when the lease is lost."""
+    return 0 if len(reply) == 1 else len(reply[3]) // 6
+
+
+def brought(reply: Any) -> int:
+    """How many ids the unread reply to a claim took from the queues; 0 when the lease is lost."""
+    return 0 if len(reply) == 1 else len(reply[3]) // 6 + len(reply[6])
+
+
+# An entry of a queue: its score as the server wrote it, and its id.
+Cursor = tuple[bytes, bytes]
+
+
+class Looked(NamedTuple):
+    """What a claim found that was to pass over jobs of some kinds.
+
+    Attributes:
+        passed: kinds of jobs that it passed over.
+        cursors: the last entry that it looked at, by queue.
+        beyond: whether there are others behind one of those.
+    """
+
+    passed: frozenset[Kind]
+    cursors: dict[str, Cursor]
+    beyond: bool
+
+
+class ClaimSummary(msgspec.Struct, frozen=True):
+    """What the unread reply to a claim tells of the queues.
+
+    Attributes:
+        brought: how many ids it took from them; 0 when the lease is lost.
+        halted: how many paused queues it met, from which nothing came.
+        looked: None: it had nothing to pass over, or it is a repeat.
+    """
+
+    brought: int
+    halted: int = 0
+    looked: Looked | None = None
+
+
+def summary(reply: Any) -> ClaimSummary:
+    """Read that from a reply."""
+    if len(reply) == 1:
+        return ClaimSummary(0)
+    return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 10 else None)
+
+
+def _looked(reply: Any) -> Looked:
+    fields = iter(reply[10])
+    rows = list(zip(*[fields] * 4, strict=True))
+    cursors = {text_of(queue): (score, id) for queue, score, id, _ in rows}
+    return Looked(frozenset(kind.decode() for kind in reply[9]), cursors, any(rest for *_, rest in rows))
+
+
+def claim(
+    keys: Keys,
+    owner: str,
+    request: int,
+    limit: int,
+    queues: Sequence[str],
+    passing: Sequence[tuple[str, int, Sequence[str]]] = (),
+    cursors: Mapping[str, Cursor] | None = None,
+) -> Call[Claimed]:
+    """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
+
+    Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
+    neither. A paused queue yields nothing rather than an error: pausing is not a fault. The claim ends at the job with
+    which it brings 4 MiB of arguments: a longer reply could outlast the lease on a slow line. A token of the queue
+    tells whoever sleeps on it next of what is left.
+
+    Args:
+        request: a number that grows with each claim; the same number again gets the same answer.
+        limit: at most 1000.
+        queues: in the order in which they are emptied.
+        passing: kinds of which so many are claimed at most, each with its tasks; a queue is looked at for 200 entries.
+        cursors: entries behind which to go on looking, by queue.
+
+    Cost: one round trip, O(limit log n).
+    """
+    at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
+    over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
+    return load("claim").bind(
+        keys, _claimed, owner=owner, request=request, limit=limit, names=list(queues), passing=over
+    )

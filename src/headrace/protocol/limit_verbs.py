@@ -11,8 +11,7 @@ from headrace.model.job import number
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.limit_state import ALL, LimitPage, state_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import text_of
-from headrace.protocol.script import Call, blob, load
+from headrace.protocol.script import Call, blob, load, text_of
 
 # Rows of one page, of limits or of values.
 MOST_ROWS = 500

@@ -1,15 +1,23 @@
-"""What people ask of queues, workers and the store: pause, resume, purge, command, logs, stacks, layout."""
+"""What people ask of queues, workers and the store: pause, resume, purge, command, logs, stacks, layout.
+
+Errands: a verb on many jobs, stored, and done in bounded pieces by workers or by the program that began it.
+
+Hooks and alarms: which watcher holds them, and how far it is. One watcher of all workers holds each of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from headrace.model.errand import Errand, JobFilter, errand_of
+from headrace.model.job import moment
+from headrace.model.page import Page
 from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import done_and_next, text_of, texts_of
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, by_turns, done_and_next, load, text_of, text_pairs, texts_of
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
@@ -120,3 +128,140 @@ def learn(keys: Keys, lines: Sequence[str]) -> Call[None]:
 def learned(keys: Keys) -> Call[list[str]]:
     """What jobs did again in each runner, as it was given to :func:`learn`; at most 500 lines. Cost: one round trip."""
     return load("learned").bind(keys, texts_of, keep=KEPT * 1_000_000)
+
+
+class CountedPiece(msgspec.Struct, frozen=True):
+    """Of a piece of the jobs of a state: how many are meant, how many were looked at, and the cursor; None: the end."""
+
+    matched: int
+    looked: int
+    last: tuple[str, str, str] | None
+
+
+def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
+    fields = text_pairs(flat)
+    return errand_of(id, fields) if fields else None
+
+
+def begin_errand(keys: Keys, id: str, fields: dict[str, str | int]) -> Call[Errand | None]:
+    """Store an errand for the jobs that are there now; the same id again changes nothing. Cost: one round trip."""
+    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), id=id, fields=by_turns(fields))
+
+
+def bite(keys: Keys, id: str, limit: int) -> Call[Errand | None]:
+    """Do the next piece of an errand; None when it is not stored. Cost: one round trip, O(limit log n)."""
+    return load("errand_bite").bind(keys, lambda reply: _errand(id, reply), id=id, limit=limit)
+
+
+def stop_errand(keys: Keys, id: str) -> Call[str]:
+    """Do no further piece of an errand; ``stopped``, ``ended`` or ``missing``. Cost: one round trip."""
+    return load("errand_stop").bind(keys, bytes.decode, id=id)
+
+
+def read_errands(keys: Keys, id: str = "", limit: int = 100, after: str = "") -> Call[Page[Errand]]:
+    """Errands, the newest first, at most 100 and behind ``after``; or one. Cost: one round trip."""
+
+    def parsed(reply: Any) -> Page[Errand]:
+        count, more, rows = reply
+        found = [found for one, flat in rows if (found := _errand(one.decode(), flat)) is not None]
+        return Page(found, count, found[-1].id if found and more else None)
+
+    return load("errand_read").bind(keys, parsed, id=id, after=after, limit=limit)
+
+
+def count_meant(
+    keys: Keys, which: JobFilter, limit: int, after: tuple[str, str, str] = ("", "", "")
+) -> Call[CountedPiece]:
+    """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
+
+    def parsed(reply: Any) -> CountedPiece:
+        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[2:])
+        return CountedPiece(reply[0], reply[1], (score, member, lane) if member else None)
+
+    return load("errand_count").bind(
+        keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,
+        cause=which.cause, after=after[0], member=after[1],
+        lane=after[2], limit=limit,
+    )  # fmt: skip
+
+
+# Hooks and alarms that one call holds.
+MOST = 200
+
+Fields = dict[str, str]
+WatchKind = Literal["hook", "alarm"]
+
+
+def watch_name(kind: WatchKind, name: str) -> str:
+    """How a hook or an alarm is stored."""
+    return f"{kind}:{name}"
+
+
+class HeldWatches(msgspec.Struct, frozen=True):
+    """What a watcher holds.
+
+    Attributes:
+        now: server time, microseconds.
+        fields: of each that was asked for, in order, what is stored; None: another watcher holds it.
+    """
+
+    now: int
+    fields: list[Fields | None]
+
+
+class StoredWatch(msgspec.Struct, frozen=True):
+    """A hook or an alarm that a watcher held within a week: its stored name, when it did last, and how far it is."""
+
+    name: str
+    held_us: int
+    fields: Fields
+
+
+def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> Call[HeldWatches]:
+    """Take what no other watcher holds, and keep what this one does.
+
+    Args:
+        holder: names the watcher.
+        names: see :func:`watch_name`, at most ``MOST``.
+        lease: microseconds after which another watcher may take them; 0: release them now, and take none.
+
+    Cost: one round trip, O(names).
+    """
+
+    def parsed(reply: Any) -> HeldWatches:
+        return HeldWatches(reply[0], [text_pairs(flat) if flat else None for flat in reply[1]])
+
+    return load("watch_hold").bind(keys, parsed, holder=holder, lease=lease, names=list(names))
+
+
+def note_watch(
+    keys: Keys,
+    name: str,
+    holder: str,
+    fields: Mapping[str, str | int],
+    *,
+    change: str = "",
+    kind: str = "",
+    facts: Mapping[str, str | int] | None = None,
+) -> Call[bool]:
+    """Record how far a hook or an alarm is; False: another watcher holds it, and nothing was stored.
+
+    Args:
+        change: an event is told if this field changes by that.
+        kind, facts: of the event.
+
+    Cost: one round trip.
+    """
+    flat, told = by_turns(fields), by_turns(facts or {})
+    return load("watch_note").bind(
+        keys, bool, watch=name, holder=holder, fields=flat, change=change, kind=kind, facts=told
+    )
+
+
+def stored_watches(keys: Keys, limit: int = 1000) -> Call[list[StoredWatch]]:
+    """Those that a watcher held within a week, the last ones first. Cost: one round trip, O(limit)."""
+
+    def parsed(reply: Any) -> list[StoredWatch]:
+        return [StoredWatch(name.decode(), moment(at), text_pairs(flat)) for name, at, flat in reply[1]]
+
+    return load("watches").bind(keys, parsed, limit=limit)

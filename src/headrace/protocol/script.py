@@ -4,18 +4,21 @@ Owns binding only; never talks to a server. ``script_header`` has the grammar of
 together.
 
 Bodies never say ``KEYS[`` or ``ARGV[``. :meth:`Script.locate` names the file and line that a server's error means.
+
+What arguments and replies of scripts are made of: texts, and pairs by turns. Pure.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from headrace.model.job import moment
 from headrace.protocol.keys import Keys
 from headrace.protocol.script_header import Header
 from headrace.protocol.script_text import assemble
@@ -143,3 +146,41 @@ def load(name: str) -> Script:
     """The script of ``scripts/<name>.lua``."""
     header, rows = assemble(name)
     return Script(name, header, "\n".join(line for line, _ in rows), tuple(place for _, place in rows))
+
+
+def text_of(value: bytes | None) -> str:
+    """A name, an id or a text to show and to compare, whatever its bytes; empty for None."""
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def name_of(value: bytes) -> str:
+    """A name to send back; empty for bytes that are none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def texts_of(values: Sequence[bytes]) -> list[str]:
+    """Names, ids or lines, each as :func:`text_of` reads it."""
+    return [text_of(value) for value in values]
+
+
+def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """A flat reply of fields and values as a dictionary."""
+    return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
+
+
+def text_pairs(flat: Sequence[bytes]) -> dict[str, str]:
+    """As :func:`pairs`, with each value as :func:`text_of` reads it."""
+    return {name: text_of(value) for name, value in pairs(flat).items()}
+
+
+def by_turns(fields: Mapping[str, str | int]) -> list[str | int]:
+    """A dictionary as a script takes it: field, value, ..."""
+    return [part for pair in fields.items() for part in pair]
+
+
+def done_and_next(reply: Any) -> tuple[int, int, int]:
+    """How many were done, server time, and when the next is due (0: none is); microseconds."""
+    return reply[0], reply[1], moment(reply[2])

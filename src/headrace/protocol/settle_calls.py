@@ -9,8 +9,7 @@ import msgspec
 
 from headrace.model.job import Outcome, StartNote
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import texts_of
-from headrace.protocol.script import Call, blob, load
+from headrace.protocol.script import Call, blob, load, texts_of
 
 
 class Settled(msgspec.Struct, frozen=True):

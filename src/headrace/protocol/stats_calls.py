@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import text_of
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, load, text_of
 
 # Buckets that one script reads.
 READ = 1000

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import by_turns, text_pairs
-from headrace.protocol.script import Call, load
+from headrace.protocol.script import Call, by_turns, load, text_pairs
 
 StreamName = Literal["acts", "events"]
 

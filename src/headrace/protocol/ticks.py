@@ -20,10 +20,9 @@ from headrace.model.schedule_record import (
     packed_ticks,
     schedule_record,
 )
-from headrace.protocol.batches import head_of
 from headrace.protocol.keys import Keys
-from headrace.protocol.replies import done_and_next, pairs, text_of, texts_of
-from headrace.protocol.script import Call, blob, load
+from headrace.protocol.produce import head_of
+from headrace.protocol.script import Call, blob, done_and_next, load, pairs, text_of, texts_of
 
 # Ticks that one call runs at most; rows of one call of the other verbs.
 MOST_TICKS = 500

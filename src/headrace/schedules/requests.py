@@ -17,7 +17,7 @@ from headrace.model.ids import check_name
 from headrace.model.rates import MOST_NUMBER, is_whole
 from headrace.model.schedule_record import Policies
 from headrace.protocol import ticks
-from headrace.protocol.batches import head_of
+from headrace.protocol.produce import head_of
 from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, span
 from headrace.schedules.timing import Missed, Overlap, timing_of
 from headrace.settings import Duration, Settings, microseconds

@@ -23,7 +23,7 @@ from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
 from headrace.stats.resolutions import Resolutions
 from headrace.stats.rows import Row
-from headrace.store.fork_reset import in_forks
+from headrace.store.connection import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000

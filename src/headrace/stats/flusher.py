@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.stats.batch import Batch
 from headrace.stats.buffer import Buffer
 from headrace.stats.rows import Row
-from headrace.store.fork_reset import in_forks
+from headrace.store.connection import in_forks
 
 log = logging.getLogger("headrace.stats")
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from headrace.errors import DuplicateJob, LaneFull
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
-from headrace.protocol.batches import Accepted
 from headrace.protocol.keys import Keys, keys_of
-from headrace.protocol.produce import enqueue
+from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.aside import aside

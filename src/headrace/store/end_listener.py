@@ -10,6 +10,13 @@ Duties:
 4. Send the calls of those who wait, many in one round trip, so that a thousand of them need no further connections.
 5. Leave when nothing was waited for in a while.
 6. Begin anew in a forked child: no thread, no socket and nobody who waits of the parent's.
+
+One life of the connection over which a process hears of ends: commands, their replies, and announcements.
+
+RESP3 needs one connection for all of it. Where a proxy refuses RESP3, announcements come over a second connection.
+Must not decide what is asked, or who is told.
+
+What waits for an end, and what it waits for: the records that the listener keeps.
 """
 
 from __future__ import annotations
@@ -20,21 +27,174 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, cast
 
+import hiredis
+import msgspec
 from redis import exceptions as driver
 
 from headrace.errors import AppClosed, HeadraceError
+from headrace.model.workflow import WorkflowState
+from headrace.protocol.keys import Keys
+from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
-from headrace.store.connection import verdict
-from headrace.store.end_link import EndLink
-from headrace.store.end_waits import EndQuestion, EndWait, LinkLife, Look, Tell, end_of
-from headrace.store.fork_reset import in_forks
-from headrace.store.raw_connection import Lost
-from headrace.store.reach import Reach, accepted
+from headrace.store.connection import Bell, Lost, RawConnection, in_forks, packed, verdict
+from headrace.store.reach import Reach, accepted, fill, loads, missing
+from headrace.store.url import Target
+
+
+class EndLink:
+    """A connection that is subscribed to the ends of some jobs and workflows.
+
+    Attributes:
+        subscribed: channels, as the server knows them.
+        trips: requests sent.
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        """Connect. Each reply is waited for ``timeout`` seconds.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: see ``connection.verdict``.
+        """
+        self.subscribed: set[str] = set()
+        self.trips = 0
+        self._timeout = timeout
+        self._announced: list[tuple[str, str]] = []
+        self._replies = self._feed = RawConnection(target, timeout)
+        try:
+            if _refused(self._replies.ask(("HELLO", "3"))[0]):
+                self._feed = RawConnection(target, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        """Replies to calls, in their order; an error reply is the exception that it is. Cost: one round trip."""
+        replies = self.ask([call.command() for call in calls])
+        if absent := missing(replies):
+            scripts = loads([calls[n] for n in absent])
+            answers = self.ask([*scripts, *(calls[n].command() for n in absent)])
+            fill(replies, absent, answers[: len(scripts)], answers[len(scripts) :])
+        return replies
+
+    def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands and wait for their replies; what is announced meanwhile is kept for :meth:`hear`."""
+        self._send(self._replies, commands)
+        replies: list[Any] = []
+        while len(replies) < len(commands):
+            if not self._is_announcement(message := self._replies.wait(), self._replies):
+                replies.append(message)
+        return replies
+
+    def subscribe(self, channels: Sequence[str]) -> None:
+        """Have the server announce what is published there, from now on. Cost: one round trip.
+
+        Raises:
+            redis.exceptions.RedisError: the server refuses.
+        """
+        self._send(self._feed, [("SUBSCRIBE", *channels)])
+        self.subscribed.update(channels)
+        left = len(channels)
+        while left:
+            message = self._feed.wait()
+            if _refused(message):
+                raise message
+            left -= self._is_announcement(message, self._feed) and message[0] == b"subscribe"
+
+    def unsubscribe(self, channels: Sequence[str]) -> None:
+        """Have nothing announced there any more; no reply is waited for."""
+        self._send(self._feed, [("UNSUBSCRIBE", *channels)])
+        self.subscribed.difference_update(channels)
+
+    def hear(self, bell: Bell, seconds: float) -> list[tuple[str, str]]:
+        """Channels and what was announced on them; waits for the first, until ``seconds`` are over or the bell rings.
+
+        Raises:
+            Lost: the connection is of no use any more.
+        """
+        # What came together with a reply lies in a parser, where no poll would find it.
+        self._receive()
+        if not self._announced:
+            bell.wait(self._wires(), seconds)
+            self._receive()
+        announced, self._announced = self._announced, []
+        return announced
+
+    def close(self) -> None:
+        for wire in self._wires():
+            wire.close()
+
+    def _wires(self) -> list[RawConnection]:
+        return [self._replies] if self._feed is self._replies else [self._replies, self._feed]
+
+    def _send(self, wire: RawConnection, commands: Sequence[Sequence[Any]]) -> None:
+        self.trips += 1
+        wire.sock.settimeout(self._timeout)
+        wire.sock.sendall(b"".join(packed(commands)))
+
+    def _receive(self) -> None:
+        for wire in self._wires():
+            wire.sock.settimeout(0)
+            for message in wire.receive():
+                if not self._is_announcement(message, wire):
+                    raise Lost(f"the server said what it was not asked: {message!r}")
+            wire.sock.settimeout(self._timeout)
+
+    def _is_announcement(self, message: Any, wire: RawConnection) -> bool:
+        """Whether it is one, or the confirmation of a subscription; an announcement is kept."""
+        pushed = isinstance(message, hiredis.PushNotification)
+        if not pushed and (wire is self._replies or _refused(message)):
+            return False
+        if message[0] == b"message":
+            channel, word = cast(list[bytes], message)[1:3]
+            self._announced.append((channel.decode(), word.decode()))
+        return True
+
+
+def _refused(reply: Any) -> bool:
+    return isinstance(reply, driver.RedisError)
+
+
+Seen: TypeAlias = Watched | WorkflowState | None
+Look: TypeAlias = Callable[[Keys, str, int], Call[Any]]
+Tell: TypeAlias = Callable[[Any], object]
+
+
+def end_of(seen: Seen) -> str:
+    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
+    state = seen.state if isinstance(seen, Watched) else seen
+    if state is None:
+        return "missing"
+    return str(state) if state.final else ""
+
+
+class EndWait(msgspec.Struct):
+    """A job or workflow that is waited for, and who is to be told of its end."""
+
+    look: Look
+    tells: set[Tell]
+
+
+class EndQuestion(msgspec.Struct):
+    """Calls of one who waits, and who is to be told what came of them."""
+
+    calls: Sequence[Call[Any]]
+    tell: Tell
+
+
+class LinkLife(msgspec.Struct):
+    """One thread: what wakes it, whether it is to end, its connection, and how often that failed in a row."""
+
+    bell: Bell = msgspec.field(default_factory=Bell)
+    over: threading.Event = msgspec.field(default_factory=threading.Event)
+    attempt: int = 0
+    link: EndLink | None = None
+    thread: threading.Thread | None = None
+
 
 # A job is looked at again this often (seconds), and this many are at most.
 RECHECK = 5.0

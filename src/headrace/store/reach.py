@@ -20,8 +20,7 @@ from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_of
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.connection import advice, check_server, pause_before, verdict
-from headrace.store.raw_connection import RawConnection
+from headrace.store.connection import RawConnection, advice, check_server, pause_before, verdict
 from headrace.store.url import Target, parse
 
 log = logging.getLogger("headrace.store")

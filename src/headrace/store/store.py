@@ -22,8 +22,7 @@ from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.aside import aside
 from headrace.store.async_connection import aconnect, read, send
-from headrace.store.connection import verdict
-from headrace.store.raw_connection import RawConnection
+from headrace.store.connection import RawConnection, verdict
 from headrace.store.reach import SILENCE, Reach, accepted, fill, loads, missing, names, values
 
 T = TypeVar("T")

@@ -1,6 +1,8 @@
 """What a URL says of the server: parsed and checked without connecting.
 
 Owns the forms of a URL and the options in its query. Nothing here connects.
+
+What of a server's URL must not be told, and the URL without it. Imports no driver: a worker's command asks here.
 """
 
 from __future__ import annotations
@@ -10,12 +12,41 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import redis.connection as driver
 
 from headrace.errors import UrlError
-from headrace.store.url_secrets import shown
+from headrace.settings import HIDDEN
+
+_SECRETS = ("password", "ssl_password")
+
+
+def shown(url: str) -> str:
+    """The URL without its password, and without its query, which may hold one too.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    url = url.partition("?")[0]
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = parts.username or ""
+    return urlunsplit(parts._replace(netloc=f"{user}:{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def passwords(url: str | None) -> set[str]:
+    """What of a URL must not be told, as it is written there and as it is meant. Empty for one that cannot be read."""
+    try:
+        parts = urlsplit(url or "")
+        given = [parts.password or ""]
+    except ValueError:
+        return set()
+    query = parse_qs(parts.query)
+    given += [value for name in _SECRETS for value in query.get(name, [])]
+    return {text for secret in given if secret for text in (secret, unquote(secret))}
+
 
 # The driver does not type it.
 _parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]

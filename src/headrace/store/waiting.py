@@ -18,8 +18,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.produce import Watched, watch
 from headrace.protocol.script import Call
 from headrace.store.client import Client
-from headrace.store.end_listener import BATCH
-from headrace.store.end_waits import Look, end_of
+from headrace.store.end_listener import BATCH, Look, end_of
 
 # A result of more bytes comes over the caller's own connection: the server ends a subscribed one that owes too much.
 INLINE = 1 << 16

@@ -16,7 +16,7 @@ from headrace.model.signature import Signature
 from headrace.model.unchecked_signature import Unchecked
 from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import overviews, produce
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from headrace.running_job import inherited
 from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext

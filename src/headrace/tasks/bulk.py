@@ -14,8 +14,7 @@ from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
 from headrace.model.unchecked_signature import Unchecked
-from headrace.protocol.batches import Accepted
-from headrace.protocol.produce import CHUNK
+from headrace.protocol.produce import CHUNK, Accepted
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask

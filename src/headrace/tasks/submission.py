@@ -19,7 +19,7 @@ from headrace.model.headers import MOST_BYTES, MOST_HEADERS, packed, shown
 from headrace.model.headers import check as check_headers
 from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
-from headrace.protocol.batches import Accepted
+from headrace.protocol.produce import Accepted
 from headrace.store.client import Client
 from headrace.tasks.middleware import aenter, is_asynchronous, ordinary
 

@@ -18,7 +18,7 @@ from headrace.app import Headrace
 from headrace.errors import Interrupt
 from headrace.model.ended import Corrupt, Ended, Failed, Growing, Released, Retried
 from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
-from headrace.protocol import claim_calls, consume, graph, operations, overviews, settle_calls
+from headrace.protocol import consume, graph, operations, overviews, settle_calls
 from headrace.protocol.consume import Renewed
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.overviews import Overview
@@ -183,7 +183,7 @@ class DrainWorker:
             now, due, queues = yield from self._upkeep()
             names = [queue for queue in queues if self._wishes.queue in ("", queue)]
             self._request += 1
-            found: claim_calls.Claimed = yield claim_calls.claim(self._keys, self.owner, self._request, 1, names)
+            found: consume.Claimed = yield consume.claim(self._keys, self.owner, self._request, 1, names)
             if found.jobs:
                 return found.jobs[0]
             for alien in found.aliens:

@@ -13,8 +13,7 @@ from typing import Any
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.end_listener import EndListener
-from headrace.store.end_waits import Look, Tell
+from headrace.store.end_listener import EndListener, Look, Tell
 from headrace.testing.drained import DrainError
 from headrace.testing.virtual_clock import VirtualClock
 

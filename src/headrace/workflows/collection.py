@@ -19,7 +19,7 @@ from headrace.model.ids import check_name
 from headrace.model.page import Page
 from headrace.model.workflow import WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph, graph_reads, index_pages
+from headrace.protocol import graph, index_pages
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps
 from headrace.workflows.run import Tasks, WorkflowRun
@@ -84,13 +84,11 @@ class Workflows:
 
         Cost: one round trip, whatever the number of nodes.
         """
-        return self.handle(found(id, self._client.run(graph_reads.read_flows(self._client.keys, [check_id(id)]))))
+        return self.handle(found(id, self._client.run(graph.read_flows(self._client.keys, [check_id(id)]))))
 
     async def aget(self, id: str) -> WorkflowRun:
         """See :meth:`get`."""
-        return self.handle(
-            found(id, await self._client.arun(graph_reads.read_flows(self._client.keys, [check_id(id)])))
-        )
+        return self.handle(found(id, await self._client.arun(graph.read_flows(self._client.keys, [check_id(id)]))))
 
     def handle(self, record: WorkflowRecord) -> WorkflowRun:
         """A handle on the workflow of a record that was read. Cost: none."""
@@ -209,7 +207,7 @@ class Workflows:
         last, offset, left = query.after, forward.offset, forward.limit
         while True:
             want = min(READ, left)
-            piece: graph_reads.FlowPage = yield graph_reads.flow_page(
+            piece: graph.FlowPage = yield graph.flow_page(
                 self._client.keys,
                 query.definition,
                 query.state,
@@ -252,7 +250,7 @@ class Workflows:
         return ids[::-1] if query.offset < 0 else ids
 
     def _count(self, state: WorkflowState | str | None, definition: str | None) -> Call[int]:
-        return graph_reads.flow_count(self._client.keys, *self._view(state, definition))
+        return graph.flow_count(self._client.keys, *self._view(state, definition))
 
     def _expire_due(self, limit: int) -> Steps[int]:
         removed = 0

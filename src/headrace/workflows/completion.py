@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, I
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
-from headrace.protocol import graph_reads, produce
+from headrace.protocol import graph, produce
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client
-from headrace.store.end_waits import Look, end_of
+from headrace.store.end_listener import Look, end_of
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all
 from headrace.tasks.job_handle import Job
 from headrace.workflows.run import WorkflowRun
@@ -121,8 +121,7 @@ class Completions(Generic[H]):
 
     def _looks(self) -> list[tuple[str, Look]]:
         return [
-            (id, _state_of_job if isinstance(handle, Job) else graph_reads.watch_flow)
-            for id, handle in self._left.items()
+            (id, _state_of_job if isinstance(handle, Job) else graph.watch_flow) for id, handle in self._left.items()
         ]
 
     def _calls(self) -> list[Call[Any]]:

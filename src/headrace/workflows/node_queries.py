@@ -19,7 +19,7 @@ from headrace.model.job_record import Finder
 from headrace.model.page import Page
 from headrace.model.workflow import NodeRecord
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph_reads
+from headrace.protocol import graph
 from headrace.store.client import Client, Steps
 
 READ = 500
@@ -57,7 +57,7 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Pag
     numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
     rows: list[NodeRecord | None]
     records, rows = yield [
-        graph_reads.read_flows(client.keys, [id]), graph_reads.read_nodes(client.keys, id, numbers, finder)
+        graph.read_flows(client.keys, [id]), graph.read_nodes(client.keys, id, numbers, finder)
     ]  # fmt: skip
     last, kept = _last(id, records), list[NodeRecord]()
     end = min(last, query.after + LOOK)
@@ -72,7 +72,7 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Pag
             return Page(kept, last, str(end) if end < last else None)
         want = READ if query.state is not None else min(READ, query.limit - len(kept))
         numbers = range(at + 1, min(at + want, end) + 1)
-        rows = yield graph_reads.read_nodes(client.keys, id, numbers, finder)
+        rows = yield graph.read_nodes(client.keys, id, numbers, finder)
 
 
 def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
@@ -81,10 +81,10 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
     Raises:
         WorkflowNotFound: the workflow is not stored.
     """
-    last = _last(id, (yield graph_reads.read_flows(client.keys, [id])))
+    last = _last(id, (yield graph.read_flows(client.keys, [id])))
     found: list[NodeRecord] = []
     for first in range(1, last + 1, READ):
-        rows: list[NodeRecord | None] = yield graph_reads.read_nodes(
+        rows: list[NodeRecord | None] = yield graph.read_nodes(
             client.keys, id, range(first, min(first + READ, last + 1)), finder
         )
         # Numbers that a growing node kept for itself need not all be taken.

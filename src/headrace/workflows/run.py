@@ -14,7 +14,7 @@ from headrace.model.job import State
 from headrace.model.page import Page
 from headrace.model.workflow import NodeRecord, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph_reads
+from headrace.protocol import graph
 from headrace.running_job import check_wait
 from headrace.settings import Duration, seconds
 from headrace.store.client import Client, Steps
@@ -197,7 +197,7 @@ class WorkflowRun:
         if (timeout is None or timeout) and not allow_wait:
             check_wait("wait()", "await run")
         end = None if timeout is None else seconds(timeout, "timeout")
-        return self._verbs.ended(wait_end(self._client, graph_reads.watch_flow, self.id, end), timeout)
+        return self._verbs.ended(wait_end(self._client, graph.watch_flow, self.id, end), timeout)
 
     def __await__(self) -> Generator[Any, None, WorkflowState]:
         """Wait until the workflow has ended, and return how; ``async with asyncio.timeout(...)`` limits the wait.
@@ -210,7 +210,7 @@ class WorkflowRun:
 
     async def _ended(self) -> WorkflowState:
         check_wait("await run", accept="asyncio.to_thread(run.wait, allow_wait=True)")
-        return self._verbs.ended(await await_end(self._client, graph_reads.watch_flow, self.id, None), None)
+        return self._verbs.ended(await await_end(self._client, graph.watch_flow, self.id, None), None)
 
     def outputs(self, *names: str) -> dict[str, Any]:
         """What nodes returned, by their names; those that have not succeeded are left out.

@@ -15,7 +15,7 @@ from headrace.errors import ResultTimeout, WorkflowNotFound, WorkflowStateError
 from headrace.model.ids import is_flow
 from headrace.model.workflow import FOR_EVER, WorkflowState
 from headrace.model.workflow_record import WorkflowRecord
-from headrace.protocol import graph, graph_reads
+from headrace.protocol import graph
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client, Steps
@@ -37,10 +37,10 @@ class Verbs(msgspec.Struct, frozen=True):
     definition: str
 
     def watch(self) -> Call[WorkflowState | None]:
-        return graph_reads.watch_flow(self.client.keys, self.id, 0)
+        return graph.watch_flow(self.client.keys, self.id, 0)
 
     def read(self) -> Call[list[WorkflowRecord | None]]:
-        return graph_reads.read_flows(self.client.keys, [self.id])
+        return graph.read_flows(self.client.keys, [self.id])
 
     def stop(self) -> Call[str]:
         return graph.stop(self.client.keys, self.id)

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.model.options import Kind
-from headrace.protocol.claim_calls import ClaimSummary, Cursor, Looked
+from headrace.protocol.consume import ClaimSummary, Cursor, Looked
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 

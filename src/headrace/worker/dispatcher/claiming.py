@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.model.job import JobError
 from headrace.model.options import Kind
-from headrace.protocol import claim_calls
+from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.admission import ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
@@ -37,8 +37,8 @@ class Claiming:
     """
 
     def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
-        self.arrivals: deque[tuple[Call[claim_calls.Claimed], Any, int]] = deque()
-        self.unnoted: tuple[claim_calls.Claimed, Any, ClaimRequest, int] | None = None
+        self.arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
+        self.unnoted: tuple[consume.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
         self.paused = frozenset[str]()
@@ -67,7 +67,7 @@ class Claiming:
         if not self._takes:
             return None
         worker, most = self._worker, CLAIM_MOST
-        coming = sum([claim_calls.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
+        coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
         if worker.options.max_jobs:
             here = self._endings.finished + self._pool.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
@@ -109,11 +109,11 @@ class Claiming:
             unparking.step(task, min(rooms[kind], wanted.limit)) for task, kind in kinds.items() if kind in wanted.kinds
         ]
 
-    def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[claim_calls.Claimed], int]:
+    def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[consume.Claimed], int]:
         worker, requests = self._worker, self._requests
         requests.number += 1
         number, passing = requests.number, self._demand.passing(wanted)
-        call = claim_calls.claim(
+        call = consume.claim(
             worker.keys, worker.owner, number, wanted.limit, names, passing=passing, cursors=wanted.cursors
         )
         return call, number
@@ -134,12 +134,12 @@ class Claiming:
     @property
     def leased(self) -> int:
         """How many jobs are ours and were not read."""
-        return sum(claim_calls.leased(reply) for _, reply, _ in self.arrivals)
+        return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
 
-    def _arrived(self, call: Call[claim_calls.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
+    def _arrived(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """A claim was answered; its jobs are read when the next request is on its way."""
         self.arrivals.append((call, reply, number))
-        self._demand.answered(wanted, claim_calls.summary(reply), self._worker.now, woken=False)
+        self._demand.answered(wanted, consume.summary(reply), self._worker.now, woken=False)
 
     def hand_out(self) -> None:
         """Read the claims that were answered and hand their jobs out."""
@@ -150,14 +150,14 @@ class Claiming:
                 self._look_for_the_end(claimed, number)
                 self._placement.start(claimed)
 
-    def _look_for_the_end(self, claimed: claim_calls.Claimed, number: int) -> None:
+    def _look_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
         """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
         if not self._worker.options.burst or claimed.jobs or self._demand.known.waiting:
             return
         idle = not self._placement.busy and not self._maintenance.has_pending(self._worker.now)
         self.found_none = self.found_none or (idle and number == self._requests.number)
 
-    def _claimed_awake(self, call: Call[claim_calls.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
+    def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
         claimed = call.parse(reply)
         self.unnoted = claimed, reply, wanted, number
@@ -175,14 +175,14 @@ class Claiming:
             return
         claimed, reply, wanted, number = self.unnoted
         self.unnoted = None
-        summary = claim_calls.summary(reply)
+        summary = consume.summary(reply)
         self._demand.answered(wanted, summary, self._worker.now, woken=self.woken)
         self._took(claimed, number)
         # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
         if self.woken and not summary.brought and summary.halted > len(self.paused):
             self._maintenance.renewal.renew_soon()
 
-    def _took(self, claimed: claim_calls.Claimed, number: int) -> bool:
+    def _took(self, claimed: consume.Claimed, number: int) -> bool:
         """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""
         worker = self._worker
         if not claimed.alive:

@@ -14,7 +14,7 @@ from headrace.model.job import Claim, JobError, error_json
 from headrace.model.job_facts import fields_of
 from headrace.model.limit_values import gates_of
 from headrace.model.options import Kind
-from headrace.protocol import claim_calls
+from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.admission import Demand
@@ -60,7 +60,7 @@ class Placement:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    def start(self, claimed: claim_calls.Claimed) -> None:
+    def start(self, claimed: consume.Claimed) -> None:
         """Hand out what a claim brought and may start now."""
         if any(map(special, claimed.jobs)):
             self.hand_out([claim for claim in claimed.jobs if self._startable(claim, claimed.now)])

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from headrace.app import Headrace
 from headrace.model.alarm import FEWEST, SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
 from headrace.protocol import overviews
+from headrace.protocol.operations import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
-from headrace.protocol.watches import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together

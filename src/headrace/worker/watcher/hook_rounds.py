@@ -15,9 +15,9 @@ from headrace.app import Headrace
 from headrace.model.activity import event_of
 from headrace.model.job import number
 from headrace.protocol import streams
+from headrace.protocol.operations import Fields, hold_watches, note_watch, watch_name
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
-from headrace.protocol.watches import Fields, hold_watches, note_watch, watch_name
 from headrace.worker.watcher.hook_call import HookCall
 
 log = logging.getLogger("headrace.worker")

@@ -14,8 +14,8 @@ import msgspec
 
 from headrace.model.ids import flow_of, siblings_of
 from headrace.model.job import Claim, Input
-from headrace.protocol import graph_reads
-from headrace.protocol.graph_reads import NodeOutput
+from headrace.protocol import graph
+from headrace.protocol.graph import NodeOutput
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import Step
 
@@ -68,7 +68,7 @@ class Inputs:
                 ids.append(id)
         if not ids:
             return []
-        return [(graph_reads.outputs(self._keys, ids), lambda reply: self._read(ids, reply))]
+        return [(graph.outputs(self._keys, ids), lambda reply: self._read(ids, reply))]
 
     def ready(self) -> Iterator[tuple[tuple[Input, ...], list[Claim]]]:
         """Inputs that are complete, and the claims that take them; they wait no more."""
