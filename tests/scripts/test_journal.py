@@ -8,7 +8,7 @@ import pytest
 from headrace.model.job import JOURNAL_LINE, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.model.job_record import AttemptRecord
 from headrace.protocol import consume, produce
-from headrace.worker.dispatcher.ends.journal import starts
+from headrace.worker.dispatcher.endings import starts
 from tests.scripts.stage import KEEP, SECOND, START, Stage
 
 OWNER = "host:7:0a1b2c3d"

@@ -69,7 +69,7 @@ CALLERS = {
     "broadcast": {"tasks/bound_task.py"},
     "create": {"workflows/definition.py"},
     "start": {"workflows/verbs.py"},
-    "graft": {"worker/dispatcher/duties/workflow_growth.py"},
+    "graft": {"worker/dispatcher/workflow_growth.py"},
 }
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.cli.log_codes import CODES, code_of
-from headrace.worker.dispatcher.ends import job_log
+from headrace.worker.dispatcher import job_log
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "src/headrace/worker").rglob("*.py"), ROOT / "src/headrace/cli/worker_process.py"]
 # Where lines pass that were given their code before, or have it in what they pass on.
-PASSES = {"dispatcher_log.py", "schedule_ticks.py:no_log"}
+PASSES = {"job_log.py", "schedule_ticks.py:no_log"}
 LEVELS = {"debug", "info", "warning", "error", "critical"}
 
 
@@ -49,7 +49,7 @@ def calls() -> Iterator[tuple[str, str, str]]:
 
 
 def test_each_line_has_a_code() -> None:
-    found = [call for call in calls() if not call[0].startswith("dispatcher_log.py") and "(claim, ended" not in call[2]]
+    found = [call for call in calls() if not call[0].startswith("job_log.py") and "(claim, ended" not in call[2]]
     assert len(found) > 40
     missing = [
         where for where, text, source in found if not code_of(text) and "code=" not in source and "'code'" not in source

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.stats.histogram import bucket_of, middle_of
-from headrace.worker.dispatcher.ends.job_stats import EVERY, Tally, coarse, middle
+from headrace.worker.dispatcher.job_stats import EVERY, Tally, coarse, middle
 
 SECOND = 1_000_000
 CLAIM = Claim("j", 100 * SECOND + 250_000, "low", 100 * SECOND, "pay", b"")

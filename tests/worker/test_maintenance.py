@@ -5,9 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from headrace.protocol import consume
-from headrace.worker.dispatcher.duties.duty import BATCH
-from headrace.worker.dispatcher.duties.maintenance import AGAIN, ASK_AGAIN, Maintenance
-from headrace.worker.dispatcher.duties.renewal import RENEW
+from headrace.worker.dispatcher.maintenance import AGAIN, ASK_AGAIN, BATCH, RENEW, Maintenance
 from tests.worker.worker_states import worker_state
 
 LEASE = 15.0

@@ -27,8 +27,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.links.runner_links import RunnerLinks
-from headrace.worker.dispatcher.links.supervisor_link import ControlLink
+from headrace.worker.dispatcher.links.runner_links import ControlLink, RunnerLinks
 from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.messages import (
     Died,

@@ -10,8 +10,8 @@ import msgspec
 from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
 from headrace.schedules.timing import AHEAD, Timing
-from headrace.worker.dispatcher.duties.schedule_ticks import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
-from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.schedule_ticks import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
+from headrace.worker.dispatcher.worker_state import NEVER
 
 SECOND = 1_000_000
 SERVER = 1_700_000_000 * SECOND

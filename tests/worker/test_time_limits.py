@@ -7,8 +7,8 @@ from typing import Any
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
+from headrace.worker.dispatcher.runners.job_stops import Limits
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
-from headrace.worker.dispatcher.runners.time_limits import Limits
 
 
 def start(token: int, timeout: float | None = None, hard: float | None = None) -> Attempt:

@@ -15,7 +15,7 @@ from headrace.model.workflow import Graft, NewNode
 from headrace.protocol.graph import CHUNK
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End
-from headrace.worker.dispatcher.duties.workflow_growth import Growth, pack_grown
+from headrace.worker.dispatcher.workflow_growth import Growth, pack_grown
 
 FLOW = flow_id(1, 1)
 

@@ -12,8 +12,8 @@ from headrace.model.job import Claim
 from headrace.model.workflow import NodeFacts, pack_facts
 from headrace.protocol.graph import NodeOutput
 from headrace.protocol.keys import Keys
-from headrace.worker.dispatcher.duties import workflow_inputs as module
-from headrace.worker.dispatcher.duties.workflow_inputs import Inputs
+from headrace.worker.dispatcher import workflow_growth as module
+from headrace.worker.dispatcher.workflow_growth import Inputs
 
 FLOW = flow_id(1, 1)
 pack = msgspec.msgpack.encode

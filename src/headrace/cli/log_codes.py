@@ -1,7 +1,7 @@
 """The codes of the worker's own log lines: they stay when the words of a line change. docs/logs.md lists them.
 
 A line is known by its template. One whose template is ``%s`` gives its code with ``extra``; those about the end of a
-start are in ``worker/dispatcher/ends/job_log.py``.
+start are in ``worker/dispatcher/job_log.py``.
 """
 
 from __future__ import annotations

@@ -31,9 +31,8 @@ from headrace.testing.faults import Crash, Faults, RunnerKilled
 from headrace.testing.perform_here import PLACE, Performed
 from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.dispatcher.dispatcher_events import End
-from headrace.worker.dispatcher.duties.workflow_growth import Growth
-from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
-from headrace.worker.dispatcher.ends.journal import starts
+from headrace.worker.dispatcher.endings import starts
+from headrace.worker.dispatcher.workflow_growth import Growth, Inputs, too_large
 from headrace.worker.outcomes import before_start
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ Its parts, each with its own module; each knows only those before it:
 3. claims are made while there is room (claiming.py, admission.py);
 4. the lease is renewed, due jobs are promoted, ... with the same round trips (duties/);
 5. runners are stopped before the lease ends if it cannot be renewed, and the worker leaves in order (departure.py);
-6. others ask it for something (remote_control.py), and it says how it is (self_report.py).
+6. others ask it for something (remote_control.py), and it says how it is (remote_control.py).
 
 This module puts them together: which part hears of which event, and in which order all is looked at in a turn. Nothing
 here has a socket, clock, dice or process: time, random numbers and what only the system knows are given to it.
@@ -44,19 +44,15 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
     Woken,
 )
-from headrace.worker.dispatcher.duties.maintenance import Maintenance
 from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.reconcile import Reconciler
-from headrace.worker.dispatcher.remote_control import RemoteControl
+from headrace.worker.dispatcher.remote_control import RemoteControl, SelfReport, Vitals
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.self_report import SelfReport
-from headrace.worker.dispatcher.settlement import Settlement
+from headrace.worker.dispatcher.settlement import Reconciler, Settlement
 from headrace.worker.dispatcher.starts import Starts
-from headrace.worker.dispatcher.timers import NEVER
-from headrace.worker.dispatcher.vitals import Vitals
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import Drain, Owner, Resize, Size, Spawned
 
 # Renewals in a row that count other jobs as ours than we do, before we look which: a claim may be under way in one.

@@ -7,12 +7,10 @@ import logging
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.claiming import Claiming
-from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.reconcile import Reconciler
-from headrace.worker.dispatcher.settlement import Settlement
-from headrace.worker.dispatcher.timers import NEVER
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.settlement import Reconciler, Settlement
+from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.outcomes import TIME_OVER
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.

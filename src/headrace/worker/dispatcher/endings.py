@@ -1,12 +1,15 @@
 """How starts ended, until the store is told: gathered, logged, counted, and settled in batches. Decides; no I/O.
 
 What a start added to its workflow is stored first.
+
+What a job's journal learns of a start: of each that did not simply succeed, told with the outcome. Pure.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from headrace.model.ended import (
@@ -21,17 +24,44 @@ from headrace.model.ended import (
     Retried,
     Succeeded,
 )
-from headrace.model.job import Claim, JobError, Outcome, error_json
+from headrace.model.job import Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.model.limit_values import gates_of
 from headrace.protocol import settle_calls
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
+from headrace.worker.dispatcher import job_log
 from headrace.worker.dispatcher.dispatcher_events import End, Log
-from headrace.worker.dispatcher.duties.workflow_growth import Growth
-from headrace.worker.dispatcher.ends import job_log
-from headrace.worker.dispatcher.ends.journal import starts
+from headrace.worker.dispatcher.job_log import error_of
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.workflow_growth import Growth
+
+# Ends of a first start that need no journal.
+_SIMPLE: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped"})
+# Ends of claims whose code did not run.
+_NO_START: frozenset[EndKind] = frozenset({"released", "parked"})
+
+
+def starts(batch: Sequence[tuple[Outcome, Claim]]) -> list[StartNote]:
+    """The starts of a batch that go into journals: those that did not succeed, and those after one that did not."""
+    found = [_note(outcome, claim) for outcome, claim in batch if outcome.kind not in _SIMPLE or claim.journaled]
+    return [note for note in found if note is not None]
+
+
+def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
+    if outcome.kind in _NO_START:
+        return None
+    if outcome.kind == "limited":
+        return StartNote(claim.id, claim.ready, outcome.data.decode())
+    error = error_of(outcome.kind, outcome.data)
+    if error is None:
+        return StartNote(claim.id, claim.ready)
+    if not error.attempt and outcome.kind in ("cancelled", "corrupt"):
+        # It expired, was cancelled or could not be read before its code began.
+        return None
+    code = -1 if error.exit_code is None else error.exit_code
+    return StartNote(claim.id, claim.ready, first_line(error), error.signal or 0, code)
+
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST, NODE = 600, 3

@@ -2,7 +2,7 @@
 
 This is its loop, which decides nothing: it waits for sockets and times, tells the core (core.py) what happened and does
 what the core says. It never waits for anything else: every event is a readable descriptor or a time. A thread makes the
-connections (connector.py).
+connections (store_links.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     WakeUp,
 )
-from headrace.worker.dispatcher.ends.job_stats import Tally
-from headrace.worker.dispatcher.links.dispatcher_log import DispatcherLog
-from headrace.worker.dispatcher.links.runner_links import RunnerLinks
-from headrace.worker.dispatcher.links.store_connection import REPLY_TIMEOUT
+from headrace.worker.dispatcher.job_log import DispatcherLog
+from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.links.runner_links import ControlLink, RunnerLinks
+from headrace.worker.dispatcher.links.store_links import REPLY_TIMEOUT
 from headrace.worker.dispatcher.links.store_session import StoreSession
-from headrace.worker.dispatcher.links.supervisor_link import ControlLink
 from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER

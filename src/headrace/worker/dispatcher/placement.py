@@ -18,12 +18,12 @@ from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.run_plan import RunPlan
 from headrace.worker.dispatcher.admission import Demand
-from headrace.worker.dispatcher.duties.workflow_inputs import Inputs, too_large
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.outcomes import before_start
 from headrace.worker.worker_options import SHARED
 

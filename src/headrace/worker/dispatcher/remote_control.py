@@ -1,19 +1,137 @@
-"""What others ask of a worker: its supervisor with messages, and clients of the store with what they write to it."""
+"""What others ask of a worker: its supervisor with messages, and clients of the store with what they write to it.
+
+What a worker says of itself with its renewals: sizes, what runners repeat, and what each runs. For people.
+
+Stacks on demand: somebody asks, each runner's interpreter writes them to its stderr, and the store is told.
+
+Owns the requests that are under way. A runner that answers late, or not at all, holds up nobody.
+
+How a dispatcher fares, as probes ask it: whether it holds its lease, has runners, and claims what it could run.
+"""
 
 from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
-from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
-from headrace.worker.dispatcher.duties.maintenance import Maintenance
+from headrace.model.stacks import MOST, MOST_EACH, RunnerStacks, WorkerStacks
+from headrace.protocol import operations
+from headrace.worker.dispatcher.claiming import Claiming
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Capture, StackHeard, Step
+from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.self_report import SelfReport
-from headrace.worker.dispatcher.stack_requests import StackRequests
+from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.runners.status import status
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.messages import Size
+from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
+from headrace.worker.messages import Signal, Size
 from headrace.worker.worker_options import SHARED
+
+
+class SelfReport:
+    """What has changed and was not said.
+
+    Attributes:
+        said: what the last renewal said of the runners.
+        shown: the job that somebody asks for, which the next renewal shows.
+        resized: whether there are others than were said.
+        leaving: whether that it claims no more was said.
+    """
+
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
+        self.said, self.shown, self.resized, self.leaving = "", "", False, False
+        self._worker = worker
+        self._pool = runner_pool
+
+    def begin(self) -> None:
+        """A new incarnation has said nothing."""
+        self.said = ""
+        self._pool.advice.renew()
+
+    def sizes(self) -> list[str]:
+        kinds, options = self._worker.kinds, self._worker.options
+        runners = " ".join(f"{kind}:{options.runners(kind)}" for kind in kinds)
+        return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]
+
+    def news(self) -> list[str | int]:
+        """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
+        advice = self._pool.advice
+        for line in advice.lines():
+            self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
+        metadata: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
+        metadata += self.sizes() if self.resized else []
+        self.resized = False
+        worker = self._worker
+        if worker.phase == "draining" and not self.leaving:
+            self.leaving = True
+            metadata += ["draining", 1]
+        runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.look, self.shown)
+        if runners != self.said:
+            self.said = runners
+            metadata += ["runner_facts", runners]
+        return metadata
+
+
+# Seconds that runners have to write their stacks. Stacks that come later, for LATE seconds more, stay out of the log,
+# where they would look like a fault.
+WAIT, LATE = 0.3, 10.0
+_TIMER = "stacks"
+
+
+class StackRequests:
+    """One reading is under way at most. Requests that come meanwhile are answered by it, too."""
+
+    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
+        self._worker = worker
+        self._pool = runner_pool
+        self._requests: list[str] = []
+        self._heard: dict[int, bytearray] = {}
+
+    def ask(self, request: str) -> None:
+        """Have each runner write its stacks, unless they were told to just now."""
+        worker = self._worker
+        self._requests.append(request[:64])
+        if len(self._requests) > 1:
+            return
+        for handle in self._pool.assignment.handles.values():
+            if not handle.gone:
+                worker.actions.add(Capture(handle.number, worker.now + WAIT + LATE))
+                worker.actions.add(Signal(handle.number, "stacks"))
+        worker.timers.set(_TIMER, worker.now + WAIT)
+
+    def heard(self, event: StackHeard) -> None:
+        if not self._requests:
+            # Too late.
+            return
+        text = self._heard.setdefault(event.runner, bytearray())
+        if len(text) < MOST_EACH:
+            text += event.text
+
+    def steps(self, now: float) -> list[Step]:
+        """What is told, once the time is over."""
+        worker = self._worker
+        if not self._requests or not worker.timers.due(_TIMER, now):
+            return []
+        worker.timers.clear(_TIMER)
+        handles = [one for one in self._pool.assignment.handles.values() if not one.gone]
+        each = min(MOST_EACH, MOST // max(1, len(handles)))
+        rows: list[RunnerStacks] = []
+        for handle in handles:
+            first = next(iter(handle.starts.values()), None)
+            text = bytes(self._heard.get(handle.number, b""))[:each].decode("utf-8", "replace")
+            rows.append(
+                RunnerStacks(
+                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.look(handle)[0],
+                    job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
+                )
+            )  # fmt: skip
+        answer = msgspec.json.encode(WorkerStacks(requests=self._requests, runners=rows)).decode()
+        self._requests = []
+        self._heard.clear()
+        return [(operations.tell_stacks(worker.keys, worker.owner, answer), lambda _: None)]
 
 
 class RemoteControl:
@@ -92,3 +210,31 @@ class RemoteControl:
                 self._lines.vacate(place)
         self._report.resized = True
         self._maintenance.renewal.renew_soon()
+
+
+class Vitals:
+    """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
+
+    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, claiming: Claiming) -> None:
+        self._worker = worker
+        self._pool, self._renewal = placement.pool, maintenance.renewal
+        self._claiming = claiming
+        self._starving = 0.0
+
+    def look(self, now: float) -> tuple[int, float, float]:
+        """Flags, end of the lease and since when it starves, as :class:`headrace.worker.health_stamps.Stamp` has them.
+
+        To be called about once a second: it starves from the first look on that finds jobs and room for them.
+        """
+        worker, claiming = self._worker, self._claiming
+        kinds = {
+            handle.kind for handle in self._pool.assignment.handles.values() if not (handle.starting or handle.single)
+        }
+        flags = REGISTERED if worker.owner and not worker.fenced else 0
+        flags |= 0 if worker.requests.away else ANSWERED
+        flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
+        flags |= 0 if worker.phase == "working" else DRAINING
+        # A claim that was answered since may have taken what the last renewal saw.
+        ready = self._renewal.ready and claiming.answered < self._renewal.looked
+        self._starving = (self._starving or now) if ready and claiming.has_room(now) else 0.0
+        return flags, self._renewal.lease_until, self._starving

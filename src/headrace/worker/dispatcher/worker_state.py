@@ -1,4 +1,9 @@
-"""What all parts of a dispatcher's core know of their worker: what it was told once, and where it stands now."""
+"""What all parts of a dispatcher's core know of their worker: what it was told once, and where it stands now.
+
+When a dispatcher's core must look again although nothing happens: named times. Pure.
+
+What a dispatcher's core has under way to the store, as far as it decides what may be sent now. Sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,97 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.tasks.task import Task
-from headrace.worker.dispatcher.dispatcher_events import Actions
-from headrace.worker.dispatcher.ends.job_stats import Tally
+from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
+from headrace.worker.dispatcher.job_stats import Tally
 from headrace.worker.dispatcher.runners.status import Probe
 from headrace.worker.dispatcher.starts import Starts
-from headrace.worker.dispatcher.store_requests import StoreRequests
-from headrace.worker.dispatcher.timers import Timers
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
+
+NEVER = float("inf")
+
+
+class Timers:
+    """Times by name, in the loop's monotonic seconds.
+
+    The core looks at all that it has to do with each event. So a time that is past was looked at, and wakes it no more;
+    whoever declines to do something before its time sets a timer, and there is no other place to name it in.
+    """
+
+    __slots__ = ("_times",)
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+
+    def set(self, name: str, at: float) -> None:
+        """Look again at this time, and not at the one that was set before under this name."""
+        self._times[name] = at
+
+    def clear(self, name: str) -> None:
+        self._times.pop(name, None)
+
+    def at(self, name: str) -> float:
+        """When it is, or was; infinity where it is not set."""
+        return self._times.get(name, NEVER)
+
+    def due(self, name: str, now: float) -> bool:
+        return now >= self._times.get(name, NEVER)
+
+    def next(self, now: float) -> float:
+        """The first of them after now."""
+        first = NEVER
+        for at in self._times.values():
+            if now < at < first:
+                first = at
+        return first
+
+
+class StoreRequests:
+    """One request at a time, and a sleep beside it.
+
+    Attributes:
+        number: of the last call that has one, so that the store recognizes one that is repeated.
+        ready: whether a request may be sent.
+        firsts: whether some were sent first in this turn: then ``ready`` must be told anew.
+        away: the connections were lost, and nothing was answered since.
+        armed: whether a sleep is under way; ``waking``: whether it is being ended.
+    """
+
+    def __init__(self, actions: Actions) -> None:
+        self.number = 0
+        self.ready = self.firsts = self.armed = self.waking = False
+        self.away = True
+        self._actions = actions
+
+    def send(self, steps: list[Step]) -> None:
+        """Send these in one round trip, which must be ``ready``."""
+        self.ready = False
+        self._actions.add(Send(steps))
+
+    def send_first(self, steps: list[Step]) -> None:
+        """Send these before what waits to be sent again."""
+        self.ready, self.firsts = False, True
+        self._actions.add(SendFirst(steps))
+
+    def sleep(self, keys: Sequence[str], claim: Step) -> None:
+        """Sleep on wake-up keys; the claim is made when the sleep ends."""
+        self.armed, self.waking = True, False
+        self._actions.add(Sleep(list(keys), claim))
+
+    def wake_up(self) -> None:
+        if self.armed and not self.waking:
+            self.waking = True
+            self.ready = False
+            self._actions.add(WakeUp())
+
+    def lost(self) -> None:
+        """The connections are gone. What was under way is sent again before anything else."""
+        self.ready = self.armed = False
+        self.away = True
+
+    def may_send(self) -> None:
+        """Everything that was sent is answered."""
+        self.ready, self.away = not self.firsts, False
 
 
 class WorkerState:

@@ -35,7 +35,7 @@ from headrace.settings import microseconds, seconds
 from headrace.tasks.run_plan import RunPlan
 from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
-from headrace.worker.dispatcher.duties.workflow_growth import Grown, pack_grown, unpack_grown
+from headrace.worker.dispatcher.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.outcomes import of_error
 from headrace.worker.runner import dynamic_nodes
 from headrace.worker.runner.error_report import evidence, fault, forget, plain

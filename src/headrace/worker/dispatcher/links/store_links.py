@@ -1,26 +1,267 @@
 """A dispatcher's three connections to the store, all made anew together when one fails.
 
 ``main`` is for requests, ``waker`` sleeps on the queues' wake-up keys, ``mail`` hears of cancellations.
-Nothing here waits: a thread connects (connector.py), and what a socket has no room for is sent when it has.
+Nothing here waits: a thread connects (store_links.py), and what a socket has no room for is sent when it has.
+
+A dispatcher's connection to the store, used without waiting: send, go on, read when the socket says so.
+
+Owns one connection and what is half sent or half read on it. A :class:`StoreConnection` that failed is thrown away,
+never reused: a reply that comes late would be taken for the answer to the next question.
+
+How a dispatcher gets its connections: a thread makes them, since a network may take as long as it likes.
+
+A name server, a connect, a TLS handshake, a password, a private server that must be started: each of these may be
+silent for longer than a lease. The dispatcher goes on meanwhile, and stops its runners in time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import math
 import random
+import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
+import hiredis
 from redis import exceptions as driver
 
 from headrace.errors import HeadraceError
 from headrace.protocol.script import Script
-from headrace.store.connection import pause_before, verdict
-from headrace.store.url import Target
-from headrace.worker.dispatcher.links.connector import Connector, Links
-from headrace.worker.dispatcher.links.store_connection import StoreConnection
+from headrace.store.connection import connect, packed, pause_before, verdict
+from headrace.store.url import Target, parse
 from headrace.worker.dispatcher.links.watched import Selectors
+
+# A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
+REPLY_TIMEOUT = 5.0
+# Bytes a second that a slow line takes at least: so much longer a large request may take.
+SLOWEST = 100_000
+_MORE = object()
+# The socket has nothing to read, or no room to write, now.
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class StoreConnection:
+    """One connection with at most one request in flight. After :meth:`ready` no method waits.
+
+    Attributes:
+        deadline: monotonic time at which the awaited reply is overdue; infinite when none is awaited.
+        trips: requests sent.
+        backlog: what the socket had no room for; :meth:`flush` sends it.
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        """Connect. Waits, for ``timeout`` seconds at each step of it.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: it did not work.
+        """
+        self._connection: Any = connect(target, timeout)
+        # redis-py makes the connection (credentials, TLS); replies are read here. Its own reading sets time-outs and
+        # builds messages for errors that do not come, which is half of a worker's delay between a reply and its job.
+        self._sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
+        parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
+        self._reader = hiredis.Reader(replyError=parse_error, notEnoughData=_MORE)
+        self._expected = 0
+        self._replies: list[Any] = []
+        self.deadline = math.inf
+        self.trips = 0
+        self.backlog = bytearray()
+
+    def fileno(self) -> int:
+        number: int = self._sock.fileno()
+        return number
+
+    @property
+    def busy(self) -> bool:
+        return self._expected > 0
+
+    def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Send commands and wait for their replies; only before :meth:`ready`. Cost: one round trip.
+
+        Raises:
+            redis.exceptions.RedisError, OSError: the connection is gone, or the server refused one of the commands.
+        """
+        self._sock.sendall(b"".join(packed(commands)))
+        replies: list[Any] = []
+        while len(replies) < len(commands):
+            reply = self._reader.gets()
+            if reply is _MORE:
+                self._feed()
+            elif isinstance(reply, Exception):
+                raise reply
+            else:
+                replies.append(reply)
+        return replies
+
+    def ready(self) -> None:
+        """From now on the connection is used without waiting."""
+        self._sock.setblocking(False)
+
+    def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
+        """Send commands; their replies are due ``patience`` seconds after a slow line has taken them.
+
+        Raises OSError: the connection is gone.
+        """
+        before = self.deadline if self._expected else 0.0
+        self._expected += len(commands)
+        self.trips += 1
+        for piece in packed(commands):
+            self.backlog += piece
+        # What the system has taken to send may not have gone yet, and nothing tells of that.
+        self.deadline = max(before, time.monotonic() + patience + len(self.backlog) / SLOWEST)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send on what the socket had no room for. Raises OSError: the connection is gone."""
+        try:
+            while self.backlog:
+                # In place: what is left of a large batch of results must not be copied for each piece that goes.
+                del self.backlog[: self._sock.send(self.backlog)]
+        except _LATER:
+            return
+
+    def receive(self) -> list[Any] | None:
+        """The replies to everything sent, None before the last has arrived; an error reply is the exception it is.
+
+        Raises:
+            redis.exceptions.ConnectionError, OSError: the connection is gone.
+        """
+        while len(self._replies) < self._expected:
+            reply = self._reader.gets()
+            if reply is not _MORE:
+                self._replies.append(reply)
+            elif not self._feed():
+                return None
+        replies, self._replies, self._expected, self.deadline = self._replies, [], 0, math.inf
+        return replies
+
+    def heard(self) -> list[Any]:
+        """What has arrived on a subscription: lists that begin with a kind, such as ``message``, or an error.
+
+        Raises:
+            redis.exceptions.ConnectionError, OSError: the connection is gone.
+        """
+        while self._feed():
+            pass
+        messages: list[Any] = []
+        while (message := self._reader.gets()) is not _MORE:
+            messages.append(message)
+            if self._expected and (isinstance(message, Exception) or message[0] != b"message"):
+                self._expected -= 1
+        if not self._expected:
+            self.deadline = math.inf
+        return messages
+
+    def _feed(self) -> bool:
+        """Read what is there; False when nothing is."""
+        try:
+            data = self._sock.recv(1 << 16)
+        except _LATER:
+            return False
+        if not data:
+            raise driver.ConnectionError("the server closed the connection")
+        self._reader.feed(data)
+        return True
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+class Links(NamedTuple):
+    """The connections of one dispatcher, ready to be used.
+
+    Attributes:
+        main: for requests and their replies; the server knows every script.
+        waker: sleeps on wake-up keys. ``waker_id`` is the server's number of it.
+        mail: hears what others write.
+        target: where they lead.
+    """
+
+    main: StoreConnection
+    waker: StoreConnection
+    mail: StoreConnection
+    waker_id: int
+    target: Target
+
+    @property
+    def all(self) -> tuple[StoreConnection, StoreConnection, StoreConnection]:
+        return self.main, self.waker, self.mail
+
+    @property
+    def deadline(self) -> float:
+        """When the first of the awaited replies is overdue (monotonic seconds); infinite when none is awaited."""
+        return min(self.main.deadline, self.waker.deadline, self.mail.deadline)
+
+    def close(self) -> None:
+        for link in self.all:
+            link.close()
+
+
+class Connector:
+    """Makes :class:`Links`, one attempt at a time. Its descriptor can be read when an attempt has ended.
+
+    Attributes:
+        busy: an attempt is under way.
+    """
+
+    def __init__(self, timeout: float, scripts: Sequence[Script]) -> None:
+        """Make one; ``timeout``: seconds that each step of a connection may take."""
+        self.busy = False
+        self._timeout = timeout
+        self._scripts = scripts
+        self._ear, self._bell = socket.socketpair()
+        self._result: Links | Exception | None = None
+
+    def fileno(self) -> int:
+        return self._ear.fileno()
+
+    def start(self, target: Target, revive: Callable[[], str] | None) -> None:
+        """Begin an attempt and return at once; ``revive`` is asked first, in the thread, where the server is now."""
+        self.busy = True
+        arguments = (target, revive)
+        try:
+            threading.Thread(target=self._try, args=arguments, name="headrace-connect", daemon=True).start()
+        except RuntimeError as error:
+            # The system has no room for one now: tried again like a server that is away, since jobs run.
+            self._end(OSError(errno.EAGAIN, str(error)))
+
+    def take(self) -> Links | Exception:
+        self._ear.recv(1)
+        result, self._result, self.busy = self._result, None, False
+        assert result is not None
+        return result
+
+    def _try(self, target: Target, revive: Callable[[], str] | None) -> None:
+        try:
+            self._end(self._connect(target if revive is None else parse(revive())))
+        except (driver.RedisError, HeadraceError, OSError) as error:
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it, and the dispatcher would wait for ever
+            self._end(HeadraceError(f"internal error while connecting: {error!r}"))
+
+    def _end(self, result: Links | Exception) -> None:
+        self._result = result
+        self._bell.send(b"!")
+
+    def _connect(self, target: Target) -> Links:
+        with contextlib.ExitStack() as failed:
+            main, waker, mail = (
+                failed.enter_context(closing(StoreConnection(target, self._timeout))) for _ in range(3)
+            )
+            main.ask([("SCRIPT", "LOAD", script.text) for script in self._scripts])
+            links = Links(main, waker, mail, waker.ask([("CLIENT", "ID")])[0], target)
+            failed.pop_all()
+        for link in links.all:
+            link.ready()
+        return links
+
 
 log = logging.getLogger("headrace.worker")
 

@@ -29,8 +29,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Step,
     Woken,
 )
-from headrace.worker.dispatcher.links.connector import Links
-from headrace.worker.dispatcher.links.store_links import StoreLinks
+from headrace.worker.dispatcher.links.store_links import Links, StoreLinks
 from headrace.worker.dispatcher.links.watched import Selectors
 
 # What else is asked on the connection for requests.

@@ -2,6 +2,8 @@
 
 The three records here name each other: a start runs on a runner, which fills a place, for which a start may wait.
 A runner's socket and pipes are the loop's (runner_links.py). Decides nothing about jobs' outcomes.
+
+What runners and the supervisor are told about runners: actions, nothing more.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import msgspec
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.tasks.run_plan import RunPlan
-from headrace.worker.messages import ChildCrashed
+from headrace.worker.dispatcher.dispatcher_events import Actions, Notify, TakeBack
+from headrace.worker.messages import ChildCrashed, Exit, Signal, Stop
 from headrace.worker.outcomes import StopVerdict
 from headrace.worker.worker_options import SHARED
 
@@ -175,3 +178,27 @@ class Place:
 
     def __repr__(self) -> str:
         return f"<Place {self.kind}/{self.id}>"
+
+
+class RunnerCommands:
+    """Decides nothing but whether there is a runner to tell."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+
+    def say(self, handle: RunnerHandle, message: Stop | Exit) -> None:
+        """Send it a message, if it still hears."""
+        if not handle.gone:
+            self._actions.add(Notify(handle.number, message))
+
+    def signal(self, handle: RunnerHandle, what: str) -> None:
+        """Have the supervisor ``stop`` what it runs, or ``kill`` it."""
+        self._actions.add(Signal(handle.number, what))
+
+    def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
+        """Ask for what it has not begun, ``but`` for the first ones; whether there may be any."""
+        if len(handle.starts) <= but:
+            return False
+        handle.recalling = True
+        self._actions.add(TakeBack(handle.number, len(handle.starts) - but))
+        return True

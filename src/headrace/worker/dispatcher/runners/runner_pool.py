@@ -23,11 +23,9 @@ from headrace.settings import AUTO, preload_names
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.runners.assignment import STALL, Assignment
 from headrace.worker.dispatcher.runners.job_stops import JobStops
-from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
+from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
-from headrace.worker.dispatcher.timers import NEVER
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
 from headrace.worker.outcomes import TIME_OVER, cancelled, of_death
 from headrace.worker.preload.advice import Advice

@@ -6,10 +6,8 @@ import heapq
 
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.assignment import Assignment
-from headrace.worker.dispatcher.runners.runner_commands import RunnerCommands
-from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerHandle
-from headrace.worker.dispatcher.timers import NEVER
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import Begun, Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
 

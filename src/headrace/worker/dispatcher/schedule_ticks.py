@@ -18,7 +18,7 @@ from headrace.protocol import ticks
 from headrace.protocol.keys import Keys
 from headrace.schedules.timing import AHEAD, Search, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.timers import NEVER
+from headrace.worker.dispatcher.worker_state import NEVER
 
 # Schedules of which one trip declares, fires or refills ticks, and timetables that are reckoned for one: some 10 ms of
 # the server or of this process each, since jobs must be served in between.

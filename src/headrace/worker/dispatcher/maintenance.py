@@ -2,26 +2,232 @@
 
 Each duty is a class (:class:`Duty` says of what) and a row of the table in :class:`Maintenance`. The calls travel with
 the next request to the store; nothing is sent from here. Duties of more than a screen have files of their own.
+
+What a duty of the dispatcher is: a time, a call that is due then, and what its reply tells. See maintenance.py.
+
+The duty of the dispatcher to take back what dead workers hold.
+
+The duty of the dispatcher that tells when all others are due: to renew the lease.
+
+Jobs that another worker parked, since it does not know their task, line up again where one does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
+from typing import Any, Protocol
 
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
+from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.duties.duty import BATCH, LATE, Duty, moment
-from headrace.worker.dispatcher.duties.reclaim import Reclaim
-from headrace.worker.dispatcher.duties.renewal import Renewal
-from headrace.worker.dispatcher.duties.schedule_ticks import TickDuty
-from headrace.worker.dispatcher.duties.unparking import Unparking
-from headrace.worker.dispatcher.timers import NEVER
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.schedule_ticks import TickDuty
+from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+
+# The most rows that one call handles.
+BATCH = 500
+# A lease that is over is looked at so much later (seconds): at the very moment its owner may still be renewing.
+LATE = 0.05
+
+
+class Duty(Protocol):
+    """One duty. Times are this process's monotonic seconds; what the server says in its own time is converted.
+
+    Attributes:
+        at: when it is due; infinity while that is not known. :meth:`call` moves it on.
+        makes_ready: whether it may make jobs ready: a worker that leaves when all is done does it first.
+    """
+
+    at: float
+    makes_ready: bool
+
+    def call(self, now: float, /) -> Call[Any]:
+        """The call that is due."""
+        ...
+
+    def on_reply(self, reply: Any, sent: float, /) -> None:
+        """Learn from the reply to a call that was made at ``sent``."""
+        ...
+
+    def told(self, renewed: consume.Renewed, sent: float, /) -> None:
+        """Learn from the reply to a renewal when the duty is due next."""
+        ...
+
+
+def moment(now: float, server_now: int, at: int) -> float:
+    """When it is here that time by the server's clock; infinity for 0, which says that there is none."""
+    return now + max(0, at - server_now) / 1e6 if at else NEVER
+
+
+class Reclaim:
+    """Take what dead incarnations hold back into their queues, one after the other, in pieces."""
+
+    makes_ready = True
+
+    def __init__(self, worker: WorkerState, renew: Callable[[], None]) -> None:
+        """Make one that knows of no dead incarnation; ``renew``: has the lease renewed soon."""
+        self.at = NEVER
+        self._worker, self._renew = worker, renew
+        self._failure_ttl = microseconds(worker.settings.failure_ttl)
+        # Incarnations, and whether it is certain that they are dead.
+        self._victims: deque[tuple[str, bool]] = deque()
+        # The incarnation whose lease ends first.
+        self._suspect = ""
+
+    def add(self, victim: str, *, known: bool) -> None:
+        """Take back what this incarnation holds; ``known``: its process is dead, else only its lease is over."""
+        self._victims.append((victim, known))
+        self.at = 0.0
+
+    def call(self, _: float) -> Call[tuple[str, int]]:
+        if not self._victims:
+            self._victims.append((self._suspect, False))
+            self._suspect = ""
+        # It stays due until it is answered.
+        self.at = 0.0
+        victim, known = self._victims[0]
+        return consume.reclaim(self._worker.keys, victim, known, BATCH, self._failure_ttl)
+
+    def on_reply(self, reply: tuple[str, int], _: float) -> None:
+        word, _ = reply
+        if word == "some":
+            self._victims.rotate(-1)
+            return
+        self._victims.popleft()
+        if not self._victims:
+            self.at = NEVER
+        if word == "done":
+            # There may be another lapsed owner behind this one: the next renewal names it.
+            self._renew()
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self._suspect = "" if renewed.lapsing == self._worker.owner else renewed.lapsing
+        if not self._victims:
+            # An end of 0: another worker began to reclaim it, and died.
+            self.at = moment(sent, renewed.now, renewed.lapse or 1) + LATE if self._suspect else NEVER
+
+
+# Share of the lease after which it is renewed: there is time for a second try, and an idle worker says little.
+RENEW = 0.4
+
+
+class Renewal:
+    """Keep the lease, and hear from the store what else there is to do.
+
+    Attributes:
+        lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
+        gone: the lease was lost.
+        doubts: how many renewals in a row have counted other jobs than we do.
+        paused: queues that it serves and that were paused at the last renewal.
+        ready: how many of its queues had ready jobs at the last renewal and were not paused.
+        looked: when that renewal was sent (monotonic seconds).
+        cancels: ids that run here and were asked to stop, to be taken by the core.
+    """
+
+    makes_ready = True
+
+    def __init__(
+        self,
+        worker: WorkerState,
+        metadata: Callable[[], Sequence[str | int]],
+        expected: Callable[[], int],
+        tell: Callable[[consume.Renewed, float], None],
+    ) -> None:
+        """Make one that is due at once.
+
+        Args:
+            metadata: what the worker says of itself has changed: names and values.
+            expected: how many jobs the store should count as held.
+            tell: passes the reply on to all whom it concerns.
+        """
+        self.at = 0.0
+        self.lease_until = 0.0
+        self.gone = False
+        self.doubts = 0
+        self.ready = 0
+        self.looked = 0.0
+        self.cancels: deque[str] = deque()
+        self.paused = frozenset[str]()
+        self._worker, self._lease = worker, worker.settings.lease
+        self._metadata, self._expected, self._tell = metadata, expected, tell
+        self._held = 0
+        # Whether it is to hear when the next tick is due. What brings an earlier one has all renew at once, so once a
+        # tick is known, no renewal asks that comes with time: schedules cost an idle worker no command.
+        self._asks_ticks = True
+
+    def begin(self, sent: float) -> None:
+        """A new incarnation was registered by a request sent at ``sent``."""
+        self.gone, self.doubts = False, 0
+        self.lease_until = sent + self._lease
+        # At once, since the first renewal tells what else is due in this store.
+        self.renew_soon()
+        self.at = sent
+
+    def call(self, now: float) -> Call[consume.Renewed]:
+        self.at = now + self._lease * RENEW
+        worker, lease = self._worker, microseconds(self._lease)
+        queues, metadata = worker.options.queues.names, self._metadata()
+        call = consume.renew(worker.keys, worker.owner, lease, metadata, queues, self._asks_ticks)
+        self._held = self._expected()
+        return call
+
+    def on_reply(self, reply: consume.Renewed, sent: float) -> None:
+        if reply.alive:
+            self.paused, self.ready, self.looked = frozenset(reply.paused), reply.ready, sent
+            self._tell(reply, sent)
+        else:
+            self.gone = True
+
+    def told(self, renewed: consume.Renewed, sent: float) -> None:
+        self.doubts = self.doubts + 1 if renewed.held != self._held else 0
+        self.lease_until = sent + self._lease
+        self.cancels.extend(renewed.cancels)
+        if renewed.tick is not None and self.at:
+            self._asks_ticks = not renewed.tick
+
+    def renew_soon(self) -> None:
+        """Renew soon: the worker has something to say of itself, or there is something to hear."""
+        self.at, self._asks_ticks = 0.0, True
+
+
+class Unparking:
+    """Parked jobs of tasks that are known here. They line up when there is room for some, with a claim.
+
+    Attributes:
+        parked: tasks that are known here and may have parked jobs.
+    """
+
+    def __init__(self, keys: Keys, tasks: Container[str], queues: Sequence[str]) -> None:
+        self.parked: set[str] = set()
+        self._keys, self._tasks, self._queues = keys, tasks, queues
+        self._under_way = 0
+
+    def __bool__(self) -> bool:
+        """Whether something is left to do, or is not answered."""
+        return bool(self.parked or self._under_way)
+
+    def step(self, task: str, room: int) -> Step:
+        """The call for one task, for a claim in the same trip that has room for so many of its jobs."""
+        limit = min(room, BATCH)
+        # What is heard from now on may be newer than the answer.
+        self.parked.discard(task)
+        self._under_way += 1
+
+        def moved(count: int) -> None:
+            self._under_way -= 1
+            if count == limit:
+                self.parked.add(task)
+
+        return consume.unpark(self._keys, task, limit, self._queues), moved
+
+    def told(self, renewed: consume.Renewed, _: float) -> None:
+        self.parked.update(task for task in renewed.parking if task in self._tasks)
+
 
 # Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
 LAPSE, LAPSE_EVERY = 10, 0.05
