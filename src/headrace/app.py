@@ -163,7 +163,8 @@ class Headrace:
         from headrace.stats import Stats
 
         settings, url = self.settings, self.settings.stats_url
-        client = self.client if url is None else Client(msgspec.structs.replace(settings, url=url))
+        there = msgspec.structs.replace(settings, url=url, credentials=None, password_file=None)
+        client = self.client if url is None else Client(there)
         # setdefault is atomic: threads that race for the first use agree on one.
         made: Stats = vars(self).setdefault("_made_stats", Stats(client, settings))
         if self._stats is None:

@@ -62,6 +62,18 @@ def preload_names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _check_credentials(value: Any) -> None:
+    if isinstance(value, str):
+        module, _, function = value.partition(":")
+        right = all(part.isidentifier() for part in (*module.split("."), function))
+    else:
+        right = value is None or callable(getattr(value, "get_credentials", value))
+    if not right:
+        raise ValueError(
+            "it names no function (shop.login:token), and is no function or object with get_credentials either"
+        )
+
+
 #: Stands for what is not shown. ASCII, since a command line and any terminal can have it.
 HIDDEN = "***"
 
@@ -135,6 +147,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_payload: Annotated[int, Meta(description="Maximum size of one job's arguments.", ge=1)] = 1 << 20
     max_result: Annotated[int, Meta(description="Maximum size of one job's result.", ge=1)] = 4 << 20
     timeout: Annotated[float, Meta(description="Time that a call keeps trying to reach the server.", gt=0)] = 10.0
+    password_file: Annotated[
+        str | None, Meta(description="File that holds the server's password; each connection reads it anew.")
+    ] = None
+    credentials: Annotated[
+        Any,
+        Meta(
+            description="module:function that gives user and password to each connection, or a credentials provider of "
+            "redis-py."
+        ),
+    ] = None
     request_id_ttl: Annotated[float, Meta(description="Time during which a request id makes only one job.", gt=0)] = (
         86400.0
     )
@@ -240,9 +262,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         preload_names(self.preload)
+        _check_credentials(self.credentials)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        values = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        values: list[tuple[str, Any]] = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        # The text of a provider may hold the password.
+        plain = (str, int, float, None.__class__)
+        values = [(name, value if isinstance(value, plain) else type(value).__name__) for name, value in values]
         return [(name, hidden_url(value) if name in SECRET and value else value) for name, value in values]
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
 from headrace.store.client import Client
 from headrace.store.connection import in_forks
+from headrace.store.url import located
 
 
 class Cache:
@@ -45,7 +46,7 @@ class Cache:
         client, settings = self._client, self._client.settings
         bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))
         self._listener = Listener(
-            client.url,
+            lambda: located(client.url(), settings),
             client.keys,
             bounds,
             timeout=settings.timeout,

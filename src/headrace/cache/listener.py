@@ -29,7 +29,7 @@ from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
 from headrace.protocol.keys import Keys
 from headrace.store.connection import Bell, Lost, in_forks, pause_before
-from headrace.store.url import parse
+from headrace.store.url import Target
 
 log = logging.getLogger("headrace.cache")
 
@@ -55,9 +55,11 @@ class Listener:
         fault: why there is no link, in words; empty while there is one.
     """
 
-    def __init__(self, url: Callable[[], str], keys: Keys, bounds: Bounds, *, timeout: float, silence: float) -> None:
+    def __init__(
+        self, target: Callable[[], Target], keys: Keys, bounds: Bounds, *, timeout: float, silence: float
+    ) -> None:
         self.shelf, self.watchers = Shelf(bounds), ChangeWatchers()
-        self._url, self._keys = url, keys
+        self._target, self._keys = target, keys
         self._timeout, self._silence = timeout, silence
         self._childhood = 0
         self._begin()
@@ -198,7 +200,7 @@ class Listener:
         while not self._closing:
             pause, began = 0.0, time.monotonic()
             try:
-                self._live(TrackingLink(parse(self._url()), self._timeout, self._keys), bell)
+                self._live(TrackingLink(self._target(), self._timeout, self._keys), bell)
             except Lost as lost:
                 # At once, unless links do not last: then somebody ends them on purpose.
                 failures = 0 if time.monotonic() - began > 1.0 else failures + 1

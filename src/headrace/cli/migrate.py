@@ -27,9 +27,9 @@ def migrate(
     """
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
-    from headrace.store.url import parse
+    from headrace.store.url import located
 
-    with session.app() as app, Migrator(parse(app.client.url()), app.settings, STEPS) as migrator:
+    with session.app() as app, Migrator(located(app.client.url(), app.settings), app.settings, STEPS) as migrator:
         before = migrator.look()
         try:
             done = _go(session, migrator, to, dry=dry_run)

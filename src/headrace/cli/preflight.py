@@ -26,7 +26,7 @@ from headrace.protocol.operations import greet
 from headrace.registry import left_out
 from headrace.store.connection import RawConnection, advice, pause_before, verdict
 from headrace.store.reach import SILENCE, accepted, examined
-from headrace.store.url import Target, parse
+from headrace.store.url import Target, located
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
@@ -126,7 +126,7 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
             name server knows, for a server that loads its data and for one whose disk is full.
     """
-    target = parse(app.client.url())
+    target = located(app.client.url(), app.settings)
     attempt = 0
     while True:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -182,12 +183,17 @@ def user() -> str:
 
 
 def check_url(app: Headrace) -> None:
-    """Refuse a URL that cannot be used before anything connects."""
-    from headrace.errors import UrlError
-    from headrace.store.url import parse
+    """Refuse a URL, or credentials, that cannot be used before anything connects."""
+    from headrace.errors import SettingsError, UrlError
+    from headrace.store.url import located
 
+    if isinstance(app.settings.credentials, str) and (here := os.getcwd()) not in sys.path:  # noqa: PTH109
+        # The function's module lies where that of an application does.
+        sys.path.insert(0, here)
     if app.settings.url is not None:
         try:
-            parse(app.settings.url)
+            located(app.settings.url, app.settings)
         except UrlError as error:
             raise UsageFault(f"{error} (from {app.sources.get('url', 'settings')})") from error
+        except SettingsError as error:
+            raise UsageFault(str(error)) from error

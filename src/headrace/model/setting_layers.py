@@ -90,6 +90,8 @@ def resolve(
             if value is not None:
                 values[field], sources[field] = _checked(field, value, label), source
                 break
+    if {"password_file", "credentials"} <= values.keys():
+        raise SettingsError("password_file and credentials both give a password: leave out one of them")
     return msgspec.convert(values, Settings, strict=False), sources
 
 

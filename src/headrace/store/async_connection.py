@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from inspect import signature
 from types import TracebackType
 from typing import Any, cast
@@ -20,13 +21,16 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
-from headrace.store.connection import blame_files, common, packed, sentinels, unknown
+from headrace.store.aside import aside
+from headrace.store.connection import blame_files, login, packed, sentinels, unknown
 from headrace.store.url import Target
 
 
 async def aconnect(target: Target, timeout: float) -> Any:
     """As :func:`headrace.store.connection.connect`."""
-    options = common(target, timeout) | {"socket_timeout": None}
+    # Credentials may come from afar, and must not hold up the event loop.
+    found = login(target, timeout) if target.credentials is None else await aside(partial(login, target, timeout))
+    options, end = found[0] | {"socket_timeout": None}, found[1]
     options["retry"] = AsyncRetry(NoBackoff(), 0)
     kinds: dict[Any, Any] = {
         synchronous.UnixDomainSocketConnection: asynchronous.UnixDomainSocketConnection,
@@ -41,6 +45,7 @@ async def aconnect(target: Target, timeout: float) -> Any:
     if target.sentinels:
         options["host"], options["port"] = await _amaster(target, timeout)
     connection = kind(**options)
+    connection.end = end
     try:
         async with _in_time(timeout, "connecting"):
             await connection.connect()

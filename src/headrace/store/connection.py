@@ -14,6 +14,7 @@ in a fork is its dearest, since each page that it writes to is copied.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import select
@@ -66,6 +67,15 @@ def common(target: Target, timeout: float) -> dict[str, Any]:
     }
 
 
+def login(target: Target, timeout: float) -> tuple[dict[str, Any], float]:
+    """What a new connection is made with, and when another must take its place (monotonic seconds). May block."""
+    options = common(target, timeout)
+    if target.credentials is None:
+        return options, math.inf
+    found = target.credentials.login()
+    return options | found.options, found.end
+
+
 # Commands that are sent as one piece, where there are so many.
 GATHER = 32
 
@@ -82,15 +92,18 @@ def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
 def connect(target: Target, timeout: float) -> Any:
     """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise.
 
+    Its attribute ``end`` says when another must take its place (monotonic seconds).
+
     Raises:
         redis.exceptions.RedisError: see :func:`verdict`.
     """
-    options = common(target, timeout)
+    options, end = login(target, timeout)
     options["retry"] = DriverRetry(NoBackoff(), 0)
     kind: Any = target.options.get("connection_class", synchronous.Connection)
     if target.sentinels:
         options["host"], options["port"] = _master(target, timeout)
     connection = kind(**options)
+    connection.end = end
     try:
         connection.connect()
     except BaseException as error:
@@ -198,7 +211,8 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
     if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)) or text.startswith(
         ("NOAUTH", "WRONGPASS")
     ):
-        return UrlError(f"{target.shown} refused the credentials, so check user and password in the URL")
+        place = "in the URL" if target.credentials is None else f"that {target.credentials.source} gives"
+        return UrlError(f"{target.shown} refused the credentials, so check user and password {place}")
     if "CERTIFICATE_VERIFY_FAILED" in (said := _told(error)):
         return ServerError(_certificate(said, target))
     if isinstance(error, driver.InvalidResponse):
@@ -254,6 +268,8 @@ _STEPS = {
     "loading the dataset": "it runs, and loads its data: wait.",
     # What check_files says.
     " has ssl_": "correct the file.",
+    # What Credentials.login says.
+    "no credentials came from": "correct what gives them.",
 }
 
 
@@ -324,10 +340,14 @@ class RawConnection:
     """One connection: the driver makes it, its socket and a parser of our own serve it.
 
     By :meth:`ask`, which waits for the replies, or by :meth:`send` and :meth:`receive`, which never block.
+
+    Attributes:
+        end: when another connection must take its place, since its credentials end (monotonic seconds).
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
         self._connection = connect(target, timeout)
+        self.end: float = self._connection.end
         self.sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
         parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
         self._reader: Any = hiredis.Reader(

@@ -21,7 +21,7 @@ from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.connection import RawConnection, advice, check_server, pause_before, verdict
-from headrace.store.url import Target, parse
+from headrace.store.url import Target, located
 
 log = logging.getLogger("headrace.store")
 
@@ -47,7 +47,7 @@ class Reach:
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.url = url
-        self.target = parse(url)
+        self.target = located(url, settings)
         self.settings = settings
         self.keys: Keys = keys_of(settings.namespace)
         self.round_trips: int = 0
@@ -99,7 +99,7 @@ class Reach:
     def try_to_revive(self, attempt: int) -> None:
         # Once, and not at the first failure: a server that restarts by itself needs no help.
         if attempt == REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
-            self.url, self.target, self._checked = url, parse(url), False
+            self.url, self.target, self._checked = url, located(url, self.settings), False
 
     def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
         """Seconds to wait before the next attempt; 0 to repeat at once.

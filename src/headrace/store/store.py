@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections import deque
@@ -113,7 +114,10 @@ class Store(Reach):
             # The parent's sockets are not ours: two processes that read one stream garble both.
             self._idle, self._pid = deque(), os.getpid()
         try:
-            return self._idle.pop()
+            # Most connections have no end, and each look at the clock counts.
+            while (connection := self._idle.pop()).end != math.inf and connection.end < time.monotonic():
+                connection.close()
+            return connection
         except IndexError:
             return self._connect()
 
@@ -191,6 +195,8 @@ class AsyncStore(Reach):
     async def _connection(self) -> AsyncGenerator[Any]:
         idle = await self._settle_in(asyncio.get_running_loop())
         # Not in a handler of IndexError: that would take the place of what a failed connection came from.
+        while idle and idle[-1].end < time.monotonic():
+            await idle.pop().disconnect()
         connection = idle.pop() if idle else await self._connect()
         try:
             yield connection

@@ -17,7 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import redis.connection as driver
 
 from headrace.errors import UrlError
-from headrace.settings import HIDDEN
+from headrace.settings import HIDDEN, Settings
+from headrace.store.credentials import Credentials
 
 _SECRETS = ("password", "ssl_password")
 
@@ -74,6 +75,7 @@ class Target:
         options: keyword arguments of redis-py's connection.
         tls: it is to be spoken to over TLS, and so are the Sentinels.
         sentinels: host and port of each Sentinel, and ``service`` the name that they know the master by.
+        credentials: where each connection gets user and password, unless ``options`` has them.
     """
 
     shown: str
@@ -81,6 +83,7 @@ class Target:
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     tls: bool = False
+    credentials: Credentials | None = field(default=None, repr=False)
 
     @property
     def others(self) -> Target | None:
@@ -171,6 +174,22 @@ def parse(url: str) -> Target:
     except ValueError as error:
         raise UrlError(f"{visible} cannot be used: {error}") from None
     return Target(visible, options, tls=parts.scheme in TLS)
+
+
+def located(url: str, settings: Settings) -> Target:
+    """Where ``url`` points, with the credentials that the settings name.
+
+    Raises:
+        UrlError: as :func:`parse`, or the URL has a password, too.
+        SettingsError: the settings name no such function.
+    """
+    target = parse(url)
+    # The private server, which has no URL in the settings, has its own password.
+    if settings.url is None or (credentials := Credentials.of(settings)) is None:
+        return target
+    if target.options.get("password"):
+        raise UrlError(f"{target.shown} has a password, and {credentials.source} gives one: leave out one of them")
+    return replace(target, credentials=credentials)
 
 
 def _driver_options(url: str) -> dict[str, Any]:

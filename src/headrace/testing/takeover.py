@@ -43,8 +43,9 @@ class Takeover:
     def begin(self, url: str, wire: Wire, progress: Callable[[], int | None]) -> Settings:
         """Have the application use this server; the settings with which it does. ``progress``: see KitListener."""
         settings = msgspec.structs.replace(
-            self._app.settings, url=url, namespace=self.namespace, stats="direct", stats_url=None
-        )
+            self._app.settings, url=url, credentials=None, password_file=None, namespace=self.namespace,
+            stats="direct", stats_url=None,
+        )  # fmt: skip
         self._client = connection(url)
         self._clock = wire.clock
         self._astore = AsyncKitStore(url, settings, wire)

@@ -52,6 +52,7 @@ class StoreConnection:
 
     Attributes:
         deadline: monotonic time at which the awaited reply is overdue; infinite when none is awaited.
+        end: when another connection must take its place, since its credentials end (monotonic seconds).
         trips: requests sent.
         backlog: what the socket had no room for; :meth:`flush` sends it.
     """
@@ -71,6 +72,7 @@ class StoreConnection:
         self._expected = 0
         self._replies: list[Any] = []
         self.deadline = math.inf
+        self.end: float = self._connection.end
         self.trips = 0
         self.backlog = bytearray()
 
@@ -199,6 +201,11 @@ class Links(NamedTuple):
         """When the first of the awaited replies is overdue (monotonic seconds); infinite when none is awaited."""
         return min(self.main.deadline, self.waker.deadline, self.mail.deadline)
 
+    @property
+    def end(self) -> float:
+        """When others must take their place (monotonic seconds)."""
+        return min(link.end for link in self.all)
+
     def close(self) -> None:
         for link in self.all:
             link.close()
@@ -315,15 +322,13 @@ class StoreLinks:
     @property
     def next(self) -> float:
         """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
-        if self.made is None:
-            return float("inf") if self._connector.busy else self._connect_at
-        return self.made.deadline
+        connect = float("inf") if self._connector.busy else self._connect_at
+        return connect if self.made is None else min(connect, self.made.deadline)
 
     def keep(self, now: float) -> None:
         """Notice overdue replies; connect again when it is time."""
-        if self.made is not None:
-            if now >= self.made.deadline:
-                self.fail(driver.TimeoutError("a reply is overdue"), "answer")
+        if self.made is not None and now >= self.made.deadline:
+            self.fail(driver.TimeoutError("a reply is overdue"), "answer")
         elif not self._connector.busy and now >= self._connect_at:
             self._connector.start(self.target, self.revive if self._failures >= 2 else None)
 
@@ -369,12 +374,7 @@ class StoreLinks:
         The next attempt comes after a pause, which grows until a request is answered: a server that can be connected
         to and refuses every request is no better than one that is gone.
         """
-        made, self.made = self.made, None
-        if made is not None:
-            for link in made.all:
-                self._watched.unwatch(link)
-            made.close()
-            self._lost()
+        self._drop()
         self._failures += 1
         now = time.monotonic()
         self._connect_at = now + pause_before(self._failures, random.random())
@@ -389,12 +389,25 @@ class StoreLinks:
             level, code = (logging.ERROR, "store.refuses") if refused else (logging.WARNING, "store.away")
             log.log(level, "%s", text, extra={"code": code})
 
+    def _drop(self) -> None:
+        made, self.made = self.made, None
+        if made is not None:
+            for link in made.all:
+                self._watched.unwatch(link)
+            made.close()
+            self._lost()
+
     def _on_connected(self) -> None:
         made = self._connector.take()
         if isinstance(made, Exception):
-            self.fail(made, "be connected to")
+            if self.made is None:
+                self.fail(made, "be connected to")
+            else:
+                # Those that are there work on until their credentials end.
+                self._connect_at = time.monotonic() + pause_before(MOST, random.random())
             return
-        self.made, self.target = made, made.target
+        self._drop()
+        self.made, self.target, self._connect_at = made, made.target, made.end
         for link, handler in zip(made.all, self._handlers, strict=True):
             self._watched.watch(link, handler, urgent=True)
         self._connected(made)
