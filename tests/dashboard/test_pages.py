@@ -16,6 +16,9 @@ import redis
 import headrace.dashboard
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard, Visitor, dashboard_site, graph_drawing
+from headrace.dashboard.csv_rows import has_rows
+from headrace.dashboard.mounting import PAGES
+from headrace.dashboard.navigation import NAVIGATION
 from headrace.model.fingerprint import cause_id
 from headrace.testing import Kit
 from headrace.worker.watcher.alarm_rounds import AlarmRounds
@@ -25,22 +28,8 @@ from tests.servers import Server
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
-LISTS = (
-    "/",
-    "/jobs",
-    "/causes",
-    "/queues",
-    "/tasks",
-    "/workflows",
-    "/schedules",
-    "/limits",
-    "/workers",
-    "/statistics",
-    "/store",
-    "/cache",
-    "/activity",
-    "/errands",
-)
+# A confirmation needs to know of which verb.
+LISTS = [path for path in PAGES if "{" not in path and path != "/errands/new"]
 ASSET = re.compile(r"/static/")
 
 
@@ -86,6 +75,18 @@ async def test_every_list_of_an_empty_store_says_what_to_do_next(empty: Shop) ->
         answer = await ask(dashboard, path)
         check(answer, path)
         assert path in ("/statistics", "/store", "/cache") or "empty" in answer.text, path
+
+
+async def test_a_page_with_rows_leads_to_them(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    for path in LISTS:
+        answer = await ask(dashboard, f"{'/overview' if path == '/' else path}.csv")
+        assert answer.status == (200 if has_rows(path) else 404), path
+
+
+def test_the_guide_lists_each_page_of_the_navigation(root: Path) -> None:
+    listed = set(re.findall(r"^\| (\w+) \|", (root / "docs" / "dashboard.md").read_text(), re.MULTILINE))
+    assert {entry.word for entry in NAVIGATION} - listed == set()
 
 
 async def test_hostile_texts_stay_texts(shop: Shop) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import Flow, Headrace
-from headrace.dashboard import Dashboard
+from headrace.dashboard import Dashboard, mounting
 from headrace.model.job import JobError, Outcome, error_json
 from headrace.protocol import consume, settle_calls
 from headrace.stats.histogram import bucket_of
@@ -96,6 +96,11 @@ async def costs(store: Store, app: Headrace, *proxies: Proxy) -> dict[str, int]:
             assert answer.status == 200, (page, answer.text[:200])
         found[page] = sum(proxy.trips for proxy in proxies) - before
     return found
+
+
+def test_each_page_that_needs_no_name_is_counted() -> None:
+    counted = {page.partition("?")[0] for page in PAGES}
+    assert {path for path in mounting.PAGES if "{" not in path} - counted == set()
 
 
 async def test_a_page_is_one_or_two_round_trips_however_many_jobs_there_are(server: Server, proxy: Proxy) -> None:
