@@ -21,7 +21,7 @@ from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.model.fingerprint import cause_id
 from headrace.testing import Kit
-from headrace.worker.watcher.alarm_rounds import AlarmRounds
+from headrace.worker.watcher.watcher_loop import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 from tests.servers import Server

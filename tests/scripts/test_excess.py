@@ -6,7 +6,7 @@ import pytest
 
 from headrace.model.limit_rules import Concurrency, Full, LimitRule
 from headrace.protocol import produce
-from headrace.worker.outcomes import LEFT_OUT, before_start
+from headrace.worker.messages import LEFT_OUT, before_start
 from tests.scripts.limited_stage import declare, gate, ids, promote, put
 from tests.scripts.stage import SECOND, Stage
 

@@ -9,7 +9,7 @@ from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
 from headrace.tasks.verb_replies import not_found
-from headrace.worker.outcomes import before_start
+from headrace.worker.messages import before_start
 from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage

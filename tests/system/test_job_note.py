@@ -8,7 +8,7 @@ import pytest
 
 from headrace import Flow, Headrace
 from headrace.model.workflow import parse_facts
-from headrace.worker.runner.dynamic_nodes import spread
+from headrace.worker.runner.runner_context import spread
 from tests.program import Program
 from tests.store.test_app import Worker
 

@@ -20,7 +20,7 @@ import pytest
 from headrace import Headrace
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
-from headrace.worker.forking.signals import UNHEARD
+from headrace.worker.forking.child_process import UNHEARD
 from tests.deadline import eventually
 from tests.nursery import Forked
 from tests.processes import below, lives

@@ -24,7 +24,7 @@ from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.protocol.consume import Note
 from headrace.running_job import running
-from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
+from headrace.worker.runner.execute import SWALLOWED, acalled, called
 
 CLAIM = Claim("0" * 21, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
 

@@ -10,7 +10,7 @@ from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.retry import Retry
 from headrace.tasks.run_plan import RunPlan
-from headrace.worker.outcomes import of_death, of_error
+from headrace.worker.messages import of_death, of_error
 
 DEATH = JobError(type="Crashed", message="its process was ended by SIGKILL", signal=9)
 

@@ -22,7 +22,7 @@ import msgspec
 from headrace import Headrace
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking.signals import only_wake
+from headrace.worker.forking.child_process import only_wake
 from headrace.worker.messages import (
     ChildCrashed,
     Done,

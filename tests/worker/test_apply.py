@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.protocol import operations
-from headrace.worker.preload.apply import apply_learned
+from headrace.worker.preload.advice import apply_learned
 from headrace.worker.preload.trial import WORK
 
 

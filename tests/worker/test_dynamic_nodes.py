@@ -15,7 +15,7 @@ from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Graft, NodeFacts, Payload, pack_facts
 from headrace.running_job import running
-from headrace.worker.runner import dynamic_nodes
+from headrace.worker.runner import runner_context
 from tests.unit.graphs import facts
 
 ID = node_id(flow_id(5, 6), 7)
@@ -50,33 +50,33 @@ def claim(args: bytes = b"", inputs: tuple[Input, ...] = (), about: NodeFacts | 
 
 @pytest.mark.parametrize("value", [False, 0, 0.0, "", [], {}, None, b""])
 def test_a_node_is_skipped_when_its_condition_gave_nothing(value: Any) -> None:
-    assert dynamic_nodes.unwanted(NodeFacts("me", when=1), given(1, value))
+    assert runner_context.unwanted(NodeFacts("me", when=1), given(1, value))
 
 
 @pytest.mark.parametrize("value", [True, 1, "no", [0], {"a": 0}, -0.5])
 def test_and_runs_when_it_gave_something(value: Any) -> None:
-    assert not dynamic_nodes.unwanted(NodeFacts("me", when=0), given(value, 0))
+    assert not runner_context.unwanted(NodeFacts("me", when=0), given(value, 0))
 
 
 def test_a_node_without_a_condition_runs() -> None:
-    assert not dynamic_nodes.unwanted(NodeFacts("me"), given(0))
+    assert not runner_context.unwanted(NodeFacts("me"), given(0))
 
 
 def test_a_condition_whose_node_is_gone_is_not_met() -> None:
-    assert dynamic_nodes.unwanted(NodeFacts("me", when=3), given(1))
+    assert runner_context.unwanted(NodeFacts("me", when=3), given(1))
 
 
 def test_outputs_take_their_places() -> None:
     args = b"\x92\x92\xd4\x07\x00\xd4\x07\x01\x80"
-    assert codec.decode(dynamic_nodes.filled(claim(args, given([1], None)))) == [[[1], None], {}]
-    assert dynamic_nodes.filled(claim(b"\x92\x90\x80")) == b"\x92\x90\x80"
+    assert codec.decode(runner_context.filled(claim(args, given([1], None)))) == [[[1], None], {}]
+    assert runner_context.filled(claim(b"\x92\x90\x80")) == b"\x92\x90\x80"
     with pytest.raises(CorruptArguments):
-        dynamic_nodes.filled(claim(args, given(1)))
+        runner_context.filled(claim(args, given(1)))
 
 
 def spread(items: object, about: NodeFacts | None = None, rest: tuple[object, ...] = (), **more: Any) -> Graft | None:
     about = about or NodeFacts("me", "w", map=True)
-    return dynamic_nodes.spread(claim(about=about, **more), about, packed([[items, *rest], {"y": 1}]))
+    return runner_context.spread(claim(about=about, **more), about, packed([[items, *rest], {"y": 1}]))
 
 
 def test_a_large_argument_of_all_items_is_a_node_that_holds_it() -> None:
@@ -111,7 +111,7 @@ def test_a_map_adds_a_node_for_each_item_and_their_join() -> None:
 
 def test_a_map_over_nothing_adds_nothing() -> None:
     assert spread([]) is None
-    assert codec.decode(dynamic_nodes.EMPTY_LIST) == []
+    assert codec.decode(runner_context.EMPTY_LIST) == []
 
 
 @pytest.mark.parametrize("items", [None, 3, "text", b"x", {"a": 1}])
@@ -123,11 +123,11 @@ def test_a_map_over_what_is_no_list_fails_with_the_value(items: Any) -> None:
 def test_a_map_of_alien_arguments_is_corrupt() -> None:
     for data in (b"", b"\x90", b"\x92\x90\x80", b"\xc1"):
         with pytest.raises(CorruptArguments):
-            dynamic_nodes.spread(claim(), NodeFacts("me", map=True), data)
+            runner_context.spread(claim(), NodeFacts("me", map=True), data)
 
 
 def test_a_map_over_more_than_a_workflow_may_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamic_nodes, "MAX_NODES", 10)
+    monkeypatch.setattr(runner_context, "MAX_NODES", 10)
     with pytest.raises(WorkflowTooLarge, match="got 10 items, more than 9"):
         spread(list(range(10)))
     assert spread(list(range(9))) is not None
@@ -146,15 +146,15 @@ def test_a_map_over_50_000_items_takes_moments() -> None:
 
 def job(app: Headrace, inputs: tuple[Input, ...] = ()) -> CurrentJob:
     return CurrentJob(
-        claim(inputs=inputs), lambda note: None, lambda one: dynamic_nodes.collecting(app.registered, one)
+        claim(inputs=inputs), lambda note: None, lambda one: runner_context.collecting(app.registered, one)
     )
 
 
 def test_a_job_that_adds_nothing_grows_nothing(app: Headrace) -> None:
     mine = job(app)
-    assert dynamic_nodes.added(mine) is None
+    assert runner_context.added(mine) is None
     assert mine.workflow is mine.workflow
-    assert dynamic_nodes.added(mine) is None, "asking for the workflow is not adding to it"
+    assert runner_context.added(mine) is None, "asking for the workflow is not adding to it"
 
 
 def test_what_a_job_adds_is_joined_and_its_own_output_stays(app: Headrace) -> None:
@@ -164,7 +164,7 @@ def test_what_a_job_adds_is_joined_and_its_own_output_stays(app: Headrace) -> No
         first = flow.run("add", 1)
         flow.run("add", first, 2, name="second", undo="add")
         flow.run("add", 5, name="alone", on_failure="continue")
-    graft = dynamic_nodes.added(mine)
+    graft = runner_context.added(mine)
     assert graft is not None
     assert not graft.gather
     assert [facts(one).name for one in graft.nodes] == [
@@ -184,7 +184,7 @@ def test_a_job_may_map_and_nest(app: Headrace) -> None:
 
     mine = job(app)
     mine.workflow.run("add", mine.workflow.run(inner, 4), after=mine.workflow.map("add", [1, 2]))
-    graft = dynamic_nodes.added(mine)
+    graft = runner_context.added(mine)
     assert graft is not None
     assert [facts(one).name for one in graft.nodes] == [
         "me/inner/add", "me/inner", "me/add-1[0]", "me/add-1[1]", "me/add-1", "me/add-2", "me/join",
@@ -201,7 +201,7 @@ def test_a_nested_workflow_gives_what_its_last_nodes_give(app: Headrace) -> None
         mine = job(app)
         with running(mine):
             assert app.tasks["workflow:inner"](4, wide=wide, __outer__=["mine", {"y": 1}, "c"]) is None
-        graft = dynamic_nodes.added(mine)
+        graft = runner_context.added(mine)
         assert graft is not None
         assert (graft.gather, graft.nodes[-1].role) == (True, role)
         assert {policy for one in graft.nodes for _, policy in one.children} == {"continue"}
@@ -213,7 +213,7 @@ def test_what_is_added_is_checked_like_any_definition(app: Headrace) -> None:
     mine.workflow.run("add", 1, name="a", after="b")
     mine.workflow.run("add", 1, name="b", after="a")
     with pytest.raises(WorkflowCycle, match="me/a -> me/b -> me/a"):
-        dynamic_nodes.added(mine)
+        runner_context.added(mine)
     with pytest.raises(ArgumentError):
         job(app).workflow.run("add", "x")
 

@@ -14,18 +14,17 @@ from typing import Any
 
 import pytest
 
-from headrace.worker.forking.signals import HEARD
+from headrace.worker.forking.child_process import HEARD
 from headrace.worker.reload import pid_holder
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Image, Launch, Words
-from headrace.worker.reload.image_protocol import Heir
+from headrace.worker.reload.image_launch import Heir, Image, Launch, Words
 from headrace.worker.reload.pid_holder import LogForm
 
 # Starts an image as a supervisor does, which hears signals by a handler of its own.
 STARTS = """
 import os, signal, sys
 from headrace.worker.reload.image_launch import Launch
-from headrace.worker.forking.signals import HEARD
+from headrace.worker.forking.child_process import HEARD
 
 for number in HEARD:
     signal.signal(number, lambda *_: None)

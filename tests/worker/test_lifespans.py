@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, current_job
-from headrace.worker.forking.process_ties import FAULTY
+from headrace.worker.forking.child_process import FAULTY
 from headrace.worker.messages import Up
 from headrace.worker.runner import lifespans as module
 from headrace.worker.runner.fork_server import lasts

@@ -9,8 +9,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.stats import http_server
-from headrace.worker.supervisor.metrics_server import PATIENCE, MetricsAddress
-from headrace.worker.supervisor.side_processes import SideProcess
+from headrace.worker.supervisor.side_processes import PATIENCE, MetricsAddress, SideProcess
 
 
 def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:

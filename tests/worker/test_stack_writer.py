@@ -13,7 +13,7 @@ from headrace.model.stacks import parted
 # Threads come and go, and their stacks grow and shrink all the time, also by way of C code.
 BUSY = """
 import os, select, sys, threading
-from headrace.worker.runner.stack_writer import answer_stacks
+from headrace.worker.runner.runner_process import answer_stacks
 
 def deep(n):
     return max(deep(n - 1), 1, key=lambda x: x) if n else 0

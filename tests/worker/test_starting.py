@@ -12,7 +12,16 @@ from headrace.worker.dispatcher.dispatcher_events import Heard, Notify, RunnerDi
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, Spawn, Spawned, Up
+from headrace.worker.messages import (
+    Begun,
+    ChildCrashed,
+    Done,
+    Exit,
+    FromRunner,
+    Spawn,
+    Spawned,
+    Up,
+)
 from tests.worker.worker_states import worker_state
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)

@@ -11,28 +11,27 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.worker.forking import signals
+from headrace.worker.forking import child_process
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload.advice import NOTHING
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Launch
-from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
-from headrace.worker.supervisor.runner_processes import Child, RunnerProcesses
+from headrace.worker.supervisor.runner_processes import Child, DispatcherProcess, RunnerProcesses
 from headrace.worker.supervisor.supervisor_process import Supervisor
 from headrace.worker.worker_options import WorkerOptions
 
 
 def test_a_stop_behind_a_thousand_other_signals_is_heard() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTTIN, signal.SIGTERM)}
-    signals.listen(before)
+    child_process.listen(before)
     try:
         for _ in range(1000):
             signal.raise_signal(signal.SIGTTIN)
         signal.raise_signal(signal.SIGTERM)
-        assert signals.heard() == {signal.SIGTTIN: 1000, signal.SIGTERM: 1}
-        assert not signals.heard()
+        assert child_process.heard() == {signal.SIGTTIN: 1000, signal.SIGTERM: 1}
+        assert not child_process.heard()
     finally:
-        signals.listen_no_more()
+        child_process.listen_no_more()
         for number, handler in before.items():
             signal.signal(number, handler)
 

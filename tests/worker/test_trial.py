@@ -18,8 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import ForeignKey
 
 from headrace.worker.preload import trial
-from headrace.worker.preload.candidates import Hot, candidates
-from headrace.worker.preload.startup_profiler import Sampler
+from headrace.worker.preload.startup_profiler import Hot, Sampler, candidates
 from headrace.worker.preload.trial import UNRELATED, WARM, WORK
 from tests.deadline import eventually
 from tests.processes import lives

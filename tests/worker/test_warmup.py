@@ -21,7 +21,7 @@ import pytest
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
 from headrace.model.setting_layers import load
-from headrace.worker.forking import leak_check
+from headrace.worker.forking import lifecycle_hooks
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.preload import warmup
 
@@ -107,7 +107,7 @@ def test_a_thread_is_refused_and_named() -> None:
 
 
 def test_a_thread_that_ends_with_its_step_is_none_of_our_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leak_check, "PATIENCE", 20)
+    monkeypatch.setattr(lifecycle_hooks, "PATIENCE", 20)
     app = Headrace("redis://x")
     app.on_preload(lambda: threading.Thread(target=int).start())
     warmup.warm_up(app)
@@ -144,7 +144,7 @@ def test_where_descriptors_cannot_be_listed_threads_alone_are_looked_for(monkeyp
         raise FileNotFoundError(errno.ENOENT, "no /proc", path)
 
     monkeypatch.setattr(os, "listdir", absent)
-    seen = leak_check.look()
+    seen = lifecycle_hooks.look()
     assert threading.current_thread() in seen.threads
     assert not seen.sockets
 
@@ -159,11 +159,11 @@ def test_our_own_clients_may_be_used_in_a_preload(url: str) -> None:
             assert app.cache.get("rate") == 1
         app.stats.add("warm", {"count": 1})
         assert app.queues["default"].size == 0
-        assert leak_check.look() != before, "this must have opened something, or nothing is tested"
+        assert lifecycle_hooks.look() != before, "this must have opened something, or nothing is tested"
 
-    before = leak_check.look()
+    before = lifecycle_hooks.look()
     warmup.warm_up(app)
-    assert (leak_check.threads_since(before), leak_check.sockets_since(before)) == ([], [])
+    assert (lifecycle_hooks.threads_since(before), lifecycle_hooks.sockets_since(before)) == ([], [])
     assert app.cache.get("rate") == 1, "it can be used again"
     app.close()
 

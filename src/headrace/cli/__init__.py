@@ -56,10 +56,10 @@ def _let_go(stream: TextIO) -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["worker"]:
-        from headrace.worker.forking import signals
+        from headrace.worker.forking import child_process
 
         # Until the process that it becomes can hear them: some mean something to a worker, and would end a command.
-        signals.hold_back()
+        child_process.hold_back()
     if arguments[:1] == ["health"]:
         from headrace.cli.probe import quick
 

@@ -22,8 +22,7 @@ from headrace.cli.exit_codes import ExitCode, exit_of
 if TYPE_CHECKING:
     from headrace.cli.session import Session
     from headrace.worker.reload.handover import Succession
-    from headrace.worker.reload.image_launch import Launch
-    from headrace.worker.reload.image_protocol import Heir
+    from headrace.worker.reload.image_launch import Heir, Launch
     from headrace.worker.reload.pid_holder import LogForm
 
 
@@ -43,8 +42,8 @@ class Origin(msgspec.Struct):
     @classmethod
     def taken(cls, launch: Launch) -> Self:
         """Of this process, before the application is imported."""
-        from headrace.worker.forking import signals
-        from headrace.worker.reload.image_protocol import heir_of
+        from headrace.worker.forking import child_process
+        from headrace.worker.reload.image_launch import heir_of
 
         origin = cls(launch, heir_of(os.environ))
 
@@ -54,13 +53,13 @@ class Origin(msgspec.Struct):
         # A HUP that comes before there is anything to replace must not end the worker, nor must a wish for more or
         # fewer runners, of which there are none yet, suspend it.
         signal.signal(signal.SIGHUP, note)
-        for number in signals.RESIZE:
-            signal.signal(number, signals.only_wake)
-        signals.disregard()
+        for number in child_process.RESIZE:
+            signal.signal(number, child_process.only_wake)
+        child_process.disregard()
         # QUIT too, which would leave a core.
         for number in (signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, signals.leave_at_once)
-        signals.let_in()
+            signal.signal(number, child_process.leave_at_once)
+        child_process.let_in()
         return origin
 
     @property
@@ -84,7 +83,7 @@ class Origin(msgspec.Struct):
 
     def tell_modules(self, error: BaseException | None = None) -> None:
         """Say which files the application consists of: those of its modules, and those that an error came through."""
-        from headrace.worker.reload.image_protocol import application_files
+        from headrace.worker.reload.image_launch import application_files
 
         if self.heir is None:
             return

@@ -25,18 +25,17 @@ from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.store.url import passwords
-from headrace.worker.forking import leak_check
+from headrace.worker.forking import lifecycle_hooks
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
-from headrace.worker.preload.apply import apply_learned
-from headrace.worker.supervisor.metrics_server import MetricsAddress
-from headrace.worker.supervisor.side_processes import metrics_server, watchers
+from headrace.worker.preload.advice import apply_learned
+from headrace.worker.supervisor.side_processes import MetricsAddress, metrics_server, watchers
 from headrace.worker.supervisor.supervisor_process import Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.worker.forking.leak_check import Seen
+    from headrace.worker.forking.lifecycle_hooks import Seen
     from headrace.worker.reload.image_launch import Launch
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
@@ -61,7 +60,7 @@ def _obey(order: Order, launch: Launch) -> int:
     session = Session(Output(json=order.json), order.settings)
     with origin.confessing():
         stamps = HealthStamps(0 if origin.heir is None else os.getppid())
-        before = leak_check.look()
+        before = lifecycle_hooks.look()
         app = session.code(order.target)
         instrument_runners(app, launch.environ)
         return _serve(app, str(order.target), order.options, order.level, origin, before, stamps)

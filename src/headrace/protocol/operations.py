@@ -114,7 +114,7 @@ _AT_ONCE, _LONGEST = 200, 500
 
 
 def learn(keys: Keys, lines: Sequence[str]) -> Call[None]:
-    """Remember what jobs did again in each runner; see :mod:`headrace.worker.preload.apply`.
+    """Remember what jobs did again in each runner; see :mod:`headrace.worker.preload.advice`.
 
     Args:
         lines: those first that are to be tried first; the first 200 count, and 500 characters of each.

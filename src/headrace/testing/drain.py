@@ -33,7 +33,7 @@ from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.dispatcher.dispatcher_events import End
 from headrace.worker.dispatcher.endings import starts
 from headrace.worker.dispatcher.workflow_growth import Growth, Inputs, too_large
-from headrace.worker.outcomes import before_start
+from headrace.worker.messages import before_start
 
 T = TypeVar("T")
 

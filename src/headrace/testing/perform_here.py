@@ -27,8 +27,8 @@ from headrace.tasks.lifespan import of_kind
 from headrace.tasks.run_plan import RunPlan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
-from headrace.worker.outcomes import of_death
-from headrace.worker.runner.async_drive import Drive
+from headrace.worker.messages import of_death
+from headrace.worker.runner.async_kind import Drive
 from headrace.worker.runner.execute import aperform, perform
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans

@@ -11,7 +11,7 @@ from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.settlement import Reconciler, Settlement
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
-from headrace.worker.outcomes import TIME_OVER
+from headrace.worker.messages import TIME_OVER
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0

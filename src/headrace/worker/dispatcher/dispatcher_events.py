@@ -15,7 +15,16 @@ import msgspec
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
 from headrace.protocol.script import Call
-from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Spawned, Stop, ToSupervisor
+from headrace.worker.messages import (
+    Drain,
+    Exit,
+    FromRunner,
+    Resize,
+    Size,
+    Spawned,
+    Stop,
+    ToSupervisor,
+)
 
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]

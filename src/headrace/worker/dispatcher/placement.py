@@ -24,7 +24,7 @@ from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
-from headrace.worker.outcomes import before_start
+from headrace.worker.messages import before_start
 from headrace.worker.worker_options import SHARED
 
 # So long it is known that a gate was closed (microseconds). What was claimed before has begun by then, or gone back.

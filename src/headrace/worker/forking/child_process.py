@@ -1,19 +1,204 @@
-"""A forked process of the worker: how it begins, ends, and how its end is told."""
+"""A forked process of the worker: how it begins, ends, and how its end is told.
+
+Ties between a process and those that it comes from or brings forth. The kernel's are Linux only.
+
+Signals: which ones a worker's processes hear, and which ones must not end them.
+
+Signals are values in a queue that one loop reads: a handler does nothing, and the interpreter writes the number of each
+signal into a pipe. Imports nothing else of Headrace, since a worker needs it first of all.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import faulthandler
 import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
-from headrace.worker.forking import signals, standard_streams
-from headrace.worker.forking.process_ties import die_with
+from headrace.worker.channel import Channel
+from headrace.worker.forking import standard_streams
 from headrace.worker.forking.standard_streams import STREAMS
+
+# Signal handlers of ours are defined in here.
+_OURS = "headrace.worker."
+
+# Exit code of a process of ours that its own code ended.
+FAULTY = 70
+
+
+class NoRoom(Exception):
+    """A process of ours cannot begin its work: the system has no room for a process or thread of its own."""
+
+
+def die_with(parent: int, by: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when its parent ends, whose process id this is."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        prctl()(set_parent_death_signal, by)
+        if os.getppid() != parent:
+            os._exit(0)
+
+
+def adopt_orphans() -> None:
+    """Ask the kernel that descendants whose parent ends become children of this process, not of init."""
+    if sys.platform == "linux":
+        set_child_subreaper = 36
+        prctl()(set_child_subreaper, 1)
+
+
+def let_fork(channel: Channel[Any]) -> None:
+    """From now on, what this process forks is an ordinary process: no runner, with the signal handlers of any program.
+
+    A runner handles TERM and INT by doing nothing, since its supervisor decides when it ends. A child that inherited
+    that could not be terminated, and ``multiprocessing.Pool`` waited for its processes for ever. A signal that reaches
+    a child before its handlers are the usual ones would be lost, so all are blocked around the fork. Programs that a
+    job starts (``subprocess``, ``spawn``, ``forkserver``) need nothing of this: handlers do not survive an exec.
+
+    Args:
+        channel: closed in the child, which must neither hold it open nor speak in it.
+    """
+    mask = threading.local()
+
+    def before() -> None:
+        mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    def after_in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask.before)
+
+    def after_in_child() -> None:
+        channel.close()
+        faulthandler.unregister(signal.SIGUSR2)
+        for number in signal.valid_signals():
+            if getattr(signal.getsignal(number), "__module__", "").startswith(_OURS):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask.before)
+
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
+
+
+def end_faulty() -> NoReturn:
+    """End this runner at once: its own code failed, and only the death of its process tells that to the dispatcher.
+
+    The jobs that it holds get a crash outcome, with the traceback as the last lines of stderr.
+    """
+    traceback.print_exc()
+    os._exit(FAULTY)
+
+
+@cache
+def prctl() -> Callable[[int, int], int]:
+    """Linux's; looked up once, since the look-up takes longer than the call."""
+    return ctypes.CDLL(None).prctl if sys.platform == "linux" else max
+
+
+# One runner more, one less, as other forking servers understand these.
+RESIZE = {signal.SIGTTIN: 1, signal.SIGTTOU: -1}
+# The first one lets running jobs finish, a later one stops them; QUIT stops them at once.
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+# What a process that watches others hears.
+HEARD = (*STOPS, signal.SIGHUP, signal.SIGCHLD, *RESIZE)
+
+
+def _without_meaning() -> tuple[int, ...]:
+    names = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
+    found = [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+    if hasattr(signal, "SIGRTMIN"):
+        found += range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    return tuple(found)
+
+
+# What ends a process by default and means nothing to a worker. Python ignores PIPE and XFSZ by itself. Those that tell
+# of a fault of the process (SEGV, ABRT, ...) or of its limit of processor time (XCPU) stay as they are.
+UNHEARD = _without_meaning()
+
+
+def only_wake(number: int, frame: FrameType | None) -> None:
+    """A handler for signals that are heard by :func:`heard`, or not at all: it has nothing to add."""
+
+
+# Both ends of the pipe, in a process that listens.
+_ends: list[int] = []
+
+
+def listen(numbers: Iterable[int]) -> int:
+    """Hear these from now on; the descriptor that can be read when :func:`heard` has some.
+
+    A pipe holds 65,536 of them, a socket 277: a TERM behind as many, which came amid slow hooks around forks, was lost.
+    """
+    _ends[:] = os.pipe()
+    for end in _ends:
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(_ends[1], warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, only_wake)
+    return _ends[0]
+
+
+def heard() -> Counter[int]:
+    """Those that have come since, and how often."""
+    try:
+        return Counter(os.read(_ends[0], 1 << 16))
+    except BlockingIOError:
+        return Counter()
+
+
+def listen_no_more() -> None:
+    """In a forked child: leave the pipe to its parent."""
+    signal.set_wakeup_fd(-1)
+    while _ends:
+        os.close(_ends.pop())
+
+
+def hold_back() -> None:
+    """Signals wait from now on, in the programs too that this process becomes, until :func:`let_in` is called.
+
+    A process that is not ready would be ended by most of them, and INT would show where it was just then.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *UNHEARD))
+
+
+def let_in() -> None:
+    """What was held back is handled now, and so is what whoever started this process had blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HEARD, *UNHEARD))
+
+
+def disregard() -> None:
+    """What means nothing to a worker no longer ends this process.
+
+    A handler, since what is ignored would be ignored by the programs as well that user code starts. Where the
+    application has a handler of its own, that stays.
+    """
+    for number in UNHEARD:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, only_wake)
+
+
+def regard() -> None:
+    """In a runner: these are again as in any program, but for those by which the supervisor reaches it.
+
+    USR1 interrupts a job, and USR2 asks for stacks: one may come before the runner has handlers of its own.
+    """
+    for number in (*UNHEARD, signal.SIGQUIT):
+        if number not in (signal.SIGUSR1, signal.SIGUSR2) and signal.getsignal(number) is only_wake:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def leave_at_once(number: int, _frame: FrameType | None) -> None:
+    """A handler for INT and QUIT while there is nothing yet to stop in order: no traceback shows where it came."""
+    os._exit(128 + number)
+
 
 log = logging.getLogger("headrace.worker")
 
@@ -93,11 +278,11 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
 def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, tied: bool) -> NoReturn:
     code = 70
     try:
-        signals.listen_no_more()
+        listen_no_more()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGINT):
             # A Python handler, not SIG_IGN: what the user's code starts must not inherit deafness.
-            signal.signal(number, signals.only_wake)
+            signal.signal(number, only_wake)
         for stranger in strangers:
             stranger.close()
         null = os.open(os.devnull, os.O_RDONLY)

@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from headrace.worker.forking import leak_check
-from headrace.worker.forking.process_ties import die_with
-from headrace.worker.preload.candidates import callable_alone
+from headrace.worker.forking import lifecycle_hooks
+from headrace.worker.forking.child_process import die_with
+from headrace.worker.preload.startup_profiler import callable_alone
 from headrace.worker.preload.warmup import find
 
 # A trial that takes longer (seconds) is ended by the kernel.
@@ -133,7 +133,7 @@ def _try_all(names: Sequence[str], never: Collection[object], say: Callable[[str
     functions: dict[str, Callable[[], object]] = {}
     for name in names:
         say(name, _TRYING)
-        before = leak_check.look()
+        before = lifecycle_hooks.look()
         try:
             if ":" in name:
                 functions[name] = find(name)
@@ -143,7 +143,7 @@ def _try_all(names: Sequence[str], never: Collection[object], say: Callable[[str
             functions.pop(name, None)
             say(name, f"its import failed: {error!r}")
             continue
-        threads, sockets = leak_check.threads_since(before), leak_check.sockets_since(before)
+        threads, sockets = lifecycle_hooks.threads_since(before), lifecycle_hooks.sockets_since(before)
         if threads or sockets:
             # Nothing after it can be judged.
             say(name, f"its import starts {threads[0]}" if threads else f"its import opens {sockets[0]}")
@@ -207,7 +207,7 @@ class _Watch:
 
 def _judged(function: Callable[[], object], watch: _Watch) -> str:
     """Call it twice: set-up takes its time once."""
-    before = leak_check.look(sockets=False)
+    before = lifecycle_hooks.look(sockets=False)
     costs: list[float] = []
     failed = ""
     with watch:
@@ -220,7 +220,7 @@ def _judged(function: Callable[[], object], watch: _Watch) -> str:
             failed = f"its call failed: {error!r}"
     if watch.tried or failed:
         return watch.tried or failed
-    if leak_check.threads_since(before):
+    if lifecycle_hooks.threads_since(before):
         return "it starts a thread"
     first, second = costs
     if second > max(first * AGAIN, QUICK):

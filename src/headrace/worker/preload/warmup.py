@@ -28,7 +28,7 @@ from typing import Any
 from headrace.app import Headrace
 from headrace.errors import PreloadError
 from headrace.settings import AUTO, preload_names
-from headrace.worker.forking import leak_check, memory_mapping, standard_streams
+from headrace.worker.forking import lifecycle_hooks, memory_mapping, standard_streams
 from headrace.worker.forking.lifecycle_hooks import name_of
 
 _ADVICE = {
@@ -75,7 +75,7 @@ def find(name: str) -> Callable[[], object]:
 
 
 def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
-    before = leak_check.look()
+    before = lifecycle_hooks.look()
     try:
         action()
     except KeyboardInterrupt:
@@ -104,9 +104,9 @@ def _ours(file: str) -> bool:
     return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
 
 
-def complaints(step: str, before: leak_check.Seen) -> Iterator[str]:
+def complaints(step: str, before: lifecycle_hooks.Seen) -> Iterator[str]:
     """What a step left behind since ``before``, each with what to do about it."""
-    found = (("thread", leak_check.threads_since(before)), ("socket", leak_check.sockets_since(before)))
+    found = (("thread", lifecycle_hooks.threads_since(before)), ("socket", lifecycle_hooks.sockets_since(before)))
     for kind, culprits in found:
         if culprits:
             does, end = ("started", "start") if kind == "thread" else ("left open", "open")

@@ -10,7 +10,7 @@ Its duties:
 
 Owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is the
 first image itself, or the anchor that it becomes when its own jobs have ended. To the supervisor of the first image it
-is the lineage; those of later images have an :class:`headrace.worker.reload.image_protocol.Heir` instead.
+is the lineage; those of later images have an :class:`headrace.worker.reload.image_launch.Heir` instead.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from headrace.model.options import Kind
-from headrace.worker.reload.image_launch import Image, Launch, Word
-from headrace.worker.reload.image_protocol import Works
+from headrace.worker.reload.image_launch import Image, Launch, Word, Works
 
 log = logging.getLogger("headrace.worker")
 

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from headrace.worker.forking import signals, standard_streams
+from headrace.worker.forking import child_process, standard_streams
 from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.reload.file_watch import Reload
@@ -87,21 +87,21 @@ class Anchor:
         return bool(self.succession.images) or (self.duty is not None and self.duty.waits)
 
     def _listen(self) -> None:
-        wake = signals.listen(signals.HEARD)
-        signals.disregard()
-        signals.let_in()
+        wake = child_process.listen(child_process.HEARD)
+        child_process.disregard()
+        child_process.let_in()
         self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
 
     def _on_signal(self) -> None:
-        heard = signals.heard()
+        heard = child_process.heard()
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()
             elif number == signal.SIGHUP:
                 self.succession.hung_up()
-            elif number in signals.RESIZE:
-                self.succession.grow(signals.RESIZE[signal.Signals(number)] * heard[number])
-            elif number in signals.STOPS:
+            elif number in child_process.RESIZE:
+                self.succession.grow(child_process.RESIZE[signal.Signals(number)] * heard[number])
+            elif number in child_process.STOPS:
                 self._asked_to_stop(at_once=number == signal.SIGQUIT)
 
     def _asked_to_stop(self, *, at_once: bool = False) -> None:
@@ -136,7 +136,7 @@ class Carried(msgspec.Struct, frozen=True):
 def carry_on(state: Succession, form: LogForm, code: int) -> int:
     """The first image has ended, with ``code``: leave, or go on as the anchor of those that live. The exit code."""
     # Those that come from now on wait until the next program can hear them. What came before is heard here.
-    signals.hold_back()
+    child_process.hold_back()
     for key, _ in state.selector.select(0):
         key.data()
     if not state.images:

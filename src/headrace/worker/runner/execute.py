@@ -1,11 +1,17 @@
 """One start of one job: find, unpack, run, pack, conclude. Every step takes and returns values; the outcome is data.
 
 Sends nothing, knows no channel and no kind of runner. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
+
+The function of a task inside of the application's middleware. User code runs here, and only here.
+
+An exception that a middleware swallows is kept in the job, for its record: the job succeeds without what it raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob
@@ -32,16 +38,65 @@ from headrace.model.workflow import Graft, parse_facts
 from headrace.protocol.consume import Note
 from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
+from headrace.tasks.middleware import Middleware, aenter, ordinary
 from headrace.tasks.run_plan import RunPlan
 from headrace.tasks.submission import Submission, around, of_nodes
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.workflow_growth import Grown, pack_grown, unpack_grown
-from headrace.worker.outcomes import of_error
-from headrace.worker.runner import dynamic_nodes
+from headrace.worker.messages import of_error
+from headrace.worker.runner import runner_context
 from headrace.worker.runner.error_report import evidence, fault, forget, plain
 from headrace.worker.runner.interrupts import Gate
-from headrace.worker.runner.run_middleware import SWALLOWED, acalled, called
 from headrace.worker.runner.runner_context import Emit, RunnerContext
+
+# Stands for the value of a function whose exception a middleware has swallowed.
+SWALLOWED = object()
+
+
+def called(
+    middlewares: Sequence[Middleware], job: CurrentJob, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """The value of an ordinary function; :data:`SWALLOWED` where it has none."""
+    result, innermost = SWALLOWED, _Innermost()
+    with ExitStack() as stack:
+        stack.enter_context(running(job))
+        for middleware in middlewares:
+            stack.push(innermost)
+            stack.enter_context(ordinary(middleware(job), job.task, "is an ordinary function: make it `async def`"))
+        stack.push(innermost)
+        result = function(*args, **kwargs)
+    job.swallowed = innermost.error
+    return result
+
+
+async def acalled(
+    middlewares: Sequence[Middleware], job: CurrentJob, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """The same for a coroutine function."""
+    result, innermost = SWALLOWED, _Innermost()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(running(job))
+        for middleware in middlewares:
+            stack.push(innermost)
+            await aenter(stack, middleware(job))
+        stack.push(innermost)
+        result = await function(*args, **kwargs)
+    job.swallowed = innermost.error
+    return result
+
+
+class _Innermost:
+    """Stands between middlewares, and remembers the innermost exception that passed; swallows none.
+
+    Attributes:
+        error: that exception.
+    """
+
+    error: BaseException | None = None
+
+    def __call__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        self.error = self.error or error
+
 
 Ready = tuple[Task[..., Any, Any], RunPlan, tuple[Any, ...], dict[str, Any]]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
@@ -186,14 +241,14 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
 def _of_node(claim: Claim, plan: RunPlan) -> bytes:
     """A node's arguments. Raises Refused: it is skipped, or is a map: what it comes to is known without its code."""
     facts = parse_facts(claim.facts)
-    if dynamic_nodes.unwanted(facts, claim.inputs):
+    if runner_context.unwanted(facts, claim.inputs):
         raise Refused(Skipped(plan.result_ttl))
-    args = dynamic_nodes.filled(claim)
+    args = runner_context.filled(claim)
     if not facts.map:
         return args
-    graft = dynamic_nodes.spread(claim, facts, args)
+    graft = runner_context.spread(claim, facts, args)
     if graft is None:
-        raise Refused(Succeeded(dynamic_nodes.EMPTY_LIST, plan.result_ttl))
+        raise Refused(Succeeded(runner_context.EMPTY_LIST, plan.result_ttl))
     raise Refused(Growing(pack_grown(codec.NONE, graft), plan.result_ttl))
 
 
@@ -243,7 +298,7 @@ def packed(
     try:
         # None, whatever the annotation says: the function returned nothing.
         result = codec.NONE if value is SWALLOWED else task.pack_result(value)
-        graft = None if job.added is None else dynamic_nodes.added(job)
+        graft = None if job.added is None else runner_context.added(job)
         if graft is None:
             return Succeeded(result, plan.result_ttl)
         return Growing(pack_grown(result, graft), plan.result_ttl)

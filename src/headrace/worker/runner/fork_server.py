@@ -27,8 +27,8 @@ from types import FrameType
 from headrace.app import Headrace
 from headrace.tasks.lifespan import of_kind
 from headrace.worker.channel import Channel, Closed
+from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
-from headrace.worker.forking.process_ties import NoRoom, adopt_orphans, die_with
 from headrace.worker.messages import ChildCrashed, Exit, ToRunner
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate

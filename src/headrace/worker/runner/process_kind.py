@@ -13,13 +13,13 @@ from collections import deque
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import Closed
-from headrace.worker.forking.process_ties import end_faulty
+from headrace.worker.forking.child_process import end_faulty
 from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.interrupts import MainGate, keep_stop
-from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
+from headrace.worker.runner.traced_starts import Perform, performers
 from headrace.worker.tickets import early, take_ticket
 
 # Seconds that a runner looks for work that was announced before it sleeps again.

@@ -6,6 +6,19 @@ Owns what every kind shares: becoming a runner after the fork, and leaving. :mod
 1. make the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
 2. run what the dispatcher sends, until it says Exit or is gone;
 3. leave within a deadline: lifespans, exit hooks, logging, streams.
+
+A runner writes its stacks to stderr when it is asked to, and its jobs notice nothing.
+
+The interpreter writes the main thread's at once, also while C code holds its lock. Those of the other threads are
+written by Python code, under the lock: while they run their frames come and go, and ``faulthandler`` without the lock
+reads frames that are gone, which ended the process with its jobs.
+
+What jobs log with ``logging``, sent to their own logs (``app.job_log``).
+
+What a fork server does before its first child, so that each child has less to do.
+
+Most of what a child costs are pages: those that it is the first to touch, and those that it writes to, which are
+copied. No code of the application runs here.
 """
 
 from __future__ import annotations
@@ -20,30 +33,119 @@ import math
 import os
 import random
 import signal
+import socket
+import sys
+import threading
 import time
 import traceback
+from types import FrameType
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from headrace.app import Headrace
-from headrace.errors import LifespanError
+from headrace.context import current_job
+from headrace.errors import LifespanError, NoCurrentJob
+from headrace.model.form import Options
+from headrace.model.job import Claim
 from headrace.model.redaction import Redactor
+from headrace.model.stacks import stack
 from headrace.tasks.lifespan import of_kind
+from headrace.tasks.task import Task
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking import standard_streams
+from headrace.worker.forking import memory_mapping, standard_streams
+from headrace.worker.forking.child_process import FAULTY, NoRoom, let_fork
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
-from headrace.worker.forking.process_ties import FAULTY, NoRoom, let_fork
-from headrace.worker.messages import ToRunner, Up
+from headrace.worker.messages import FromRunner, Run, ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
-from headrace.worker.runner import fork_warmup
 from headrace.worker.runner.async_kind import Loop
+from headrace.worker.runner.execute import perform
 from headrace.worker.runner.fork_server import ForkServer
-from headrace.worker.runner.job_log_handler import JobLogHandler
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import Process
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
-from headrace.worker.runner.stack_writer import answer_stacks
 from headrace.worker.runner.thread_kind import Threads
+from headrace.worker.tickets import give_tickets
+
+# Threads whose stacks are written at most.
+MOST_THREADS = 100
+
+
+def answer_stacks() -> None:
+    """From now on write the stacks of all threads to stderr on USR2."""
+    signal.signal(signal.SIGUSR2, _write_others)
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=False, chain=True)
+
+
+def _write_others(_number: int, _frame: FrameType | None) -> None:
+    """Write the stacks of all threads but the main one, which runs this."""
+    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented
+    del frames[threading.get_ident()]
+    if frames:
+        os.write(2, b"".join(stack(thread, frame) for thread, frame in list(frames.items())[:MOST_THREADS]))
+
+
+class JobLogHandler(logging.Handler):
+    """Gives each record of a running job to ``current_job().log``; others pass it by."""
+
+    def __init__(self, level: int, redactor: Redactor) -> None:
+        super().__init__(level)
+        self._redactor = redactor
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.partition(".")[0] == "headrace":
+            return
+        try:
+            current_job().log(self._redactor.text(self.format(record)))
+        except NoCurrentJob:
+            return
+        except Exception:  # noqa: BLE001 - as in any handler: a record that cannot be formatted costs no job
+            self.handleError(record)
+
+
+# CPython specialises code that has run eight times, and then some more for what it finds out.
+TIMES = 20
+_ROOM = 1000
+
+
+def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
+    _dry_run(app, runner_context, options)
+    # What is garbage now, children must not collect.
+    gc.collect()
+    gc.freeze()
+    # Again: what was written to since the fork has been copied in small pieces.
+    memory_mapping.join()
+
+
+def _nothing() -> None: ...
+
+
+def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
+    """Have a job that does nothing go the whole way of a child's job, some times.
+
+    What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
+    each child would learn anew, and copy a page for most of it.
+    """
+    task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
+    runner_context = replace(runner_context, tasks={task.name: task}, middlewares=())
+    args = task.signature.pack((), {}, _ROOM)
+    with contextlib.ExitStack() as end:
+        mine, theirs = (end.enter_context(sock) for sock in socket.socketpair())
+        tickets, give = os.pipe()
+        end.callback(os.close, tickets)
+        end.callback(os.close, give)
+        os.set_blocking(tickets, False)
+        here: Channel[FromRunner] = Channel(mine, FromRunner)
+        options = replace(options, channel=Channel(theirs, ToRunner), tickets=tickets)
+        for number in range(1, TIMES + 1):
+            give_tickets(give, 1, 0)
+            here.send(Run([Claim("", number, "", 0, task.name, args)]))
+            # No span: what is traced are the application's jobs.
+            Process(runner_context, options, perform=perform).serve()
+            here.receive(wait=True)
+
 
 log = logging.getLogger("headrace.worker")
 
@@ -84,7 +186,7 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     """Be a fork server. Returns in each child what it is to run; in the fork server, when it is to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_runner_context(app, options), options)
-    fork_warmup.prepare(app, work.runner_context, options)
+    prepare(app, work.runner_context, options)
     fork_server = ForkServer(app, options.channel, work.gate, profiled=options.forked > 0)
     if not fork_server.run():
         _write_out()

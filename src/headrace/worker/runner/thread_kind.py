@@ -23,12 +23,12 @@ from collections import deque
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import Closed
-from headrace.worker.forking.process_ties import NoRoom, end_faulty
+from headrace.worker.forking.child_process import NoRoom, end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
-from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
+from headrace.worker.runner.traced_starts import performers
 from headrace.worker.tickets import SIZE, early, number
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc

@@ -2,13 +2,15 @@
 
 The span is current in the context of the start, so spans of the job's own code are below it. Loaded only where the
 setting ``traces`` asks for it.
+
+Which functions run the starts of a runner: with a span around each, where the application wants traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 from opentelemetry import context as contexts
@@ -157,3 +159,17 @@ def _attributes(claim: Claim, headers: Mapping[str, str]) -> dict[str, Any]:
         if names := [one.name for one in claim.inputs if one.name]:
             found[traces.PARENTS] = names
     return found
+
+
+Perform: TypeAlias = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
+Aperform: TypeAlias = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]
+
+
+def performers(runner_context: RunnerContext) -> tuple[Perform, Aperform]:
+    """What runs functions, and what runs coroutines."""
+    client = runner_context.app.client
+    if client.settings.traces == "off":
+        return perform, aperform
+
+    traced = TracedStarts(client.settings, client)
+    return traced.perform, traced.aperform

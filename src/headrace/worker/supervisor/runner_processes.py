@@ -1,4 +1,7 @@
-"""The supervisor's runners: forked when the dispatcher asks, signalled, and reaped."""
+"""The supervisor's runners: forked when the dispatcher asks, signalled, and reaped.
+
+The supervisor's dispatcher: one process after the other, and the channel to it.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,110 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.model.options import Kind
-from headrace.worker.channel import Channel, decoder
-from headrace.worker.forking import signals
-from headrace.worker.forking.child_process import fork_child, kill_group, kill_runner
+from headrace.worker.channel import Channel, Closed, decoder
+from headrace.worker.forking import child_process
+from headrace.worker.forking.child_process import fork_child, kill_group, kill_runner, prctl
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
-from headrace.worker.forking.process_ties import prctl
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, Spawn, Spawned, ToRunner, ToSupervisor
+from headrace.worker.messages import (
+    Died,
+    FromRunner,
+    FromSupervisor,
+    Signal,
+    Spawn,
+    Spawned,
+    ToRunner,
+    ToSupervisor,
+)
 from headrace.worker.preload import warmup
 from headrace.worker.runner import fork_server, runner_process
 from headrace.worker.runner.lifespans import starts_up
 from headrace.worker.runner.runner_context import RunnerOptions
-from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
 from headrace.worker.worker_options import WorkerOptions
+
+# From the second on that dies younger than this (seconds), the next one is forked after a pause of at most so long.
+YOUNG, MOST_PAUSE = 10.0, 10.0
+
+
+class DispatcherProcess:
+    """The one that works, if any.
+
+    Attributes:
+        pid: of its process; 0: there is none.
+        fork_at: when one must be forked (monotonic seconds); infinity: none any more.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, hear: Callable[[ToSupervisor], None]) -> None:
+        """Make one that is due at once; ``hear``: called with each message of it."""
+        self.pid = 0
+        self.fork_at = 0.0
+        self._selector = selector
+        self._hear = hear
+        self._control: Channel[ToSupervisor] | None = None
+        self._born = 0.0
+        self._deaths = 0
+
+    @property
+    def socks(self) -> list[socket.socket]:
+        """What other children must close."""
+        return [] if self._control is None else [self._control.sock]
+
+    def fork(self, work: Callable[[Channel[FromSupervisor]], None], strangers: list[socket.socket]) -> None:
+        """Fork one that does this work. Raises OSError: the system has no room for it."""
+        mine, theirs = socket.socketpair()
+        warmup.write_out()
+
+        def be() -> int:
+            self._selector.close()
+            # It holds four descriptors for each runner. No code of the application will miss the lower limit there.
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            work(Channel(theirs, FromSupervisor))
+            return 0
+
+        with theirs:
+            try:
+                self.pid = fork_child(be, [mine, *strangers], tied=False)
+            except OSError:
+                mine.close()
+                raise
+        self.fork_at, self._born = float("inf"), time.monotonic()
+        self._control = Channel(mine, ToSupervisor)
+        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+
+    def tell(self, message: FromSupervisor, descriptors: list[int] | None = None) -> None:
+        """Send it a message. What a dead one should have heard does not matter: its death is noticed."""
+        if self._control is not None:
+            with contextlib.suppress(Closed):
+                self._control.send(message, descriptors)
+
+    def _on_control(self) -> None:
+        control = self._control
+        if control is None:
+            return
+        try:
+            messages = control.receive(wait=False)
+        except Closed:
+            self._selector.unregister(control)
+            return
+        for message in messages:
+            self._hear(message)
+
+    def reaped(self) -> None:
+        self.pid = 0
+        if self._control is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._control)
+            self._control.close()
+            self._control = None
+
+    def replace(self) -> None:
+        """Another one is due: at once, or after a pause where several died young."""
+        self._deaths = self._deaths + 1 if time.monotonic() - self._born < YOUNG else 0
+        delay = 0.0 if self._deaths < 2 else min(0.1 * 2 ** min(self._deaths, 7), MOST_PAUSE)
+        self.fork_at = time.monotonic() + delay
+
 
 # A dispatcher opens so many descriptors for each runner, and at most so many for all else.
 EACH, OTHERS = 4, 20
@@ -128,7 +222,7 @@ class RunnerProcesses:
         warmup.write_out()
 
         def be() -> int:
-            signals.regard()
+            child_process.regard()
             os.dup2(err_write, 2)
             STREAMS.be_patient()
             for descriptor in (ticket_write, err_read, err_write):

@@ -2,13 +2,13 @@
 
 Its duties:
 
-1. fork the dispatcher, and another when it dies, after stopping the runners of the dead one (dispatcher_process.py);
+1. fork the dispatcher, and another when it dies, after stopping the runners of the dead one (runner_processes.py);
 2. fork a runner when the dispatcher asks, and hand the dispatcher its descriptors (runner_processes.py);
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
 5. leave room for the image that is to follow it (``lineage``, see handover.py);
 6. keep the processes that answer Prometheus and call hooks, where they are wanted (side_processes.py);
-7. have tried what might be done once before the fork, and do it where that is wanted (apply.py).
+7. have tried what might be done once before the fork, and do it where that is wanted (advice.py).
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
 reads.
@@ -29,17 +29,26 @@ from headrace.app import Headrace
 from headrace.model.options import Kind
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
-from headrace.worker.forking import signals
+from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import how, reap
 from headrace.worker.forking.standard_streams import STREAMS
 from headrace.worker.health_stamps import SILENT, HealthStamps
-from headrace.worker.messages import Begun, Drain, FromSupervisor, Owner, Resize, Signal, Size, Spawn, ToSupervisor
+from headrace.worker.messages import (
+    Begun,
+    Drain,
+    FromSupervisor,
+    Owner,
+    Resize,
+    Signal,
+    Size,
+    Spawn,
+    ToSupervisor,
+)
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_protocol import Heir
-from headrace.worker.supervisor.dispatcher_process import DispatcherProcess
-from headrace.worker.supervisor.runner_processes import RunnerProcesses, make_once
+from headrace.worker.reload.image_launch import Heir
+from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, make_once
 from headrace.worker.supervisor.side_processes import SideProcess
 from headrace.worker.worker_options import WorkerOptions
 
@@ -159,22 +168,22 @@ class Supervisor:
 
     def _listen_to_signals(self) -> None:
         # SIGUSR1, too: a stop that reaches a runner before its own handler is there must not end it.
-        wake = signals.listen((*signals.HEARD, signal.SIGUSR1))
-        signals.disregard()
+        wake = child_process.listen((*child_process.HEARD, signal.SIGUSR1))
+        child_process.disregard()
         self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
         self.lineage.join(self._selector, self)
         # Whoever started us may have blocked some, which is inherited.
-        signals.let_in()
+        child_process.let_in()
 
     def _on_signal(self) -> None:
-        heard = signals.heard()
+        heard = child_process.heard()
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()
-            elif number in signals.STOPS:
+            elif number in child_process.STOPS:
                 self.asked_to_stop(at_once=number == signal.SIGQUIT)
-            elif number in signals.RESIZE:
-                self.grow(signals.RESIZE[signal.Signals(number)] * heard[number])
+            elif number in child_process.RESIZE:
+                self.grow(child_process.RESIZE[signal.Signals(number)] * heard[number])
             elif number == signal.SIGHUP:
                 self.lineage.hung_up()
 

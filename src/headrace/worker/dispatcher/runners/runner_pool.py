@@ -26,8 +26,18 @@ from headrace.worker.dispatcher.runners.job_stops import JobStops
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
-from headrace.worker.messages import Begun, ChildCrashed, Done, Exit, FromRunner, JobProgress, Up
-from headrace.worker.outcomes import TIME_OVER, cancelled, of_death
+from headrace.worker.messages import (
+    TIME_OVER,
+    Begun,
+    ChildCrashed,
+    Done,
+    Exit,
+    FromRunner,
+    JobProgress,
+    Up,
+    cancelled,
+    of_death,
+)
 from headrace.worker.preload.advice import Advice
 
 # Seconds that a byte of arguments takes from the dispatcher into the runner's hands: large ones are no tiny jobs.
