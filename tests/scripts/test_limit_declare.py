@@ -101,3 +101,31 @@ def test_what_an_incarnation_says_that_is_gone_is_not_heard(stage: Stage) -> Non
     assert stage.run(declare_limits(stage.keys, "old", ["call"], NO_LIMITS)) == -1
     assert limited(stage) == [b"task:call"]
     assert not stage.client.exists(stage.keys("tasks:old"))
+
+
+def test_workers_whose_limits_were_replaced_hear_of_it_until_they_declare_them_again(stage: Stage) -> None:
+    """A canary came and left, and its numbers stayed until an old worker was restarted."""
+
+    def replaced(owner: str) -> tuple[str, ...]:
+        return stage.run(consume.renew(stage.keys, owner, LEASE)).replaced
+
+    declare(stage, {"call": [FIVE]}, "old")
+    declare(stage, {"call": [FIVE]}, "other")
+    stage.run(consume.renew(stage.keys, "other", LEASE, ["draining", 1]))
+    assert replaced("old") == ()
+    declare(stage, {"call": [TWO]}, "canary")
+    assert (replaced("canary"), replaced("other")) == ((), ()), "one changed them, one claims no more"
+    assert (replaced("old"), replaced("old")) == (("limits",), ("limits",)), "the first reply may be lost"
+    assert declare(stage, {"call": [FIVE]}, "old") == 1
+    assert replaced("old") == ()
+    leave(stage, "canary")
+    assert declare(stage, {"call": [FIVE]}, "old") == 0
+    assert most(stage) == 5
+    # Without the limit, and for a moment only.
+    declare(stage, {"call": []}, "canary")
+    leave(stage, "canary")
+    assert (limited(stage), replaced("old")) == ([], ("limits",))
+    assert declare(stage, {"call": [FIVE]}, "old") == 0
+    assert limited(stage) == [b"task:call"]
+    declare(stage, {"call": [TWO]}, "canary")
+    leave(stage, "old")

@@ -96,3 +96,23 @@ def test_an_ended_schedule_that_is_put_again_begins_anew(stage: Stage) -> None:
     stage.now += MINUTE
     fire(stage)
     assert (schedule(stage).state, schedule(stage).runs) == ("ended", 2)
+
+
+def test_workers_whose_schedules_were_replaced_hear_of_it_until_they_declare_them_again(stage: Stage) -> None:
+    """A schedule of a canary stayed in force after that had left."""
+
+    def replaced(owner: str) -> tuple[str, ...]:
+        return stage.run(consume.renew(stage.keys, owner, 15 * SECOND)).replaced
+
+    for owner in ("old", "canary"):
+        stage.register(owner)
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["created"]
+    assert replaced("canary") == ()
+    assert put(stage, row(fingerprint="f2"), owner="canary") == ["changed"]
+    assert (replaced("canary"), replaced("old")) == ((), ("schedules",))
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["superseded"]
+    assert replaced("old") == ()
+    # One that claims no more keeps none in force.
+    stage.run(consume.renew(stage.keys, "canary", 15 * SECOND, ["draining", 1]))
+    assert put(stage, row(fingerprint="f1"), owner="old") == ["changed"]
+    assert replaced("canary") == ()

@@ -147,6 +147,52 @@ def test_a_limit_that_code_no_longer_has_is_deleted(tmp_path: Path, url: str) ->
     assert program("limits", "delete", "account", "--json").json == {"name": "account", "deleted": True, "waiting": 0}
 
 
+CANARY = """
+from headrace import Concurrency, Every, Headrace
+
+app = Headrace()
+app.limit("few", Concurrency(FEW))
+app.limit("none", Concurrency(5))
+
+@app.task(limits=LIMITS)
+def call() -> None: ...
+
+app.every(PERIOD, call, name="often")
+"""
+
+
+@pytest.mark.parametrize("limits", ['["few"]', "[]"])
+def test_the_limits_and_schedules_of_a_canary_leave_with_it(
+    tmp_path: Path, url: str, app: Headrace, limits: str
+) -> None:
+    """They stayed in force until an old worker was restarted."""
+
+    def worker(few: int, limits: str, period: int) -> Worker:
+        code = CANARY.replace("FEW", str(few)).replace("LIMITS", limits).replace("PERIOD", str(period))
+        program.write("tasks", code)
+        started = Worker(program.start("worker", "tasks:app", "--processes", "1"))
+        started.says("serves default")
+        return started
+
+    def counts() -> tuple[int | None, tuple[str, ...], float]:
+        page, (first, second) = app.limits["few"].values(), app.schedules["often"].next(2)
+        assert page.rows[0].concurrency is not None
+        period = (second - first).total_seconds()
+        return page.rows[0].concurrency.n, page.limited.get("task:tasks.call", ()), period
+
+    program = Program(tmp_path, url)
+    # The renewals of a lease of 2 s come each 0.8 s.
+    program.environment["HEADRACE_LEASE"] = "2"
+    old = worker(3, '["few"]', 7200)
+    before = (3, ("few",), 7200.0)
+    eventually(lambda: app.schedules.page().rows and counts() == before)
+    canary = worker(1, limits, 3600)
+    eventually(lambda: counts() == (1, ("few",) if "few" in limits else (), 3600.0))
+    canary.close()
+    eventually(lambda: counts() == before)
+    old.close()
+
+
 @pytest.mark.parametrize(
     ("limits", "why"),
     [

@@ -507,6 +507,7 @@ class Store:
             0,
             paused,
             len(waiting - self.paused),
+            [],
         ]
 
     def promote(self, args: dict[str, Any]) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from headrace.protocol import consume
+from headrace.protocol.ticks import Row
 from headrace.worker.dispatcher.maintenance import AGAIN, ASK_AGAIN, BATCH, RENEW, Maintenance
 from tests.worker.worker_states import worker_state
 
@@ -12,9 +14,10 @@ LEASE = 15.0
 SECOND = 1_000_000
 
 
-def maintenance(expected: int = 0, **settings: object) -> Maintenance:
+def maintenance(expected: int = 0, schedules: Sequence[Row] = (), **settings: object) -> Maintenance:
     tasks = {"known": SimpleNamespace(name="known", kind="process")}
     worker = worker_state(tasks, lease=LEASE, **settings)
+    worker.schedules = schedules
     made = Maintenance(worker, tuple, lambda: expected)
     worker.owner = "me"
     made.begin("me", 100.0)
@@ -315,3 +318,19 @@ def test_limits_are_declared_again_while_newer_code_says_otherwise() -> None:
     made.limits.first("next", 502)
     made.limits.on_reply(-1, 503)
     assert made.limits.at == 503
+
+
+def test_what_other_code_has_replaced_is_declared_again() -> None:
+    made = maintenance(schedules=[("nightly", "f1", []), ("weekly", "f1", [])])
+    renewed(made, 100)
+    renewed(made, 106, replaced=("limits",))
+    assert "limit_declare" in names(made, 106)
+    assert "schedule_declare" not in names(made, 107)
+    renewed(made, 112, replaced=("schedules", "limits"))
+    found = {step[0].script.name: step for step in made.steps(112)}
+    assert {"limit_declare", "schedule_declare"} <= found.keys()
+    # Newer code is still there; it may leave at any time.
+    found["limit_declare"][1](1)
+    found["schedule_declare"][1](["superseded", "same"])
+    assert not {"limit_declare", "schedule_declare"} & set(names(made, 112 + AGAIN - 0.01))
+    assert {"limit_declare", "schedule_declare"} <= set(names(made, 112 + AGAIN))

@@ -63,6 +63,7 @@ class Renewed(msgspec.Struct, frozen=True):
         held: how many jobs the incarnation holds.
         tick: when the next tick of a schedule is due, 0 when none is, None when that was not asked for.
         paused: those of its queues that are paused; ``ready``: how many of the others have ready jobs.
+        replaced: ``limits``, ``schedules``: other code has changed some since it declared its own.
     """
 
     alive: bool
@@ -82,13 +83,14 @@ class Renewed(msgspec.Struct, frozen=True):
     tick: int | None = 0
     paused: tuple[str, ...] = ()
     ready: int = 0
+    replaced: tuple[str, ...] = ()
 
 
 def _renewed(reply: Any) -> Renewed:
     if len(reply) == 1:
         return Renewed(False)
     _, now, due, lapse, lapsing, cancels, parking, over, *rest = reply
-    size, kept, ends, chore, resumes, held, tick, paused, ready = rest
+    size, kept, ends, chore, resumes, held, tick, paused, ready, replaced = rest
     return Renewed(
         True,
         now,
@@ -107,6 +109,7 @@ def _renewed(reply: Any) -> Renewed:
         None if tick == -1 else moment(tick),
         tuple(texts_of(paused)),
         ready,
+        tuple(texts_of(replaced)),
     )
 
 

@@ -26,6 +26,8 @@ key                    type    meaning, owner and end
                                as ``~<name>``, each with its fingerprint; what its code says of limits, as
                                ``%limit:<limit>``, ``%task:<task>`` and ``%queue:<queue>``, each with a mark (see
                                declare.lua). Ends with the incarnation.
+``replaced:<owner>``   set     ``limits``, ``schedules``: other code changed some after this incarnation declared its
+                               own. Ends when it declares them anew, or with the incarnation.
 ``claims:<owner>``     zset    Ids that an incarnation runs, scored by token. Ends with the incarnation.
 ``cancels:<owner>``    set     Running ids that were asked to stop. Ends with the incarnation.
 ``token``              string  The last fencing token: server microseconds, strictly increasing. One per shard.

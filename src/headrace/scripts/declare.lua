@@ -7,6 +7,7 @@
 -- derive  limit_at      hash  limit:<limit>
 -- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark of what it says of each
 -- derive  former        hash  superseded
+-- derive  replaced      set   replaced:<owner>
 -- key     limited       hash  limited
 -- key     owners        zset  owners
 -- key     limit_names   zset  limits
@@ -70,14 +71,17 @@ local function declare_limit(name, fields)
 end
 
 -- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have limits, {field, row, ...}.
--- Returns of how many of them newer code says otherwise.
+-- Returns of how many of them newer code says otherwise. Where something changes, the others that go on claiming declare theirs anew: the worker whose code it is
+-- may leave before they do.
 local function declare(owner, limits, tasks, rows)
+  redis.call('SREM', replaced .. owner, 'limits')
   if #rows == 0 and #limits == 0 and redis.call('EXISTS', limited) == 0 then return 0 end
-  local mine, kept = {}, 0
+  local mine, kept, changed = {}, 0, false
   local function put(what, row, current)
     local new, newer = heard(owner, what, row, current)
     if new and row then redis.call('HSET', limited, what, row) elseif new then redis.call('HDEL', limited, what) end
     if newer then kept = kept + 1 end
+    changed = changed or new
   end
   for n = 1, #rows, 2 do
     mine[rows[n]] = true
@@ -99,6 +103,10 @@ local function declare(owner, limits, tasks, rows)
     local new, newer = heard(owner, 'limit:' .. one[1], text_of_numbers(one[2]), text_of_numbers(redis.call('HGETALL', limit_at .. one[1])))
     if new then declare_limit(unpack(one)) end
     if newer then kept = kept + 1 end
+    changed = changed or new
+  end
+  for _, other in ipairs(changed and redis.call('ZRANGE', owners, 0, -1) or {}) do
+    if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then redis.call('SADD', replaced .. other, 'limits') end
   end
   return kept
 end

@@ -14,6 +14,7 @@
 -- key     tasks     hash  tasks:<owner>
 -- key     claims    zset  claims:<owner>
 -- key     cancels   set   cancels:<owner>
+-- key     replaced  set   replaced:<owner>
 -- arg     owner     text  the incarnation that is believed dead
 -- arg     known     int   1: its own supervisor saw it die; 0: only when its lease is over
 -- arg     limit     int   most jobs, at most 500
@@ -56,6 +57,6 @@ return function()
   if redis.call('ZREM', owners, owner) == 1 then
     worker_lost(owner, place, known == 1 and 'its process died' or 'its lease ended')
   end
-  redis.call('UNLINK', victim, tasks, cancels, slots .. owner)
+  redis.call('UNLINK', victim, tasks, cancels, replaced, slots .. owner)
   return {'done', #held}
 end

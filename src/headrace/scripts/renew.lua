@@ -15,6 +15,7 @@
 -- key     resumes    zset    resumes
 -- key     ticking    zset    ticking
 -- key     paused     set     paused
+-- key     replaced   set     replaced:<owner>
 -- derive  ready      zset    ready:<queue>
 -- removes first claims
 -- derive  of         zset    claims:<owner>
@@ -24,7 +25,7 @@
 -- arg     names      packed  queues that it serves
 -- arg     ticks      int     1: it does not know when the next tick is due
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues that are paused}, how many others have ready jobs} | {gone}
+--         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues that are paused}, how many others have ready jobs, {what of its code is to be declared anew}} | {gone}
 -- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
@@ -52,9 +53,10 @@ redis.call('ZADD', owners, now + lease, owner)
 if #metadata > 0 then redis.call('HSET', self, unpack(metadata)) end
 local places = {claims, cancels, scheduled, parking, expires, lapses, chores, resumes, paused}
 for n, queue in ipairs(names) do places[9 + n] = ready .. queue end
+places[#places + 1] = replaced
 if ticks == 1 then places[#places + 1] = ticking end
 local left = redis.call('EXISTS', unpack(places))
-if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, 0, ticks - 1, {}, 0} end
+if left == 0 then return {'ok', now, 0, nearest[2], nearest[1], {}, {}, 0, 0, 0, 0, 0, 0, 0, ticks - 1, {}, 0, {}} end
 -- The likeliest first: once all that exist are found, no other is asked for.
 local function soonest(index)
   local due = left > 0 and redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
@@ -87,4 +89,4 @@ local is_paused = left > 0 and #names > 0 and redis.call('SMISMEMBER', paused, u
 for n, queue in ipairs(names) do
   if is_paused[n] == 1 then stopped[#stopped + 1] = queue elseif waiting[queue] then some = some + 1 end
 end
-return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends, held, tick, stopped, some}
+return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends, held, tick, stopped, some, some_of(replaced)}

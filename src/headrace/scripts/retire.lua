@@ -10,6 +10,7 @@
 -- key     claims   zset  claims:<owner>
 -- key     cancels  set   cancels:<owner>
 -- key     slots    hash  slots:<owner>
+-- key     replaced set   replaced:<owner>
 -- arg     owner    text
 -- arg     ttl      int   microseconds that the cancelled stay
 -- arg     why      text  what ended it; empty: it leaves in order
@@ -22,6 +23,6 @@ return function()
     local place = redis.call('HGET', self, 'place') or ''
     if why == '' then telling().happened('worker_stopped', {'worker', owner, 'place', place}) else worker_lost(owner, place, why) end
   end
-  redis.call('UNLINK', self, known, cancels, slots)
+  redis.call('UNLINK', self, known, cancels, slots, replaced)
   return 'ok'
 end

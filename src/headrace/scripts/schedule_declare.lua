@@ -6,15 +6,27 @@
 -- key     owners     zset  owners
 -- derive  plan       hash  schedule:<name>
 -- derive  known      hash  tasks:<owner>      beside its tasks: ~<schedule>, fingerprint
+-- derive  about      hash  owner:<owner>
+-- derive  replaced   set   replaced:<owner>
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
 -- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one) | gone (the incarnation is)
-local words, changed = {}, false
+local words, changed, newer, others = {}, false, false, nil
 
--- Whether a live worker declares this one, beside the one that asks.
-local function declared(name, fingerprint)
+-- The live workers that go on claiming, beside the one that asks.
+local function working()
+  if others then return others end
+  others = {}
   for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')) do
-    if other ~= owner and redis.call('HGET', known .. other, '~' .. name) == fingerprint then return true end
+    if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then others[#others + 1] = other end
+  end
+  return others
+end
+
+-- Whether another one of them declares this one.
+local function declared(name, fingerprint)
+  for _, other in ipairs(working()) do
+    if redis.call('HGET', known .. other, '~' .. name) == fingerprint then return true end
   end
   return false
 end
@@ -58,13 +70,16 @@ local function declare(name, fingerprint, fields)
   before[#before + 1] = old[1]
   while #before > 10 do table.remove(before, 1) end
   redis.call('HSET', plan .. name, 'superseded', cmsgpack.pack(before))
+  newer = owner ~= ''
   store(name, fingerprint, fields, old)
   if old[1] == fingerprint and returns and old[7] then redis.call('HSET', plan .. name, 'left', old[7]) end
   return 'changed'
 end
 -- A removal comes first: once a script has written, a server whose memory is full lets it write on.
-if owner ~= '' then redis.call('ZREM', ticking, '') end
+if owner ~= '' then redis.call('SREM', replaced .. owner, 'schedules') end
 for n, row in ipairs(rows) do words[n] = declare(unpack(row)) end
+-- The worker whose code this is may leave before the others, which then declare theirs again.
+for _, other in ipairs(newer and working() or {}) do redis.call('SADD', replaced .. other, 'schedules') end
 -- Every dispatcher asks what is due next.
 if changed then hurry() end
 return words

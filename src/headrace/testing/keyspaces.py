@@ -88,7 +88,7 @@ def _running(space: Keyspace) -> Iterator[str]:
 
 def _owners(space: Keyspace) -> Iterator[str]:
     owners = set(space.one("owners"))
-    for name in ("owner", "tasks", "claims", "cancels", "slots"):
+    for name in ("owner", "tasks", "claims", "cancels", "slots", "replaced"):
         for owner in space.values[name].keys() - owners:
             yield f"{name}:{owner}: its incarnation is gone"
     for owner in owners - space.values["owner"].keys():

@@ -346,7 +346,7 @@ class Portions:
 
 
 class LimitDeclaration:
-    """Say which limits the code has: once with the registration, and again while newer code says otherwise."""
+    """Declare the limits of the code: with the registration, and after other code changed some, until they count."""
 
     makes_ready = False
 
@@ -372,7 +372,8 @@ class LimitDeclaration:
             self.at, self._pause = sent + self._pause, ASK_AGAIN
 
     def told(self, renewed: consume.Renewed, sent: float) -> None:
-        """A renewal tells nothing of it."""
+        if "limits" in renewed.replaced:
+            self.at = min(self.at, sent)
 
 
 class Maintenance:
@@ -451,6 +452,8 @@ class Maintenance:
         self.settled(renewed.kept, renewed.bytes, 0, sent)
         self.unparking.told(renewed, sent)
         self.ticks.learn(sent, renewed.now, renewed.tick)
+        if "schedules" in renewed.replaced:
+            self.ticks.declare_anew(sent)
 
 
 def _step(duty: Duty, now: float) -> Step:

@@ -24,7 +24,7 @@ from headrace.worker.dispatcher.worker_state import NEVER
 # the server or of this process each, since jobs must be served in between.
 DECLARE, FIRE, REFILL, RECKON = 100, 300, 300, 20
 # Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
-AGAIN = 60.0
+AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
 WALK, BACK = 300.0, 3600.0
 
@@ -57,9 +57,13 @@ class TickDuty:
     def begin(self, owner: str, now: float) -> None:
         """A new incarnation declares all again."""
         self._owner = owner
+        self._walk_at = NEVER
+        self.declare_anew(now)
+
+    def declare_anew(self, now: float) -> None:
+        """Other code has changed schedules: those of this code count again when its workers have left."""
         self._declaring = deque(self._rows)
         self._declare_at = now if self._rows else NEVER
-        self._walk_at = NEVER
 
     @property
     def at(self) -> float:
