@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.model.errand import JobFilter
-from headrace.protocol import index_pages
+from headrace.protocol.index_pages import walk
 from headrace.protocol.operations import begin_errand, bite, count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
 from tests.scripts.stage import KEEP, Stage
@@ -22,26 +24,54 @@ def limited(stage: Stage) -> dict[str, list[str]]:
     return found | {"free": put(stage, 1, 2, 3, task="free")}
 
 
+def seen(stage: Stage, limit: int, *, desc: bool, **query: Any) -> list[str]:
+    """Ids of a walk in pieces."""
+    names, place, last, found = ["ready:default", "ready:z"], "", None, list[str]()
+    for _ in range(3000):
+        part = stage.run(walk(stage.keys, names, limit, last, desc, place=place, **query))
+        found += [id for id, _ in part.rows]
+        if part.last is None:
+            return found
+        names, place, last = names[part.behind :], part.place, part.last
+    raise AssertionError("the walk has no end")
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
 @pytest.mark.parametrize("desc", [True, False])
 def test_a_walk_passes_the_lanes_behind_the_line(stage: Stage, limit: int, desc: bool) -> None:
     jobs = limited(stage)
-    stage.put(queue="after")
-    names, last, seen = ["default", "after"], None, list[tuple[str, str]]()
-    for _ in range(40):
-        told = stage.run(index_pages.walk(stage.keys, "ready", names, limit, last, desc)).rows
-        rows = [(name, id, score) for name, found in told for id, score in found]
-        seen += [(name, id) for name, id, _ in rows]
-        if len(rows) < limit:
-            break
-        name, id, score = rows[-1]
-        names, last = ([name, "after"] if name != "after" else [name]), (score, id)
-    assert len(seen) == len(set(seen)) == 11
-    assert {id for name, id in seen if name.startswith("default")} == {id for found in jobs.values() for id in found}
-    assert [id for name, id in seen if name == "default"] == (jobs["free"][::-1] if desc else jobs["free"])
+    after = stage.put(queue="z")
+    found = seen(stage, limit, desc=desc)
+    assert sorted(found) == sorted([id for ids in jobs.values() for id in ids] + after)
+    assert (found[:3], found[-1:]) == (jobs["free"][::-1] if desc else jobs["free"], after)
     # One lane follows the other: none is left and come back to.
-    places = [name for name, _ in seen]
-    assert list(dict.fromkeys(places)) == sorted(set(places), key=lambda name: (name == "after", name))
+    lane_of = {id: name for name, ids in jobs.items() for id in ids}
+    places = [lane_of[id] for id in found[:-1]]
+    assert list(dict.fromkeys(places)) == [name for n, name in enumerate(places) if places[n - 1 : n] != [name]]
+
+
+@pytest.mark.parametrize("desc", [True, False])
+def test_a_walk_passes_more_lanes_than_one_script_reads(stage: Stage, desc: bool) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    made = put(stage, *range(1100))
+    assert sorted(seen(stage, 1000, desc=desc, looks=400)) == sorted(made)
+    # Lanes without a job of the wanted time are passed in pieces, too.
+    assert seen(stage, 1000, desc=desc, looks=400, until=1) == []
+
+
+def test_lanes_whose_gates_close_and_open_meanwhile_are_not_passed_over(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    made = put(stage, *[n // 2 for n in range(40)])
+    part = stage.run(walk(stage.keys, ["ready:default"], 10, desc=False))
+    found = [id for id, _ in part.rows]
+    claims = stage.claim(limit=12).jobs
+    started = {claim.id for claim in claims}
+    for claim in claims[:6]:
+        stage.end(claim)
+    while part.last:
+        part = stage.run(walk(stage.keys, ["ready:default"], 10, part.last, desc=False, place=part.place))
+        found += [id for id, _ in part.rows]
+    assert set(made) - started <= set(found)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 250])

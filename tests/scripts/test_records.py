@@ -22,8 +22,8 @@ def test_a_page_brings_what_a_read_would(stage: Stage, values: bool) -> None:
 def test_a_walk_brings_the_jobs_of_all_its_structures_in_order(stage: Stage) -> None:
     for queue in ("a", "b", "c"):
         stage.put(2, queue=queue)
-    walked = stage.run(index_pages.walk(stage.keys, "ready", ["a", "b", "c"], 5, values=False))
-    ids = [id for _, rows in walked.rows for id, _ in rows]
+    walked = stage.run(index_pages.walk(stage.keys, ["ready:a", "ready:b", "ready:c"], 5, values=False))
+    ids = [id for id, _ in walked.rows]
     assert len(ids) == 5
     assert walked.records == stage.run(produce.read(stage.keys, ids, lean=True))
 
@@ -31,7 +31,7 @@ def test_a_walk_brings_the_jobs_of_all_its_structures_in_order(stage: Stage) -> 
 def test_ids_come_alone_where_nothing_else_is_asked(stage: Stage) -> None:
     stage.put(2, delay=SECOND)
     assert stage.run(index_pages.page(stage.keys, "scheduled")).records == []
-    assert stage.run(index_pages.walk(stage.keys, "ready", ["default"], 9)).records == []
+    assert stage.run(index_pages.walk(stage.keys, ["ready:default"], 9)).records == []
 
 
 @pytest.mark.parametrize("values", [True, False])

@@ -132,9 +132,9 @@ JOBS: dict[str, Play] = {
     "page, with records": Play(
         lambda s: s.put(3), lambda k, _, __: index_pages.page(k, "ready:default", 2, values=False)
     ),
-    "walk": Play(lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, "ready", ["default"], 2)),
+    "walk": Play(lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], 2)),
     "walk, with records": Play(
-        lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, "ready", ["default"], 2, values=True)
+        lambda s: s.put(3), lambda k, _, __: index_pages.walk(k, ["ready:default"], 2, values=True)
     ),
     "server_info": Play(nothing, lambda k, _, __: operations.server_info(k), lambda *_: True),
     "pause": Play(nothing, lambda k, _, __: operations.pause(k, "q"), says(False)),
@@ -207,7 +207,6 @@ JOBS: dict[str, Play] = {
         lambda k, _, t: read_limits(k, ["account"], values=True).at(t),
     ),
     "delete": Play(Stage.finished, lambda k, id, t: produce.delete(k, id).at(t), says("missing")),
-    "look": Play(lambda s: s.finished("failed"), lambda k, _, __: look(k, "failed", ["add"])),
     "stacks_tell": Play(nothing, lambda k, _, __: operations.tell_stacks(k, "w1", "{}")),
     "stacks_read": Play(nothing, lambda k, _, __: operations.read_stacks(k, "w1")),
     "move": Play(lambda s: s.put()[0], lambda k, id, t: produce.move(k, id, "mail", 5).at(t)),

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import Headrace, Job, Limit, Task
-from headrace.admin.job_paging import LOOK, READ
+from headrace.admin.job_paging import LOOKS, TRIPS
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
@@ -102,11 +102,11 @@ def test_each_state_has_its_pages_and_count(app: Headrace) -> None:
 @pytest.mark.usefixtures("loaded")
 def test_a_filter_looks_at_a_bounded_number_and_goes_on_where_it_stopped(app: Headrace) -> None:
     noop, other = app.tasks["noop"], app.tasks["other"]
-    app.enqueue_many((other if n % 600 == 0 else noop).job(n) for n in range(2401))
+    app.enqueue_many((other if n % 5000 == 0 else noop).job(n) for n in range(TRIPS * LOOKS + 1))
     before = app.store.round_trips
     page = app.jobs.page("ready", task="other", order="asc")
-    assert app.store.round_trips - before == 1 + LOOK // READ
-    assert len(page) == 2
+    assert app.store.round_trips - before == 1 + TRIPS
+    assert len(page) == 4
     assert page.next is not None
     assert len(walk(app, "ready", task="other", order="asc")) == 5
     assert len(walk(app, "ready", task="other", limit=2)) == 5

@@ -28,11 +28,15 @@ class JobQuery(msgspec.Struct, frozen=True):
     values: bool
 
     @property
+    def compared(self) -> dict[str, str | None]:
+        """What the records of jobs are compared with: the structures of some states say it already."""
+        named = {State.READY: "queue", State.PARKED: "task", State.BLOCKED: "key"}.get(self.state)
+        return {name: None if name == named else getattr(self, name) for name in ("queue", "task", "key")}
+
+    @property
     def filters(self) -> bool:
         """Whether jobs are looked at that the page may not want."""
-        by_queue = self.queue is not None and self.state is not State.READY
-        by_key = self.key is not None and self.state is not State.BLOCKED
-        return by_queue or by_key or (self.task is not None and self.state is not State.PARKED) or self._by_due
+        return self._by_due or any(value is not None for value in self.compared.values())
 
     @property
     def scores(self) -> tuple[int | None, int | None]:

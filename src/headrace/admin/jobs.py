@@ -148,14 +148,15 @@ class Jobs:
 
         Finished ones are in the order of their ends, running ones of their starts, others of their due times.
         Ready jobs of several queues come queue by queue, running ones worker by worker, parked ones task by task.
+        Behind the jobs of a queue come those that a limit holds back, by its values and their turns.
 
         Args:
-            queue, task, key: only theirs; a page looks at 1,000 jobs at most, so it may hold fewer than ``limit``.
+            queue, task, key: only theirs; a page looks at 20,000 jobs at most, so it may hold fewer than ``limit``.
                 Blocked jobs, ordered ones that wait for their turn, are listed by key only.
             limit: 1 to 1000.
             after: ``next`` of the page before.
             order: ``desc``: the newest first; of ready jobs, those that start last.
-            since, until: inclusive, with a time zone. Of ready jobs a page then looks at 1,000 at most, too.
+            since, until: inclusive, with a time zone. Of ready jobs a page then looks at 20,000 at most, too.
             values: read arguments and results, too. False: no results, and no arguments of more than 4 KiB.
 
         Returns:
@@ -165,10 +166,10 @@ class Jobs:
             OptionsError: an argument is out of range.
 
         Cost: one round trip, one more to learn which queues or workers there are, and one for each further 50 of
-        these that hold jobs, or 100 jobs that are read.
+        these that hold jobs, 100 jobs that are read, or 1,000 that are looked at.
         """
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
-        return self._client.drive(page_of(self._client, self.reader, query))
+        return self._client.drive(page_of(self._client, self.reader, query)).page
 
     async def apage(
         self,
@@ -186,7 +187,7 @@ class Jobs:
     ) -> Page[Record]:
         """See :meth:`page`."""
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
-        return await self._client.adrive(page_of(self._client, self.reader, query))
+        return (await self._client.adrive(page_of(self._client, self.reader, query))).page
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""

@@ -91,5 +91,7 @@ def document_answer(form: str, path: str, document: Any, status: int) -> Respons
     name = path.strip("/").partition("/")[0] or "overview"
     # A job's text may hold half a surrogate pair.
     answer = Response(csv_text(rows).encode("utf-8", "replace"), status, media_type="text/csv; charset=utf-8")
-    answer.headers["content-disposition"] = f'attachment; filename="headrace-{name}.csv"'
+    # Where the list goes on, the file says that it is not all of it.
+    part = f"-{len(rows)}-of-{document.get('count', 'more')}" if document.get("next") else ""
+    answer.headers["content-disposition"] = f'attachment; filename="headrace-{name}{part}.csv"'
     return answer

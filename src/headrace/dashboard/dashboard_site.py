@@ -226,6 +226,7 @@ class DashboardSite:
             "answers_form": request.method not in SAFE,
             "as_json": _as_form(request, "json"),
             "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
+            "most_rows": 0,
             "theme": theme_of(request),
             "when": partial(wording.when, now=now),
             "sight": sight_of(self, request),

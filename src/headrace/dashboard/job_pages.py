@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
-from headrace.admin.job_paging import page_of
+from headrace.admin.job_paging import LookedJobs, page_of
 from headrace.admin.job_query import query_of
-from headrace.dashboard.dashboard_site import POLL, DashboardSite, sight_of, to
+from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to
 from headrace.dashboard.errand_pages import bulk_links
-from headrace.dashboard.job_look import LookedJobs, index_of, look_on
+from headrace.dashboard.job_look import words_of
 from headrace.dashboard.job_search import LISTED, JobSearch, search_of
 from headrace.dashboard.ticked_jobs import MEANS, TICKED
 from headrace.dashboard.values_shown import (
@@ -41,9 +41,8 @@ from headrace.tasks.edited_job import AGAIN
 from headrace.tasks.reasons import reason
 from headrace.tasks.verb_replies import check_id
 
-PAGE = 50
-# Jobs of several structures that one press of a search reads.
-LOOK = 500
+# Jobs of a page, and of one as CSV.
+PAGE, ROWS = 50, 1000
 # Lines of a job's log that its page shows.
 LINES = 200
 
@@ -62,8 +61,9 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
     nothing = LookedJobs(Page([], 0, None), 0)
-    key = ("jobs", repr(search), sight)
-    looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight), 2)
+    key = ("jobs", repr(search), sight, form_wanted(request) == "csv")
+    limit = ROWS if form_wanted(request) == "csv" else PAGE
+    looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight, limit), 2)
     found = looked.page
     older = search.older if search.before else search.link(after=found.next) if found.next else ""
     newer = search.link(before=found.next) if search.before and found.next else search.newer
@@ -76,7 +76,7 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
         },
         frame=frame, search=search, rows=rows, page=found, listed=LISTED, looked=looked.looked, older=older,
         newer=newer, stands=first and not passes, bulk=_bulk(search),
-        ticked=TICKED.get(search.state, ()), means=MEANS,
+        ticked=TICKED.get(search.state, ()), means=MEANS, most_rows=ROWS if found.next else 0,
     )  # fmt: skip
 
 
@@ -87,26 +87,26 @@ def _bulk(search: JobSearch) -> list[tuple[str, str]]:
     return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
 
 
-async def _found(site: DashboardSite, search: JobSearch, sight: Sight) -> LookedJobs:
+async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: int) -> LookedJobs:
     frame = await site.frames.get()
     wanted = search.text.lower()
 
     def matches(record: Record) -> bool:
         return search.failed_so(record) and _holds(record, wanted, site, sight)
 
-    if search.looks and index_of(search):
-        return await site.client.adrive(look_on(site, search, frame.now, matches))
+    # Lists show the names of parameters of tasks that are defined here.
+    names = {name for task in site.app.tasks.values() for name in task.signature.parameters.names}
+    words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names)
     query = query_of(
-        search.state, search.queue or None, search.task or None, search.key or None,
-        LOOK if search.looks else PAGE, search.before or search.after or None, "asc" if search.before else "desc",
+        search.state, search.queue or None, search.task or None, search.key or None, limit,
+        search.before or search.after or None, "asc" if search.before else "desc",
         *search.window(frame.now), values=False,
     )  # fmt: skip
-    page = await site.client.adrive(page_of(site.client, site.app.jobs.reader, query, frame.overview))
-    if search.before:
-        return LookedJobs(Page(page.rows[::-1], page.count, page.next), 0)
-    if not search.looks:
-        return LookedJobs(page, 0)
-    return LookedJobs(Page([one for one in page.rows if matches(one)], page.count, page.next), len(page.rows))
+    reader, seen = site.app.jobs.reader, frame.overview
+    found = await site.client.adrive(
+        page_of(site.client, reader, query, seen, words, matches if search.looks else None)
+    )
+    return LookedJobs(Page(found.page.rows[::-1], found.page.count, found.page.next), 0) if search.before else found
 
 
 def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:

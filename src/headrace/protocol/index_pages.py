@@ -83,108 +83,79 @@ def page(
     return load("page").bind(keys, parsed, index=index, most=_most(values), **piece)
 
 
-# Structures that one walk looks at.
-WALK = 50
+# Structures that one walk looks at, and jobs whose text it does: for two milliseconds of the server.
+WALK, SEARCHED = 50, 250
 
 
 class WalkedPart(msgspec.Struct, frozen=True):
-    """Parts of several indexes: ids and scores of each that was looked at, and what is stored of each job, if asked.
+    """What a walk over several structures found.
 
-    Behind each queue come the lanes in which its limited jobs wait, ``<queue>|...``, as indexes of their own.
+    Attributes:
+        count: jobs of the first structure.
+        looked: how many jobs were looked at.
+        rows: ids and scores of those that may match.
+        records: what is stored of each, if that was asked.
+        behind: structures that have been looked at whole, if ``last`` is there.
+        place: of a queue, the lane of the last job; empty: the job is in its line.
+        last: score and id of the last job that was looked at; None: there is no more.
     """
 
-    rows: list[tuple[str, list[tuple[str, int]]]]
+    count: int
+    looked: int
+    rows: list[tuple[str, int]]
     records: list[Record | None]
+    behind: int = 0
+    place: str = ""
+    last: tuple[int, str] | None = None
 
 
 def walk(
     keys: Keys,
-    kind: str,
     names: Sequence[str],
     limit: int,
     after: tuple[int, str] | None = None,
     desc: bool = True,
     since: int | None = None,
     until: int | None = None,
+    *,
+    place: str = "",
+    looks: int = 1000,
+    queue: str | None = None,
+    task: str | None = None,
+    key: str | None = None,
+    words: Sequence[str] = (),
     values: bool | None = None,
     finder: Finder | None = None,
 ) -> Call[WalkedPart]:
-    """Jobs of several structures of one kind, one after the other, until there are ``limit``.
+    """Jobs of several structures, one after the other, until there are ``limit``; what does not match stays there.
 
     Args:
-        kind: ``ready``, ``parked`` or ``claims``.
-        names: queues, tasks or owners, at most ``WALK``; the first may be a lane.
+        names: ``scheduled``, final states, ``ready:<queue>``, ``parked:<task>``, ``claims:<owner>``, ``chain:<key>``;
+            at most ``WALK``. Behind the line of a queue come the lanes in which its limited jobs wait.
         limit: at most 1000; 500 with records.
-        after: score and id of the last row seen of the first of them.
+        after: score and id of the last row seen of the first of them, in its lane ``place``.
         since, until: inclusive bounds of the score, microseconds.
+        looks: jobs to look at, at most 1000; ``SEARCHED`` with words.
+        queue, task, key: only theirs; None: any.
+        words: in lower case; each is in the job's id, task, key, note, the type and message of its error (4 KiB of
+            it are looked at), or arguments of at most 4 KiB, as they are stored. Digits are found in numbers, too.
         values, finder: as of :func:`page`.
 
-    Cost: one round trip, O(names log n + limit), and a command for each lane.
+    Cost: one round trip, O(names log n + looks).
     """
     piece = slice_of(limit, after, 0, desc, since, until)
     del piece["offset"]
 
     def parsed(reply: Any) -> WalkedPart:
-        parts = [(name.decode("utf-8", "surrogateescape"), rows_of(rows)) for name, rows in reply[0]]
-        return WalkedPart(parts, records_of(reply[1], finder))
+        count, looked, flat, stored, at = reply
+        part = WalkedPart(count, looked, rows_of(flat), records_of(stored, finder))
+        if not at:
+            return part
+        ((id, score),) = rows_of([at[3], at[2]])
+        place = at[1].decode("utf-8", "surrogateescape")
+        return msgspec.structs.replace(part, behind=at[0], place=place, last=(score, id))
 
-    return load("walk").bind(keys, parsed, kind=kind, names=list(names), most=_most(values), **piece)
-
-
-# Jobs that one call looks at: for two milliseconds of the server.
-MOST = 250
-
-
-class LookedPiece(msgspec.Struct, frozen=True):
-    """What a look found.
-
-    Attributes:
-        count: jobs of the whole structure.
-        looked: how many were looked at.
-        rows: ids and scores of those that may match.
-        last: score and id of the last one that was looked at; None: there is no more.
-    """
-
-    count: int
-    looked: int
-    rows: list[tuple[str, int]]
-    last: tuple[int, str] | None
-
-
-def _looked(reply: Any) -> LookedPiece:
-    count, looked, rows, score, id = reply
-    last = rows_of([id, score])[0] if id else None
-    return LookedPiece(count, looked, rows_of(rows), None if last is None else (last[1], last[0]))
-
-
-def look(
-    keys: Keys,
-    index: str,
-    words: Sequence[str] = (),
-    *,
-    queue: str = "",
-    task: str = "",
-    key: str = "",
-    limit: int = MOST,
-    after: tuple[int, str] | None = None,
-    offset: int = 0,
-    since: int | None = None,
-    until: int | None = None,
-) -> Call[LookedPiece]:
-    """Which of the next jobs of a structure may match, newest first.
-
-    Args:
-        index: ``scheduled``, a final state, ``ready:<queue>`` or ``parked:<task>``.
-        words: in lower case; each is in the job's id, task, key, the type and message of its error (of which 4 KiB are
-            looked at), or arguments of at most 4 KiB, as they are stored.
-        queue, task, key: only theirs; empty: any.
-        limit: jobs to look at, at most ``MOST``.
-        after: score and id of the last one seen.
-        offset: jobs that are passed over, since another look of the same round trip has them.
-        since, until: inclusive bounds of the score, microseconds.
-
-    Cost: one round trip, O(log n + limit).
-    """
-    piece = slice_of(limit, after, offset, True, since, until)
-    del piece["desc"]
-    return load("look").bind(keys, _looked, index=index, words=list(words), queue=queue, task=task, key=key, **piece)
+    return load("walk").bind(
+        keys, parsed, names=list(names), place=place, looks=looks, queue=queue or "", task=task or "", key=key or "",
+        words=list(words), most=_most(values), **piece,
+    )  # fmt: skip

@@ -49,20 +49,21 @@ end
 local function pick(e, limit, most)
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
   local asked = not ended and 6 or e.key ~= '' and 4 or e.queue ~= '' and 3 or 2
-  local found, looked, names = {}, 0, {e.lane}
+  local found, looked, lanes = {}, 0, {{e.lane, string.match(e.lane, ' (.*)$')}}
   if e.state == 'ready' then
-    for _, name in ipairs(queue_lanes(e.queue, e.lane ~= '' and e.lane or e.queue, 5000)) do names[#names + 1] = name end
+    for _, one in ipairs(queue_lanes(e.queue, e.lane, limit)) do lanes[#lanes + 1] = one end
   end
-  for n, name in ipairs(names) do
-    local _, rows = slice(name == '' and line_of(e) or lane_at .. name, n == 1 and e.after or '', n == 1 and e.member or '', 0, limit - looked, 0, '-inf',
+  for n, one in ipairs(lanes) do
+    local place, name = one[1], one[2]
+    local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and e.after or '', n == 1 and e.member or '', 0, limit - looked, 0, '-inf',
       ended and string.format('%.0f', e.bound) or '+inf')
     for m = 1, #rows, 2 do
       -- A class of lanes, or the first timer, is no job.
       if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then found[#found + 1] = rows[m] end
-      if #found == most then return found, looked + (m + 1) / 2, {rows[m + 1], rows[m], name} end
+      if #found == most then return found, looked + (m + 1) / 2, {rows[m + 1], rows[m], place} end
     end
     looked = looked + #rows / 2
-    if looked >= limit then return found, looked, {rows[#rows], rows[#rows - 1], name} end
+    if looked >= limit then return found, looked, {rows[#rows], rows[#rows - 1], place} end
   end
   return found, looked
 end

@@ -1,41 +1,119 @@
--- Walk: the jobs in several structures of one kind, one structure after the other, a bounded piece at a time.
--- Behind the line of a queue come the lanes in which its limited jobs wait, by their names; of each class the first 500.
+-- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those that may match.
+-- Behind the line of a queue come the lanes in which its limited jobs wait.
 -- include slice
 -- include records
 -- include queue_lanes
--- derive  ready   zset    ready:<queue>
--- derive  lane    zset    lane:<lane>
--- derive  parked  zset    parked:<task>
--- derive  claims  zset    claims:<owner>
--- arg     kind    text    ready, parked or claims
--- arg     names   packed  queues, tasks or owners in their order, at most 50; the first may be a lane
--- arg     after   text    cursor in the first of them: score of the last id seen, or empty
--- arg     member  text    cursor: the last id seen
--- arg     limit   int     at most 1000, of all together
+-- include line_size
+-- key     succeeded_at    zset  succeeded
+-- key     failed_at       zset  failed
+-- key     cancelled_at    zset  cancelled
+-- key     quarantined_at  zset  quarantined
+-- key     scheduled_at    zset  scheduled
+-- derive  ready_at        zset  ready:<queue>
+-- derive  parked_at       zset  parked:<task>
+-- derive  claims_at       zset  claims:<owner>
+-- derive  chain_at        zset  chain:<key>
+-- derive  lane            zset  lane:<lane>
+-- derive  job             hash  job:<id>
+-- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>, claims:<owner>, chain:<key>
+-- arg     place   text    cursor in the first of them: a lane of its queue, see queue_lanes; empty: its line
+-- arg     after   text    cursor: score of the last job seen, or empty
+-- arg     member  text    cursor: the last job seen
+-- arg     looks   int     jobs and lanes that are looked at, at most 1000
+-- arg     limit   int     most jobs that are told
 -- arg     desc    int     1: newest first
 -- arg     low     text    least score, such as -inf
 -- arg     high    text    greatest score, such as +inf
+-- arg     queue   text    empty: any, as for those below
+-- arg     task    text
+-- arg     key     text
+-- arg     words   packed  in lower case: each is in the job's id, task, key, note, arguments, or the type and message of its error
 -- arg     most    int     longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids only
--- return  {{{name, {id, score, ...}} of each that was looked at}, what is stored of each job; see records.lua}
-local found, all = {}, {}
-local function look(name, key, classes_in)
-  if limit <= 0 then return end
-  local first = #found == 0
-  local _, rows = slice(key, first and after or '', first and member or '', 0, limit + classes_in, desc, low, high)
-  if classes_in > 0 then rows = only_jobs(rows, limit) end
-  found[#found + 1] = {name, rows}
-  limit = limit - #rows / 2
-  for _, value in ipairs(rows) do all[#all + 1] = value end
+-- return  {jobs of the first structure, jobs looked at, {id, score, ...}, what is stored of each; see records.lua,
+--          cursor where there may be more: {how many of the structures are behind it, place, score, id}}
+-- Bytes of arguments and error that are looked at: longer arguments no list shows.
+local HEAD = 4096
+local AT = {succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at, scheduled = scheduled_at,
+  ready = ready_at, parked = parked_at, claims = claims_at, chain = chain_at}
+local filters = queue ~= '' or task ~= '' or key ~= '' or #words > 0
+
+-- Type and message: a list shows no more, and what follows them is the most of an error.
+local function head_of(text)
+  local stop = string.find(text, '","traceback":"', 1, true)
+  return string.sub(text, 1, stop and math.min(stop, HEAD) or HEAD)
 end
 
-for _, name in ipairs(names) do
-  if kind ~= 'ready' then look(name, (kind == 'parked' and parked or claims) .. name, 0)
-  else
-    local queue = string.match(name, '^[^|]*')
-    if name == queue then look(name, ready .. name, redis.call('HLEN', classes .. name)) else look(name, lane .. name, 0) end
-    if limit > 0 then
-      for _, other in ipairs(queue_lanes(queue, name, 500)) do look(other, lane .. other, 0) end
+-- Whether digits may be in a number of the arguments: of wide ones, which Lua rounds, and of what it cannot read, they may.
+local function may_hold(args, digits)
+  if string.find(args, '[\202\203\207\211]') then return true end
+  local read, text = pcall(function() return cjson.encode(cmsgpack.unpack(args)) end)
+  return not read or string.find(text, digits, 1, true)
+end
+
+-- A look takes as long as its commands and their fields are many: none is asked for that does not matter.
+local function may_match(id)
+  if not filters then return true end
+  local f = redis.pcall('HMGET', job .. id, 'queue', 'task', 'key')
+  if f.err or queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2] or key ~= '' and key ~= f[3] then return false end
+  if #words == 0 then return true end
+  local args = redis.call('HSTRLEN', job .. id, 'args') <= HEAD
+  local more = redis.call('HMGET', job .. id, 'error', 'label', args and 'args' or 'task')
+  local told = string.lower(table.concat({id, f[2] or '', f[3] or '', more[1] and head_of(more[1]) or '', more[2] or '', more[3] or ''}, '\n'))
+  for _, word in ipairs(words) do
+    local met = string.find(told, word, 1, true) or args and not string.find(word, '%D') and may_hold(more[3] or '', word)
+    if not met then return false end
+  end
+  return true
+end
+
+local rows, looked, work, at = {}, 0, 0, nil
+local fresh = true
+-- The jobs of one structure; others: entries in it that stand for others, such as a class of lanes in a line, or the first timer.
+local function look(n, here, at_key, others)
+  local _, part = slice(at_key, fresh and after or '', fresh and member or '', 0, looks - work + others, desc, low, high)
+  fresh = false
+  for m = 1, #part, 2 do
+    if string.byte(part[m]) ~= 126 then
+      looked, work = looked + 1, work + 1
+      if may_match(part[m]) then rows[#rows + 1], rows[#rows + 2] = part[m], part[m + 1] end
+      if work >= looks or #rows >= 2 * limit then
+        at = {n - 1, here, part[m + 1], part[m]}
+        return
+      end
     end
   end
 end
-return {found, records_of_rows(all, most)}
+
+local function look_at_lanes(n, name)
+  for _, one in ipairs(queue_lanes(name, n == 1 and place or '', looks - work)) do
+    local before = work
+    look(n, one[1], lane .. one[2], 0)
+    if at then return end
+    -- So that lanes which hold none of the wanted times are bounded, too.
+    if work == before then work = work + 1 end
+    if work >= looks then
+      at = {n - 1, one[1], desc == 1 and '0' or '9007199254740991', ''}
+      return
+    end
+  end
+end
+
+local function size_of(kind, name)
+  if kind == 'ready' then return limiting().line_size(name) end
+  local size = redis.call('ZCARD', AT[kind] .. name)
+  return kind == 'scheduled' and redis.call('ZSCORE', scheduled_at, '~') and size - 1 or size
+end
+
+local count = 0
+for n, full in ipairs(names) do
+  local kind, name = string.match(full, '^(%a+):?(.*)$')
+  if n == 1 then count = size_of(kind, name) end
+  local lanes = kind == 'ready' and redis.call('HLEN', classes .. name) or 0
+  if n == 1 and place ~= '' then
+    local in_lane = string.match(place, ' (.*)$')
+    look(n, place, lane .. in_lane, 0)
+  else look(n, '', AT[kind] .. name, kind == 'scheduled' and 1 or lanes) end
+  if not at and lanes > 0 then look_at_lanes(n, name) end
+  if at then break end
+end
+return {count, looked, rows, records_of_rows(rows, most), at or {}}
