@@ -155,3 +155,29 @@ def test_a_secret_argument_is_shown_nowhere(tmp_path: Path, url: str, app: Headr
     assert sum("***" in text for text in told) > len(ids)
     # The code itself has the value.
     assert app.jobs.get(ids[0]).refresh().arguments == {"user": "ada", "pin": CANARY}
+
+
+def test_an_argument_of_a_hidden_name_is_shown_nowhere_without_its_code(tmp_path: Path, url: str) -> None:
+    with Headrace(url) as app:
+
+        @app.task(name="tasks.connect")
+        def connect(user: str, password: str, *api_keys: str, token_for: str = "") -> None: ...
+
+        @app.workflow(name="tasks.connected")
+        def connected(flow: Flow, password: str) -> None:
+            flow.run(connect, "ada", password)
+
+        jobs = [
+            connect.enqueue("ada", CANARY, CANARY, token_for=CANARY),
+            connect.options(queue="mail").enqueue("ada", password=CANARY),
+        ]
+        run = connected.create(CANARY)
+        run.start()
+        ids = [*(job.id for job in jobs), *(node.job.id for node in run.nodes().rows)]
+    headrace = Program(tmp_path, url)
+    told = [headrace("jobs", "show", id, *more).out for id in ids for more in ((), ("--json",))]
+    told += [headrace("workflows", "show", run.id, *more).out for more in ((), ("--json",))]
+    with Headrace(url) as elsewhere:
+        told += pages(elsewhere, ids, run.id, "operator")
+    assert [text for text in told if CANARY in text] == []
+    assert "ada" in told[0]

@@ -42,10 +42,13 @@ def is_secret(annotation: Any) -> bool:
 
 def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:
     """Where secret values stand: names, numbers from 1, ``*3`` for the third on, ``**`` for all names, ``return``."""
+    return places_named(parameters, [name for name, annotation in annotations.items() if is_secret(annotation)])
+
+
+def places_named(parameters: Parameters, names: Iterable[str]) -> str:
+    """Where the values of these parameters stand, as :func:`places_of` says it."""
     found: list[str] = []
-    for name, annotation in annotations.items():
-        if not is_secret(annotation):
-            continue
+    for name in names:
         found.append(name)
         if name in parameters.positions:
             found.append(str(parameters.positions.index(name) + 1))

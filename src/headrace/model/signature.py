@@ -17,8 +17,9 @@ from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, slots
 from headrace.model.annotations import has_records, hints, is_open, reason_unchecked
 from headrace.model.codec import NOTHING
-from headrace.model.hidden_values import hides, places_of
+from headrace.model.hidden_values import hides, places_named, places_of
 from headrace.model.parameters import Keywords, Parameters, Positions
+from headrace.model.redaction import Redactor
 from headrace.model.result_type import ResultType, misfit
 from headrace.model.type_changes import changed, narrowed, refused
 from headrace.model.type_registry import Types
@@ -56,6 +57,7 @@ class Signature:
         self._bare, self._demanded = self.parameters.bare, self.parameters.demanded
         self._least, self._most = self.parameters.least, len(self.parameters.positions)
         self._decoders: dict[Any, Decoder] = {}
+        self._hidden: dict[str, str] = {}
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
         """Arguments as an enqueue sends them: what the worker would refuse is refused here.
@@ -159,6 +161,22 @@ class Signature:
     def _secrets(self) -> str:
         # Apart, since a type checker takes no cached property for what ValueReader wants.
         return places_of(self.parameters, hints(self._function))
+
+    def hidden(self, redact: str) -> str:
+        """Where values stand that pages hide: those of :attr:`secrets`, and of parameters that ``redact`` names.
+
+        A job keeps its positions without their names, so a page without the code could not tell these.
+
+        Args:
+            redact: the setting of this name.
+        """
+        known = self._hidden.get(redact)
+        if known is None:
+            hides = Redactor(redact.split(",")).hides
+            named = places_named(self.parameters, sorted(filter(hides, self.parameters.names)))
+            known = " ".join(dict.fromkeys(f"{self.secrets} {named}".split()))
+            self._hidden[redact] = known
+        return known
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class Unchecked(PlainReader):
         positions, keywords = codec.json_arguments(self.task, args, kwargs)
         return codec.pack_json(self.task, positions, keywords, limit) if positions or keywords else NOTHING
 
+    def hidden(self, redact: str) -> str:  # noqa: ARG002 - the form of Signature
+        """The names of its parameters are not known; what is stored by name is hidden by that."""
+        return self.secrets
+
     def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
         """Nobody knows what it takes, so it is given no more than was meant for it."""
         return False

@@ -230,7 +230,7 @@ class BoundTask(Generic[P, R]):
         return heir[1]
 
     def _own_form(self) -> Form:
-        options, secrets = self._options, self._signature.secrets
+        options, secrets = self._options, self._signature.hidden(self.context.client.settings.redact)
         own = msgspec.structs.replace(options, secrets=secrets) if secrets else options
         self._shared = form_of(self.task, own)
         return self._shared

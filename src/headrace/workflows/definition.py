@@ -138,7 +138,7 @@ class Workflow(Generic[P]):
         )
         waits = microseconds(client.settings.unstarted_workflow_ttl)
         key = self._key(args, kwargs)
-        secrets = self.definition.signature.secrets
+        secrets = self.definition.signature.hidden(client.settings.redact)
         return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, secrets=secrets, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
