@@ -9,6 +9,7 @@ import pytest
 
 from headrace.dashboard import Dashboard, Visitor
 from headrace.dashboard.token_login import CODE, COOKIE, SESSION, TokenLogin
+from headrace.errors import OptionsError
 from tests.dashboard.asking import ORIGIN, Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
@@ -180,9 +181,34 @@ async def test_guesses_are_slowed_down(empty: Shop) -> None:
     clock = Hands()
     dashboard = Dashboard(empty.app, login=TokenLogin(TOKEN, clock=clock))
     assert [(await enter(dashboard, token="no")).status for _ in range(6)] == [403] * 5 + [429]
-    assert (await enter(dashboard, token=TOKEN)).status == 429
     clock.now += 2
+    assert (await enter(dashboard, token="no")).status == 403
+
+
+async def test_guesses_lock_out_none_who_has_the_token(empty: Shop) -> None:
+    login = TokenLogin(TOKEN, clock=Hands())
+    dashboard = Dashboard(empty.app, login=login)
+    assert [(await enter(dashboard, token="no")).status for _ in range(100)][-1] == 429
     assert (await enter(dashboard, token=TOKEN)).status == 303
+    assert (await enter(dashboard, code=login.code())).status == 303
+
+
+async def test_a_session_that_was_signed_out_comes_in_no_more(empty: Shop) -> None:
+    clock = Hands()
+    dashboard = Dashboard(empty.app, login=TokenLogin(TOKEN, clock=clock))
+    entered = [await enter(dashboard, token=TOKEN) for _ in range(2)]
+    ours, other = ({"cookie": f"{COOKIE}={answer.cookies[COOKIE]}"} for answer in entered)
+    for _ in range(2):
+        await ask(dashboard, "/logout", form={}, headers=ours)
+        assert (await ask(dashboard, "/", headers=ours)).status == 303
+        assert (await ask(dashboard, "/", headers=other)).status == 200
+
+
+def test_two_roles_never_share_a_token() -> None:
+    with pytest.raises(OptionsError, match="two roles of the dashboard have the same token"):
+        TokenLogin(TOKEN, TOKEN)
+    with pytest.raises(OptionsError, match="give each role a token of its own"):
+        TokenLogin(TOKEN, "", TOKEN)
 
 
 async def test_the_theme_leads_back_to_our_own_pages_only(empty: Shop) -> None:

@@ -20,12 +20,11 @@ async def login(site: DashboardSite, request: Request) -> Response:
     if request.method != "POST":
         return site.bare(request, "login.html", code=request.query_params.get("code", ""), problem="")
     form = await form_of(request)
-    if site.login.busy():
-        return site.bare(request, "login.html", status=429, code="", problem="Too many failed. Wait a second.")
     role: Role | None = "operator" if site.login.use(form.get("code", "")) else None
     role = role or site.login.role_of(form.get("token", "").strip())
     if role is None or role == "producer":
-        site.login.failed()
+        if site.login.failed():
+            return site.bare(request, "login.html", status=429, code="", problem="Too many failed. Wait a second.")
         log.warning("a log-in from %s failed", request.client.host if request.client else "?")
         if role is not None:
             return site.bare(request, "login.html", status=403, code="", problem="This token is for programs.")

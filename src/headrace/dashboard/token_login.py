@@ -1,6 +1,7 @@
 """How people come in where no application decides: a token on the command line, a login code, a signed cookie.
 
-Keeps nothing but codes that were not used yet. A new token ends all sessions, since it signs the cookies.
+Keeps codes that were not used yet, and sessions that were signed out, while this process lives. A new token ends all
+sessions, since it signs the cookies.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from starlette.responses import Response
 
 from headrace.dashboard.visitors import ROLES, Role, Visitor
 from headrace.dashboard.wording import quoted_base
+from headrace.errors import OptionsError
 
 COOKIE = "headrace_session"
 # Seconds that a session, and that a login code, is good for.
 SESSION = 12 * 3600
 CODE = 300
-# Log-ins that fail, in one second, before all others wait.
+# Log-ins that fail, in one second, before further wrong ones are turned away.
 MOST_FAILURES = 5
 
 
@@ -40,15 +42,23 @@ class TokenLogin:
         """Make one.
 
         Args:
-            operator, viewer, producer: the tokens; empty: nobody comes in so.
+            operator, viewer, producer: the tokens; empty: no visitor has this role.
+
+        Raises:
+            OptionsError: two roles have the same token.
         """
         self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer, "producer": producer}
+        given = [token for token in self.tokens.values() if token]
+        if len(set(given)) < len(given):
+            raise OptionsError("two roles of the dashboard have the same token: give each role a token of its own")
         self._key = hashlib.sha256(
             b"headrace dashboard session\0" + operator.encode() + b"\0" + viewer.encode()
         ).digest()
         self._clock = clock
         self._codes: dict[str, float] = {}
         self._failures: list[float] = []
+        # Signed out sessions, and when they end by themselves.
+        self._dismissed: dict[str, float] = {}
 
     def code(self) -> str:
         """A code that lets one browser in, once, within five minutes."""
@@ -72,14 +82,14 @@ class TokenLogin:
                 found = role
         return found
 
-    def busy(self) -> bool:
-        """Whether so many log-ins failed in the last second that no other is looked at."""
-        now = self._clock()
-        self._failures = [at for at in self._failures if at > now - 1]
-        return len(self._failures) >= MOST_FAILURES
+    def failed(self) -> bool:
+        """Count a log-in that failed; whether so many did in this second that it is turned away unsaid.
 
-    def failed(self) -> None:
-        self._failures.append(self._clock())
+        The right token comes in all the same: a stranger who guesses must not lock out the people who have it.
+        """
+        now = self._clock()
+        self._failures = [*(at for at in self._failures[-MOST_FAILURES:] if at > now - 1), now]
+        return len(self._failures) > MOST_FAILURES
 
     def visitor(self, request: Request) -> Visitor | None:
         """Who sends a request: its cookie, or its ``Authorization: Bearer``, says so."""
@@ -92,16 +102,17 @@ class TokenLogin:
     def session(self, cookie: str) -> Visitor | None:
         """Who a cookie says that somebody is, if we signed it and it has not ended."""
         text, _, signature = cookie.rpartition(".")
-        role, _, end = text.partition(".")
+        role, _, rest = text.partition(".")
+        end = rest.partition(".")[0]
         if not text or not _same(self._sign(text), signature) or not end.isdecimal():
             return None
-        if int(end) <= self._clock() or role not in ROLES:
+        if int(end) <= self._clock() or role not in ROLES or text in self._dismissed:
             return None
         return Visitor(role, role)
 
     def admit(self, request: Request, response: Response, role: Role) -> None:
         """Let a browser in: the response sets the cookie."""
-        text = f"{role}.{int(self._clock()) + SESSION}"
+        text = f"{role}.{int(self._clock()) + SESSION}.{secrets.token_hex(8)}"
         response.set_cookie(
             COOKIE,
             f"{text}.{self._sign(text)}",
@@ -115,6 +126,11 @@ class TokenLogin:
         )
 
     def dismiss(self, request: Request, response: Response) -> None:
+        """End a session: its cookie comes in no more."""
+        cookie, now = request.cookies.get(COOKIE, ""), self._clock()
+        if self.session(cookie) is not None:
+            self._dismissed = {one: end for one, end in self._dismissed.items() if end > now}
+            self._dismissed[cookie.rpartition(".")[0]] = now + SESSION
         response.delete_cookie(COOKIE, path=quoted_base(request.scope.get("root_path", "")) or "/")
 
     def _sign(self, text: str) -> str:
