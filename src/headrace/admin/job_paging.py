@@ -75,12 +75,13 @@ def page_of(
         index, _, place = index.partition(" ")
         names = [name for name in names if name >= index]
         place, last = (place, (score, id)) if names[:1] == [index] else ("", None)
+    since, until = query.scores
     filtered = query.filters or matches is not None
     found, looked, trips = list[Record](), 0, 0
     while names:
         room = min(query.limit - len(found), READ)
         part: WalkedPart = yield walk(
-            client.keys, names[:WALK], room, last, query.desc, *query.scores, place=place, **query.compared,
+            client.keys, names[:WALK], room, last, query.desc, since, until, place=place, **query.compared,
             looks=SEARCHED if words else LOOKS if filtered else room, words=words, values=query.values, finder=finder,
         )  # fmt: skip
         count, looked, trips = part.count if count is None else count, looked + part.looked, trips + 1

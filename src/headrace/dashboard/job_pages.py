@@ -61,7 +61,7 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
     # What a poll can tell of is how many jobs are newer: a search and an older page are not repeated for that.
     passes = POLL in request.headers and (search.looks or not first)
     nothing = LookedJobs(Page([], 0, None), 0)
-    key = ("jobs", repr(search), sight, form_wanted(request) == "csv")
+    key = ("jobs", repr(search), sight, form_wanted(request))
     limit = ROWS if form_wanted(request) == "csv" else PAGE
     looked = nothing if passes else await site.reading(key, lambda: _found(site, search, sight, limit), 2)
     found = looked.page
