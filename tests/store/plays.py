@@ -23,7 +23,6 @@ from headrace.protocol import (
     ticks,
 )
 from headrace.protocol.consume import Note
-from headrace.protocol.index_pages import look
 from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import (
     change_limit,
