@@ -256,6 +256,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     startup_profiling: Annotated[
         bool, Meta(description="Workers measure which set-up every runner repeats after its fork, and report it.")
     ] = True
+    embedded: Annotated[
+        str,
+        Meta(
+            description="Whether a program without a server URL uses a private Valkey (yes), or refuses (no), which is "
+            "right in production.",
+            pattern="^(yes|no)$",
+        ),
+    ] = "yes"
     embedded_idle_timeout: Annotated[
         float, Meta(description="Time that the private Valkey keeps running after its last user has left.", ge=0)
     ] = 3.0

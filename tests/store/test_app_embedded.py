@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace import Headrace, State
+from headrace.errors import SettingsError
 
 
 def plain(x: int = 1) -> int:
@@ -57,3 +61,32 @@ def test_coroutines_of_an_exit_hook_need_no_thread(tmp_path: Path) -> None:
     words = [sys.executable, "-c", AT_EXIT, str(tmp_path / "d")]
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.stderr) == ("none\nclosed\n", "")
+
+
+def test_a_program_without_a_url_says_so_and_may_be_forbidden_a_private_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In two containers producer and worker each had a server of their own, and never met."""
+    (tmp_path / ".headrace").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_URL", raising=False)
+    caplog.set_level(logging.INFO, "headrace.store")
+    for level, says in ((logging.INFO, "its project"), (logging.WARNING, "REDIS_URL is set, but Headrace reads HEAD")):
+        with Headrace(embedded_idle_timeout=0) as app:
+            assert not caplog.records, "an import says nothing"
+            app.overview()
+            app.astore  # noqa: B018
+        ((name, found, text),) = caplog.record_tuples
+        assert (name, found) == ("headrace.store", level)
+        assert says in text
+        caplog.clear()
+        monkeypatch.setenv("REDIS_URL", "redis://elsewhere")
+    monkeypatch.setenv("HEADRACE_EMBEDDED", "no")
+    with Headrace() as app, pytest.raises(SettingsError, match=r"HEADRACE_URL: it names no server.*; REDIS_URL is set"):
+        app.overview()
+    for words in (["jobs", "list"], ["enqueue", "t"]):
+        ended = subprocess.run(
+            [sys.executable, "-m", "headrace", *words], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert ended.returncode == 2
+        assert "embedded=no forbids a private one" in ended.stderr

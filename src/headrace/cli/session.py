@@ -79,6 +79,7 @@ class Session(msgspec.Struct, frozen=True):
         if app.settings.url is None and not (stats and app.settings.stats_url):
             from headrace import embedded
 
+            app.client.announce_private()
             embedded.require(app.settings.dir)
         return app
 

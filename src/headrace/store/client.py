@@ -6,11 +6,13 @@ one call is a generator that yields calls and receives replies, so that its logi
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.errors import DuplicateJob, LaneFull
+from headrace.errors import DuplicateJob, LaneFull, SettingsError
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
 from headrace.protocol.keys import Keys, keys_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.store.end_listener import EndListener
     from headrace.store.reach import Reach
     from headrace.store.store import AsyncStore, Store
+
+log = logging.getLogger("headrace.store")
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -50,6 +54,7 @@ class Client:
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
         self._made: dict[str, Any] = {}
+        self._announced = False
         self.enqueue_middlewares: list[Callable[[Any], Any]] = []
 
     @property
@@ -87,11 +92,13 @@ class Client:
 
         Raises:
             ServerError: the private server cannot be started.
+            SettingsError: the settings forbid one.
         """
         if self.settings.url is not None:
             return self.settings.url
         held: Embedded | None = self._made.get("embedded")
         if held is None:
+            self.announce_private()
             from headrace.embedded import attach
 
             mine = attach(
@@ -101,6 +108,20 @@ class Client:
             if held is not mine:
                 mine.close()
         return held.url
+
+    def announce_private(self) -> None:
+        """Say once that this program uses a private server: programs of other containers never meet it there.
+
+        Raises:
+            SettingsError: the settings forbid one.
+        """
+        other = "; REDIS_URL is set, but Headrace reads HEADRACE_URL" if os.environ.get("REDIS_URL") else ""
+        if self.settings.embedded == "no":
+            raise SettingsError(f"set HEADRACE_URL: it names no server, and embedded=no forbids a private one{other}")
+        if self.settings.dir is None and not self._announced:
+            self._announced = True
+            level = logging.WARNING if other else logging.INFO
+            log.log(level, "without a URL this program uses the private server of its project%s", other)
 
     def _make(self, name: str, kind: type[W]) -> W:
         mine = kind(self.url(), self.settings)
