@@ -254,7 +254,8 @@ class JobSkipped(JobUnsuccessful):
 
 
 class WaitRefused(HeadraceError):
-    """A wait for a job or workflow would hold up a runner or an event loop; the text names what to do instead."""
+    """A wait for a job or workflow would hold up a runner, an event loop or a worker's start; the text says what to do.
+    """
 
 
 class AppClosed(HeadraceError):

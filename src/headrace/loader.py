@@ -13,6 +13,7 @@ from types import ModuleType, TracebackType
 
 from headrace.app import Headrace
 from headrace.errors import AppImportError
+from headrace.running_job import importing
 
 
 def load(target: str) -> Headrace:
@@ -39,7 +40,8 @@ def _module(name: str) -> ModuleType:
     if sys.path[:1] != [here]:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        with importing(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise AppImportError(_absent(name, error.name, here)) from None

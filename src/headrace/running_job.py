@@ -5,7 +5,8 @@ Owns the context variable. :class:`headrace.context.CurrentJob` is what user cod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
 from typing import Generic, NoReturn, Protocol, TypeVar
@@ -49,6 +50,8 @@ class RunningJob(Protocol):
 J = TypeVar("J", bound=RunningJob)
 
 _running: ContextVar[RunningJob] = ContextVar("headrace_current_job")
+# The module of an application that headrace imports now; empty: none.
+_imported: ContextVar[str] = ContextVar("headrace_imported_module", default="")
 
 begin, end = _running.set, _running.reset
 """Make a job the current one for the rest of this context; and undo that, given what it returned."""
@@ -102,14 +105,29 @@ def inherited() -> Mapping[str, str]:
     return job.passed_on
 
 
+@contextmanager
+def importing(module: str) -> Generator[None]:
+    """Around the import of an application's module by a worker or a command."""
+    before = _imported.set(module)
+    try:
+        yield
+    finally:
+        _imported.reset(before)
+
+
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
-    """Refuse a wait for other work where it does harm: in a job, which keeps a runner, and on an event loop.
+    """Refuse a wait for other work where it does harm: in a job, on an event loop, and while a worker imports its code.
 
     Args:
         pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
         accept: how a caller in a job waits all the same.
     """
     job = _running.get(None)
+    if module := _imported.get():
+        raise WaitRefused(
+            f"{verb} while headrace imports the module {module}: the worker that is to run the job would wait for "
+            f"itself. Keep what a program does under `if __name__ == '__main__':`, or accept it with {accept}"
+        )
     if job is not None:
         raise WaitRefused(
             f"{verb} in job {job.id} of {job.task} would keep a runner waiting, for ever if all of them wait like "

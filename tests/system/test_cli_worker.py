@@ -313,3 +313,14 @@ def test_it_warns_of_tasks_that_its_application_does_not_include(
     headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + "\nimport mail\n")
     started = worker()
     started.says("the Tasks of mail are in no application: app.include(...) with them has them run here")
+
+
+@pytest.mark.parametrize("wait", ["job.result()", "app.wait([job])", "asyncio.run(job.aresult())"])
+def test_a_module_that_waits_while_the_worker_imports_it_is_refused(headrace: Program, wait: str) -> None:
+    """The worker waited for itself, for ever, without a line."""
+    code = f"import asyncio\n{(headrace.directory / 'tasks.py').read_text()}\njob = add.enqueue(1)\nprint({wait})\n"
+    headrace.write("waiting", code)
+    ended = headrace("worker", "waiting:app", "--burst", code=4)
+    assert "WaitRefused" in ended.err
+    assert "while headrace imports the module waiting" in ended.err
+    assert "under `if __name__ == '__main__':`" in ended.err
