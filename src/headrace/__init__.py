@@ -86,7 +86,12 @@ __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"headrace.{_HOMES[name]}"), name)
+    try:
+        module = import_module(f"headrace.{_HOMES[name]}")
+    except AttributeError as error:
+        # From an import statement Python would make "cannot import name" of it, without its cause.
+        raise ImportError(f"headrace.{_HOMES[name]} cannot be imported: {error}") from error
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -115,6 +115,8 @@ class Client:
         Raises:
             SettingsError: the settings forbid one.
         """
+        if not hasattr(os, "fork"):
+            raise SettingsError("set HEADRACE_URL: a private server needs Linux or macOS")
         other = "; REDIS_URL is set, but Headrace reads HEADRACE_URL" if os.environ.get("REDIS_URL") else ""
         if self.settings.embedded == "no":
             raise SettingsError(f"set HEADRACE_URL: it names no server, and embedded=no forbids a private one{other}")

@@ -18,6 +18,7 @@ import math
 import os
 import re
 import select
+import socket
 import sys
 import threading
 import weakref
@@ -429,36 +430,33 @@ class Bell:
     """Wakes a thread that waits for sockets."""
 
     def __init__(self) -> None:
-        self._listens, self._rings = os.pipe()
-        os.set_blocking(self._listens, False)
-        os.set_blocking(self._rings, False)
+        # Not a pipe, which Windows cannot wait for.
+        self._listens, self._rings = socket.socketpair()
+        self._listens.setblocking(False)
+        self._rings.setblocking(False)
 
     def fileno(self) -> int:
-        return self._listens
+        return self._listens.fileno()
 
     def ring(self) -> None:
         # It rings already, or nobody listens any more.
         with contextlib.suppress(OSError):
-            os.write(self._rings, b"!")
+            self._rings.send(b"!")
 
     def wait(self, others: Sequence[RawConnection], seconds: float | None) -> list[int]:
         """Sockets that have something to say; none when it rang or time was up."""
-        poll = select.poll()
-        for number in (self._listens, *(wire.fileno() for wire in others)):
-            poll.register(number, select.POLLIN)
-        found = [number for number, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000 + 0.5)]
-        if self._listens in found:
-            found.remove(self._listens)
-            try:
-                while os.read(self._listens, 512):
+        own = self.fileno()
+        found = _readable([own, *(wire.fileno() for wire in others)], None if seconds is None else max(0.0, seconds))
+        if own in found:
+            found.remove(own)
+            with contextlib.suppress(BlockingIOError):
+                while self._listens.recv(512):
                     pass
-            except BlockingIOError:
-                pass
         return found
 
     def close(self) -> None:
-        os.close(self._listens)
-        os.close(self._rings)
+        self._listens.close()
+        self._rings.close()
 
     def start(self, run: Callable[[], None], name: str) -> threading.Thread:
         """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
@@ -478,6 +476,16 @@ class Bell:
         return thread
 
 
+def _readable(numbers: list[int], seconds: float | None) -> list[int]:
+    """Descriptors that can be read, waited for so long (None: for ever)."""
+    if not hasattr(select, "poll"):  # Windows
+        return select.select(numbers, [], [], seconds)[0]
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [number for number, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)]
+
+
 class Anew(Protocol):
     """What can forget all that it inherited."""
 
@@ -492,7 +500,7 @@ def in_forks(one: Anew) -> None:
     """Have :meth:`Anew.begin_anew` called in each forked child from now on, as long as it lives. Again does nothing."""
     global _hook_set
     _used.add(weakref.ref(one, _used.discard))
-    if not _hook_set:
+    if not _hook_set and hasattr(os, "register_at_fork"):  # Windows has no forks
         _hook_set = True
         os.register_at_fork(after_in_child=_forked)
 

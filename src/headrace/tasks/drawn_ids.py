@@ -10,7 +10,8 @@ from headrace.model.ids import id_at, make_tail
 
 # Drawn ahead, since asking the kernel for each id is a third of what an id costs. A child draws its own.
 _drawn: deque[str] = deque()
-os.register_at_fork(after_in_child=_drawn.clear)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id() -> str:
