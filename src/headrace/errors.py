@@ -254,7 +254,7 @@ class JobSkipped(JobUnsuccessful):
 
 
 class WaitRefused(HeadraceError):
-    """A wait for a job or workflow would hold up a runner, an event loop or a worker's start; the text says what to do."""
+    """A wait for a job or workflow would hold up a runner, an event loop or a worker's start; see the text."""
 
 
 class AppClosed(HeadraceError):
