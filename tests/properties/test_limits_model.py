@@ -251,6 +251,7 @@ class LaneMachine(RuleBasedStateMachine):
             "tasks",
             "owner",
             "owners",
+            "replaced",
             "gate",
             "queues",
             "wake",

@@ -128,7 +128,7 @@ def overrides_of(packed: bytes) -> tuple[Override, ...]:
     if not packed:
         return ()
     found: list[Override] = []
-    for part, (until, flat) in sorted(_unpack(packed).items()):
+    for part, (until, flat, _) in sorted(_unpack(packed).items()):
         fields = dict(zip(map(str, flat[::2]), map(str, flat[1::2]), strict=True))
         found.append(Override(str(part), number(until), fields))
     return tuple(found)

@@ -15,7 +15,8 @@ key                    type    meaning, owner and end
                                ``wake:<queue>|<kind>``: a worker without room for this kind passed over jobs of it.
 ``queues``             set     Names of queues that held work. Purge and the overview remove names of idle queues.
 ``paused``             set     Names of paused queues; resume removes.
-``pauses``             hash    Why queues are paused, as the person said who paused them. A field ends with the pause.
+``pauses``             hash    Why queues are paused, as the person said who paused them, and for how long, as
+                               ``~<queue>``. A field ends with the pause.
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.
@@ -63,8 +64,8 @@ key                    type    meaning, owner and end
 ``slots:<owner>``      hash    Of limited ids that an incarnation claims: lane, cost, when that was charged. Ends with
                                the incarnation.
 ``timers``             zset    When closed gates open (``gate:<gate>``), overrides end (``limit:<gate>``), leases of
-                               programs that hold a gate (``hold:<gate>|<holder>``), and what else is due; the first
-                               of the times is the score of ``~`` in ``scheduled``.
+                               programs that hold a gate (``hold:<gate>|<holder>.<lease>``), and what else is due;
+                               the first of the times is the score of ``~`` in ``scheduled``.
 ``unique:<name>``      string  The unique job that has this name, and the one that waits for its end. Ends with what
                                the job's ``hold`` says: its end, its first start, or a time, then it expires.
 ``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.

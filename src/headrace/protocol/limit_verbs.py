@@ -170,7 +170,7 @@ def hold_limit(
 
     Args:
         value: the name of the value; ``ALL``: the limit goes by none.
-        holder: names this hold: the same again is one hold.
+        holder: names this hold, and ends with a point and its lease: the same again is one hold.
         lease: microseconds.
         declared: as for :func:`change_limit`.
 

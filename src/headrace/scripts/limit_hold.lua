@@ -9,7 +9,7 @@
 -- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': the limit goes by none
--- arg     holder     text    names this hold: the same again means that the reply was lost
+-- arg     holder     text    names this hold, and ends with a point and its lease: the same again means that the reply was lost
 -- arg     lease      int     microseconds
 -- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not know it; {}: it does not
 -- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it opens or 0}
@@ -27,7 +27,12 @@ if redis.call('ZSCORE', timers, member) then return {'held', now, 0} end
 local one, bar = l.gate_of(name, limit), l.gate_of_all(limit)
 l.read_gates()
 local opens = l.closed_until(one) or bar and l.closed_until(bar)
-if opens then return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0} end
+if opens then
+  -- The clock may have been set back, and no worker there that sees it.
+  for _, far in ipairs(redis.call('ZRANGEBYSCORE', timers, now + lease, '+inf', 'LIMIT', 0, 64)) do l.keep_lease(far) end
+  l.timers_moved()
+  return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0}
+end
 l.charge_all({one}, 1)
 redis.call('ZADD', timers, now + lease, member)
 return {'held', now, 0}

@@ -2,7 +2,7 @@
 -- include look_anew
 -- include gate_starts
 -- include overrides
--- lazy    limiting run_timers
+-- lazy    limiting run_timers keep_lease
 -- clock   now
 -- key     timers  zset  timers
 -- derive  class   zset  class:<class>
@@ -25,12 +25,27 @@ local function look_at_lanes(cursor, unit)
   if found[1] ~= '0' then redis.call('ZADD', timers, now, 'lanes:' .. found[1] .. ':' .. unit) end
 end
 
--- The clock was set back: gates that have a time, a piece from this cursor on.
-local function gates_with_time(cursor, met)
+-- No hold ends later than its lease, which its name says, from now.
+local function keep_lease(hold)
+  local lease = string.match(hold, '^hold:.*|.*%.(%d+)$')
+  if lease then redis.call('ZADD', timers, 'LT', now + lease, hold) end
+end
+
+-- An operator's words of a limit, or of one of its values, may be over.
+local function look_at_words(name)
+  local limit_name, value = string.match(name, '^([^:]*):(.*)$')
+  overrule(limit_name, value, {}, {})
+  look_at_limit(limit_name, value)
+end
+
+-- The clock was set back: what has a time, a piece from this cursor on.
+local function look_at_times(cursor, met)
   local found = redis.call('ZSCAN', timers, cursor, 'COUNT', 500)
   for n = 1, #found[2], 2 do
-    local name = string.match(found[2][n], '^gate:(.*)$')
-    if name then met[#met + 1] = gate_named(name) end
+    local kind, name = string.match(found[2][n], '^(%l+):(.*)$')
+    if kind == 'gate' then met[#met + 1] = gate_named(name)
+    elseif kind == 'hold' then keep_lease(found[2][n])
+    elseif kind == 'limit' then look_at_words(name) end
   end
   if found[1] ~= '0' then redis.call('ZADD', timers, now, 'clock:' .. found[1]) end
 end
@@ -45,13 +60,9 @@ local function run_timers(most)
     local kind, name = string.match(one, '^(%l+):(.*)$')
     if kind == 'gate' then met[#met + 1] = gate_named(name)
     elseif kind == 'hold' then over[#over + 1] = gate_named(string.match(name, '^[^|]*'))
-    elseif kind == 'clock' then gates_with_time(name, met)
+    elseif kind == 'clock' then look_at_times(name, met)
     elseif kind == 'lanes' then look_at_lanes(string.match(name, '^(%d+):(.*)$'))
-    elseif kind == 'limit' then
-      local limit_name, value = string.match(name, '^([^:]*):(.*)$')
-      overrule(limit_name, value, {}, {})
-      look_at_limit(limit_name, value)
-    end
+    elseif kind == 'limit' then look_at_words(name) end
   end
   read_gates()
   -- A program that held a limit was not heard of for its lease.

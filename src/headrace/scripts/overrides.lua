@@ -4,20 +4,25 @@
 -- key     timers        zset  timers
 -- derive  limit_at      hash  limit:<limit>
 -- derive  overrides_at  hash  overrides:<limit>
+local function pause_until(ends) return {'paused', string.format('%.0f', ends)} end
+
 -- Puts parts, {part, microseconds that it counts or 0, {field, value or '', ...}, ...}, over the numbers of a value ('*': of the limit), and takes others
 -- away. What is over is taken away, too. Returns which parts there were.
 local function overrule(name, value, parts, gone)
   local packed, had, nearest = redis.call('HGET', overrides_at .. name, value), {}, math.huge
   local kept = packed and cmsgpack.unpack(packed) or {}
   for part, one in pairs(kept) do
+    -- The clock was set back.
+    if one[1] > now + one[3] then
+      one[1] = now + one[3]
+      if part == 'paused' then one[2] = pause_until(one[1]) end
+    end
     if one[1] > 0 and one[1] <= now then kept[part] = nil else had[part] = true end
   end
   for _, part in ipairs(gone) do kept[part] = nil end
   for n = 1, #parts, 3 do
     local ends = parts[n + 1] > 0 and now + parts[n + 1] or 0
-    local fields = parts[n + 2]
-    if parts[n] == 'paused' then fields = {'paused', string.format('%.0f', ends)} end
-    kept[parts[n]] = {ends, fields}
+    kept[parts[n]] = {ends, parts[n] == 'paused' and pause_until(ends) or parts[n + 2], parts[n + 1]}
   end
   for _, one in pairs(kept) do
     if one[1] > 0 then nearest = math.min(nearest, one[1]) end

@@ -12,10 +12,12 @@
 -- return  1 if it was not paused before
 if duration > 0 then
   redis.call('ZADD', resumes, now + duration, queue)
+  redis.call('HSET', pauses, '~' .. queue, duration)
   -- A renewal tells of the end. The next one of each dispatcher may come after it.
   hurry()
 else
   redis.call('ZREM', resumes, queue)
+  redis.call('HDEL', pauses, '~' .. queue)
 end
 if note ~= '' then redis.call('HSET', pauses, queue, note) else redis.call('HDEL', pauses, queue) end
 local new = redis.call('SADD', paused, queue)

@@ -1,11 +1,13 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
 -- include lease
+-- include set_back
 -- include telling
 -- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
 -- key     schema  string  schema
 -- key     moving  hash    migration
+-- key     last    string  token
 -- many    HSET
 -- removes first self
 -- arg     owner   text
@@ -22,6 +24,8 @@ if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
 end
 -- Before it is one of them: it would look as if somebody had been there.
 local till = leases().repair(lease)
+-- A job has started a second from now: then the clock was ahead, and no worker may have lived when it was set back.
+if tonumber(redis.call('GET', last) or 0) > now + 1000000 then leases().set_back() end
 local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)

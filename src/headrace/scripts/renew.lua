@@ -1,12 +1,12 @@
 -- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
 -- include wake
 -- include lease
+-- include set_back
 -- clock   now
 -- key     self       hash    owner:<owner>
 -- key     claims     zset    claims:<owner>
 -- key     cancels    set     cancels:<owner>
 -- key     scheduled  zset    scheduled
--- key     timers     zset    timers
 -- key     parking    set     parking
 -- key     expires    zset    expires
 -- key     totals     hash    totals
@@ -33,16 +33,7 @@ local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', own
 local over = tonumber(first[2] or now) < now and tonumber(redis.pcall('HGET', about .. first[1], 'lease'))
 if ends > 0 and (ends < now + lease / 2 or ends > now + lease or over) then
   leases().repair(math.min(lease, over or lease))
-  if ends > now + lease then
-    -- The clock was set back: gates may open before the times that were told of them, and background work waits for no time of its own.
-    if redis.call('EXISTS', timers) == 1 then
-      redis.call('ZADD', timers, now, 'clock:0')
-      redis.call('ZADD', scheduled, now, '~')
-    end
-    for _, chore in ipairs(redis.call('ZRANGE', chores, 0, 999)) do
-      if string.sub(chore, 1, 8) ~= 'abandon:' then redis.call('ZADD', chores, 'LT', now, chore) end
-    end
-  end
+  if ends > now + lease then leases().set_back() end
   first, ends = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES'), tonumber(redis.call('ZSCORE', owners, owner))
 end
 if ends <= now then return {'gone'} end

@@ -10,7 +10,7 @@
 -- return  1 if it was paused
 local was = redis.call('SREM', paused, queue)
 redis.call('ZREM', resumes, queue)
-redis.call('HDEL', pauses, queue)
+redis.call('HDEL', pauses, queue, '~' .. queue)
 if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
 -- Those that know of the pause do not sleep on the queue.
 if was == 1 then

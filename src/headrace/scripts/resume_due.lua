@@ -13,8 +13,8 @@ local due = redis.call('ZRANGE', resumes, '-inf', now, 'BYSCORE', 'LIMIT', 0, li
 if #due > 0 then
   redis.call('ZREM', resumes, unpack(due))
   redis.call('SREM', paused, unpack(due))
-  redis.call('HDEL', pauses, unpack(due))
   for _, queue in ipairs(due) do
+    redis.call('HDEL', pauses, queue, '~' .. queue)
     if redis.call('EXISTS', ready .. queue) == 1 then wake_up(queue) end
     telling().happened('queue_resumed', {'queue', queue, 'why', 'the time of its pause is over'})
   end

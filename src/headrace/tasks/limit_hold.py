@@ -96,7 +96,7 @@ class LimitHold:
     def _begin(self) -> None:
         if self._holder:
             raise OptionsError(f"this hold of limit {self._rule.name} was used already: make another with hold()")
-        self._holder = os.urandom(8).hex()
+        self._holder = f"{os.urandom(8).hex()}.{self._lease}"
 
     def _pause(self, answer: HoldAnswer, begun: float, attempt: int) -> float | None:
         """Seconds until the next look; None: it is held.

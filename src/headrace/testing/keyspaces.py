@@ -130,7 +130,7 @@ def _queues(space: Keyspace) -> Iterator[str]:
             yield f"wake:{queue}: holds {len(tokens)} tokens, one at most is allowed"
     for queue in set(space.one("resumes")) - set(space.one("paused")):
         yield f"resumes:{queue}: the end of a pause that is over"
-    for queue in set(space.one("pauses")) - set(space.one("paused")):
+    for queue in {field.removeprefix("~") for field in space.one("pauses")} - set(space.one("paused")):
         yield f"pauses:{queue}: the reason of a pause that is over"
     parking: set[str] = space.one("parking") or set()
     for task in parking ^ set(space.values["parked"]):
