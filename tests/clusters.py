@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -191,10 +192,11 @@ class Cluster:
         eventually(lambda: self.serving(slot) is to, timeout, what=f"slot {slot} at {to.port}")
         eventually(lambda: _migration(source) not in ("", "running"), timeout, what="the migration's end")
 
-    def move_by_keys(self, slot: int, to: Node, *, each: int = 100) -> Iterator[int]:
+    def move_by_keys(self, slot: int, to: Node, *, each: int = 100, last: bytes = b"") -> Iterator[int]:
         """Move a slot key by key, as older servers do: yields how many keys went, after each piece of ``each``.
 
         The slot is half here and half there between the pieces; it belongs to the target when the iterator has ended.
+        Keys that match the expression ``last`` go after all others.
         """
         source = self.serving(slot)
         ids = source.id, to.id
@@ -202,7 +204,9 @@ class Cluster:
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
         yield 0
         host, port, _ = to.place
-        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, each):
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, SLOTS if last else each):
+            if last:
+                keys = sorted(keys, key=lambda key: re.search(last, key) is not None)[:each]
             source.ask("MIGRATE", host, port, "", 0, 30_000, "KEYS", *keys)
             yield len(keys)
         # The target first: otherwise the slot would be without an owner if the source failed in between.

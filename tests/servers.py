@@ -23,9 +23,11 @@ from importlib import util
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.retry import Retry
 
 from tests.deadline import eventually
@@ -131,7 +133,25 @@ def connect(url: str, **options: Any) -> redis.Redis:
     A read ends after 30 s, so that no test hangs. ``options`` are redis-py's and override these.
     """
     settings: dict[str, Any] = {"protocol": 2, "socket_timeout": 30, "retry": Retry(NoBackoff(), 0), **_NAMED}
+    if url.startswith("cluster://"):
+        url = _node(url, settings)
     return redis.Redis.from_url(url, **(settings | options))
+
+
+def _node(url: str, settings: Mapping[str, Any]) -> str:
+    """The URL of the cluster's node that has the keys of the namespace ``hr``, as the first seed that runs knows it."""
+    slot = key_slot(b"{hr:0}:")
+    for seed in urlsplit(url).netloc.split(","):
+        with redis.Redis.from_url(f"redis://{seed}", **settings) as client:
+            client.response_callbacks.clear()
+            try:
+                found: Any = client.execute_command("CLUSTER", "SLOTS")
+            except redis.ConnectionError:
+                continue
+        return next(
+            f"redis://{place[0].decode()}:{place[1]}" for first, last, place, *_ in found if first <= slot <= last
+        )
+    raise AssertionError(f"no node of {url} runs")
 
 
 class Server:

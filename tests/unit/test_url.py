@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,29 @@ def test_a_password_is_never_shown() -> None:
         assert "sesame" not in shown(url) + repr(parse(url))
     assert passwords("redis://:a%2Fb@h") == {"a%2Fb", "a/b"}
     assert passwords(None) == passwords("redis://me@h") == passwords("redis://[::1") == set()
+
+
+def test_a_clusters_url_names_seeds_and_credentials() -> None:
+    target = parse("cluster://me:p%40ss@one,two:7001,[::1]:7002/", "{shop:0}:")
+    assert target.seeds == (("one", 6379), ("two", 7001), ("::1", 7002))
+    assert (target.options["username"], target.options["password"]) == ("me", "p@ss")
+    assert (target.tag, target.tls) == ("{shop:0}:", False)
+    assert target.shown == "cluster://me:***@one,two:7001,[::1]:7002/"
+    secure = parse("clusters://one?ssl_cert_reqs=none&socket_timeout=3")
+    assert (secure.tls, secure.options["ssl_cert_reqs"], secure.options["socket_timeout"]) == (True, "none", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("cluster://", "names no node: use cluster://host:6379,host:6379"),
+        ("cluster://one,,two", "names no node"),
+        ("clusters://one:port", "names no node: use clusters://host:6379,host:6379"),
+        ("cluster://one/3", "names the database '3': on a cluster Headrace uses 0 alone"),
+        ("cluster://one?db=1", "has the option 'db', which is unknown"),
+        ("cluster://one?ssl_ca_certs=/x", "which is for TLS: write clusters:// instead of cluster://"),
+    ],
+)
+def test_a_clusters_url_that_cannot_be_used_says_why(url: str, says: str) -> None:
+    with pytest.raises(UrlError, match=re.escape(says)):
+        parse(url)

@@ -21,7 +21,7 @@ from headrace.cli.exit_codes import ApplicationFault, UsageFault
 from headrace.cli.units import several
 from headrace.errors import OptionsError, ServerError, StoreFull, StoreUnavailable, UnknownLimit
 from headrace.model.options import SIZE_FLAGS
-from headrace.protocol.keys import SCHEMA, keys_of
+from headrace.protocol.keys import SCHEMA
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
 from headrace.store.connection import RawConnection, advice, pause_before, verdict
@@ -154,7 +154,7 @@ def _trouble(error: Exception, target: Target) -> str:
 
 
 def _ask(app: Headrace, target: Target, patience: float) -> str:
-    keys = keys_of(app.settings.namespace)
+    keys = app.client.keys
     with contextlib.closing(RawConnection(target, patience)) as connection:
         facts = examined(connection, target, app.settings.allow_eviction)
         # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.

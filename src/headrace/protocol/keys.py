@@ -107,6 +107,7 @@ key                    type    meaning, owner and end
                                dealt with, or since when the alarm is raised. Ends a week after it was held last.
 ``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
+``void``               -       Never exists: see ``Keys.guards``.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================
 
@@ -130,13 +131,17 @@ class Keys:
 
     Attributes:
         prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
+        guards: keys that each call on a cluster sends besides its own, which no script reads: one that exists and one
+            that never does. While a slot moves key by key, its keys are on two nodes, and a node refuses a script
+            before it begins if some of the keys that were sent are there and some are not.
     """
 
-    __slots__ = ("prefix", "shard")
+    __slots__ = ("guards", "prefix", "shard")
 
-    def __init__(self, namespace: str = "hr", shard: int = 0) -> None:
+    def __init__(self, namespace: str = "hr", shard: int = 0, *, guarded: bool = False) -> None:
         self.shard = shard
         self.prefix = f"{{{check_name('namespace', namespace)}:{shard}}}:"
+        self.guards: tuple[str, ...] = ("schema", "void") if guarded else ()
 
     def __call__(self, name: str) -> str:
         return self.prefix + name
@@ -166,6 +171,11 @@ class Keys:
 
 
 @lru_cache(maxsize=64)
-def keys_of(namespace: str, shard: int = 0) -> Keys:
+def keys_of(namespace: str, shard: int = 0, *, guarded: bool = False) -> Keys:
     """The key builder of a shard, the same object for the same shard."""
-    return Keys(namespace, shard)
+    return Keys(namespace, shard, guarded=guarded)
+
+
+def keys_at(namespace: str, url: str | None) -> Keys:
+    """The key builder of a namespace at a server, or on a cluster."""
+    return keys_of(namespace, guarded=(url or "").startswith(("cluster://", "clusters://")))

@@ -100,7 +100,7 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         # A declared key is a constant, or a constant part and one argument at its end.
         self._patterns = tuple((key.constant, key.hole) for key in header.sent)
-        self._prefixed: dict[str, list[tuple[str, str]]] = {}
+        self._prefixed: dict[Keys, list[tuple[str, str]]] = {}
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
     def bind(self, keys: Keys, parse: Callable[[Any], T], **values: Any) -> Call[T]:
@@ -116,9 +116,11 @@ class Script:
             wanted = {name for name, _ in self._encoders}
             raise TypeError(f"script {self.name} takes {sorted(wanted)}, got {sorted(values)}")
         prefix = keys.prefix
-        patterns = self._prefixed.get(prefix)
+        patterns = self._prefixed.get(keys)
         if patterns is None:
-            patterns = self._prefixed[prefix] = [(prefix + part, hole) for part, hole in self._patterns]
+            patterns = self._prefixed[keys] = [(prefix + part, hole) for part, hole in self._patterns]
+            # Behind all others: the script's own are bound by their places.
+            patterns += [(prefix + guard, "") for guard in keys.guards]
         # Plain loops: every enqueue of an idle program passes here, and each function that it calls is cold.
         bound: list[str] = []
         for key, hole in patterns:

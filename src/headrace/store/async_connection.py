@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
 from headrace.store.aside import aside
-from headrace.store.connection import blame_files, login, packed, sentinels, unknown
+from headrace.store.connection import blame_files, login, node_of, packed, sentinels, unknown
 from headrace.store.url import Target
 
 
@@ -44,6 +44,10 @@ async def aconnect(target: Target, timeout: float) -> Any:
             del options["ssl_password"]
     if target.sentinels:
         options["host"], options["port"] = await _amaster(target, timeout)
+    elif slots := target.slots:
+        if (place := slots.known(target.tag)) is None:
+            place = await aside(partial(node_of, target, timeout))
+        options["host"], options["port"] = place
     connection = kind(**options)
     connection.end = end
     try:
@@ -52,6 +56,8 @@ async def aconnect(target: Target, timeout: float) -> Any:
     except BaseException as error:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)
+        if target.slots:
+            target.slots.doubt(target.tag)
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
             with contextlib.suppress(driver.RedisError):

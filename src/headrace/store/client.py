@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from headrace.errors import DuplicateJob, LaneFull, SettingsError
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
-from headrace.protocol.keys import Keys, keys_of
+from headrace.protocol.keys import Keys, keys_at
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
@@ -49,7 +49,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.keys: Keys = keys_of(settings.namespace)
+        self.keys: Keys = keys_at(settings.namespace, settings.url)
         self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
@@ -144,7 +144,7 @@ class Client:
             what leads back.
         """
         before = self.settings, self._made
-        self.settings, self.keys, self._made = settings, keys_of(settings.namespace), stores
+        self.settings, self.keys, self._made = settings, keys_at(settings.namespace, settings.url), stores
         return before
 
     def run(self, call: Call[T]) -> T:

@@ -98,24 +98,59 @@ def connect(target: Target, timeout: float) -> Any:
     Raises:
         redis.exceptions.RedisError: see :func:`verdict`.
     """
-    options, end = login(target, timeout)
-    options["retry"] = DriverRetry(NoBackoff(), 0)
-    kind: Any = target.options.get("connection_class", synchronous.Connection)
+    place: dict[str, Any] = {}
     if target.sentinels:
-        options["host"], options["port"] = _master(target, timeout)
-    connection = kind(**options)
-    connection.end = end
+        place["host"], place["port"] = _master(target, timeout)
+    elif target.seeds:
+        place["host"], place["port"] = node_of(target, timeout)
     try:
-        connection.connect()
+        return _opened(target, timeout, place)
     except BaseException as error:
-        # Older drivers leave the socket of a handshake that failed to the garbage collector.
-        connection.disconnect()
+        if target.slots:
+            target.slots.doubt(target.tag)
         blame_files(error, target)
         if isinstance(error, driver.ConnectionError) and (others := target.others):
             with contextlib.suppress(driver.RedisError):
                 return connect(others, timeout)
         raise
+
+
+def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
+    options, end = login(target, timeout)
+    options |= place
+    options["retry"] = DriverRetry(NoBackoff(), 0)
+    kind: Any = target.options.get("connection_class", synchronous.Connection)
+    connection = kind(**options)
+    connection.end = end
+    try:
+        connection.connect()
+    except BaseException:
+        # Older drivers leave the socket of a handshake that failed to the garbage collector.
+        connection.disconnect()
+        raise
     return connection
+
+
+def node_of(target: Target, timeout: float) -> tuple[str, int]:
+    """The node of a cluster that has the keys of this target, asked of other nodes where it is not known.
+
+    Raises:
+        redis.exceptions.RedisError, OSError: no node answered, or none has them.
+    """
+    slots = target.slots
+    assert slots is not None
+    # Several nodes may be silent before one answers.
+    limit = min(timeout / 4, CONNECT_TIMEOUT)
+
+    def ask(place: tuple[str, int], command: Sequence[str]) -> Any:
+        connection = _opened(target, limit, {"host": place[0], "port": place[1]})
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
+
+    return slots.known(target.tag) or slots.find(target.tag, ask, timeout)
 
 
 def blame_files(error: BaseException, target: Target) -> None:
@@ -190,7 +225,7 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
     text = _WRAPPED.sub(r"\2 script: on \1.", str(error))
     if isinstance(error, driver.NoScriptError):
         return "load"
-    if (fault := _fault(error, text, target, doing)) is not None:
+    if (fault := _misnamed(error, target) or _fault(error, text, target, doing)) is not None:
         return "again" if private and isinstance(fault, UrlError) else fault
     # By class too: the driver takes the code that it knows off the text.
     again = (
@@ -200,6 +235,7 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
         driver.ClusterDownError,
         driver.MasterDownError,
         driver.TryAgainError,
+        driver.AskError,
         OSError,
     )
     if isinstance(error, again) or text.startswith(_AGAIN):
@@ -228,6 +264,23 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
     return None
 
 
+def _misnamed(error: Exception, target: Target) -> UrlError | None:
+    """The error to raise where the URL takes a server for a cluster, or a node of a cluster for a server."""
+    if target.seeds:
+        scheme = "rediss" if target.tls else "redis"
+        without = "cluster support disabled" in str(error)
+        return UrlError(f"{target.shown} is no cluster: write {scheme}://host:6379 in the URL") if without else None
+    return _node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
+
+
+def _node_of_a_cluster(target: Target) -> UrlError:
+    scheme = "clusters" if target.tls else "cluster"
+    return UrlError(
+        f"{target.shown} is a node of a cluster, and others may have the jobs: name some of its nodes in the URL, as "
+        f"{scheme}://host:6379,host:6379"
+    )
+
+
 def _told(error: BaseException) -> str:
     """What an error and those that it came from say: the driver's own text may be no more than a number."""
     cause = error.__cause__ or error.__context__
@@ -237,7 +290,10 @@ def _told(error: BaseException) -> str:
 def _certificate(text: str, target: Target) -> str:
     reason = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0] or text
     step = "name the file of the authority that signed it with ?ssl_ca_certs=/path"
-    if "mismatch" in reason:
+    if "mismatch" in reason and target.seeds:
+        step = "have each node announce a name that it is valid for (cluster-announce-hostname), or use "
+        step += "?ssl_check_hostname=false"
+    elif "mismatch" in reason:
         step = "use a name in the URL that it is valid for, or ?ssl_check_hostname=false"
     elif "expired" in reason:
         step = "renew it"
@@ -245,7 +301,8 @@ def _certificate(text: str, target: Target) -> str:
 
 
 def _scheme(target: Target, *, tls: bool) -> str:
-    return ("sentinel" if target.sentinels else "redis") + ("s://" if tls else "://")
+    kind = "sentinel" if target.sentinels else "cluster" if target.seeds else "redis"
+    return kind + ("s://" if tls else "://")
 
 
 def _speaks(text: str, target: Target) -> str:
@@ -267,6 +324,11 @@ _STEPS = {
     "max number of clients": "it runs, and has no room: raise its maxclients, or end programs that use it.",
     "read only replica": "it is a replica: write the URL of its master, or wait until one is promoted.",
     "loading the dataset": "it runs, and loads its data: wait.",
+    "lot not served": "no node serves the slot of the namespace: start its node, or give the slot to another node.",
+    "no node serves slot": "start its node, or give the slot to another node.",
+    "cluster is down": "most primaries are away, or a slot has no node (CLUSTER INFO tells): start the nodes that are "
+    "missing, and set cluster-require-full-coverage to no, so that slots with a node are served.",
+    "TRYAGAIN": "the slot of the namespace is moving key by key to another node, and is served when it is there.",
     # What check_files says.
     " has ssl_": "correct the file.",
     # What Credentials.login says.
@@ -291,27 +353,32 @@ def advice(error: BaseException, target: Target) -> str:
         return f"is the server running, and does this port speak TLS? If it does, write {other} in the URL."
     if "knows no master" in text:
         return "check the name in the URL."
-    question = (
-        f"do the Sentinels run, and their master {target.service!r}" if target.sentinels else "is the server running"
-    )
+    question = "is the server running"
+    if target.sentinels:
+        question = f"do the Sentinels run, and their master {target.service!r}"
+    elif target.seeds:
+        question = "do the cluster's nodes run, and do those in the URL belong to it"
     if "ssl_certfile" in target.options and "alert" in text:
         question = "does the server accept the certificate that ssl_certfile names, or has that expired"
     return f"{question}?"
 
 
-def pause_before(attempt: int, dice: float) -> float:
-    """Seconds to wait before the ``attempt``-th repetition (from 1): doubling, at most 2, with half of it random."""
-    return min(0.02 * 2.0 ** min(attempt, 10), 2.0) * (0.5 + 0.5 * dice)
+def pause_before(attempt: int, dice: float, most: float = 2.0) -> float:
+    """Seconds to wait before the ``attempt``-th repetition (from 1): doubling to ``most``, with half of it random."""
+    return min(0.02 * 2.0 ** min(attempt, 10), most) * (0.5 + 0.5 * dice)
 
 
 def check_server(info: str, target: Target, allow_eviction: bool) -> None:
     """Whether the server may hold jobs, by its INFO text.
 
     Raises:
+        UrlError: it is a node of a cluster, and the URL does not say so.
         ServerTooOld: below Redis 6.2 or Valkey 7.2.
         EvictingServer: its policy may drop keys, and with them jobs.
     """
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    if facts.get("redis_mode", facts.get("server_mode")) == "cluster" and not target.seeds:
+        raise _node_of_a_cluster(target)
     name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
     if "valkey_version" in facts:
         name, least, version = "Valkey", (7, 2), facts["valkey_version"]

@@ -16,7 +16,7 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.errors import SchemaMismatch, StoreUnavailable
-from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_of
+from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call
 from headrace.settings import Settings
@@ -39,19 +39,19 @@ class Reach:
         target: where that is.
         keys: of its shard.
         round_trips: requests sent so far.
-        attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels it leaves time to ask
-            for the master again: one whose machine is gone says nothing more.
+        attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels and on a cluster it
+            leaves time to look for the server again: one whose machine is gone says nothing more.
         revive: brings a private server back whose guard was killed or whose directory was removed, and returns its
             URL; None where Headrace does not run the server.
     """
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.url = url
+        self.keys: Keys = keys_at(settings.namespace, url)
         self.target = located(url, settings)
         self.settings = settings
-        self.keys: Keys = keys_of(settings.namespace)
         self.round_trips: int = 0
-        self.attempt_time = settings.timeout / (2 if self.target.sentinels else 1)
+        self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
         self._checked = False
         self._told = False
         self.revive: Callable[[], str] | None = None
@@ -114,7 +114,9 @@ class Reach:
             raise self._unavailable(error) from None
         if time.monotonic() >= deadline - self.settings.timeout + SILENCE:
             self.tell_waiting(error)
-        return 0.0 if word == "load" else pause_before(attempt, random.random())
+        if word == "load" or ((slots := self.target.slots) and slots.learn(error, self.target.tag)):
+            return 0.0
+        return pause_before(attempt, random.random(), self.target.most_pause)
 
     def tell_waiting(self, error: Exception | None = None) -> None:
         """Say once what is waited for, until a connection is made: people must not sit before a silent program."""

@@ -127,8 +127,8 @@ class Store(Reach):
             self._idle.append(connection)
         else:
             connection.close()
-            if isinstance(error, TimeoutError):
-                # They lead to the same silence, and each would cost as much.
+            if isinstance(error, (TimeoutError, driver.MovedError)):
+                # They lead to the same silence or node, and each would cost as much.
                 self.close()
 
     def _connect(self) -> RawConnection:
@@ -203,6 +203,8 @@ class AsyncStore(Reach):
         except driver.ResponseError as error:
             if verdict(error, self.target, "") == "again":
                 await connection.disconnect()
+                while idle and isinstance(error, driver.MovedError):
+                    await idle.pop().disconnect()
             else:
                 idle.append(connection)
             raise

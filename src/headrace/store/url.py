@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import redis.connection as driver
 
 from headrace.errors import UrlError
+from headrace.protocol.keys import keys_of
 from headrace.settings import HIDDEN, Settings
 from headrace.store.credentials import Credentials
 
@@ -49,12 +50,16 @@ def passwords(url: str | None) -> set[str]:
     return {text for secret in given if secret for text in (secret, unquote(secret))}
 
 
+if TYPE_CHECKING:
+    from headrace.store.slot_map import SlotMap
+
 # The driver does not type it.
 _parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
 
-SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels")
-TLS = ("rediss", "valkeys", "sentinels")
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels", "cluster", "clusters")
+TLS = ("rediss", "valkeys", "sentinels", "clusters")
 SENTINEL = ("sentinel", "sentinels")
+CLUSTER = ("cluster", "clusters")
 
 OPTIONS = ("db", "username", "password", "client_name", "socket_timeout", "socket_connect_timeout", "socket_keepalive")
 """What may stand behind the ``?`` of any URL but a Sentinel's."""
@@ -76,6 +81,7 @@ class Target:
         tls: it is to be spoken to over TLS, and so are the Sentinels.
         sentinels: host and port of each Sentinel, and ``service`` the name that they know the master by.
         credentials: where each connection gets user and password, unless ``options`` has them.
+        seeds: host and port of nodes of a cluster, as written; ``tag`` begins the keys by which it has the right node.
     """
 
     shown: str
@@ -84,11 +90,27 @@ class Target:
     service: str = ""
     tls: bool = False
     credentials: Credentials | None = field(default=None, repr=False)
+    seeds: tuple[tuple[str, int], ...] = ()
+    tag: str = ""
 
     @property
     def others(self) -> Target | None:
         """The same behind the Sentinels after the first: that one may have missed a failover."""
         return replace(self, sentinels=self.sentinels[1:]) if self.sentinels[1:] else None
+
+    @property
+    def most_pause(self) -> float:
+        """Seconds between two tries at most. A node that has no way to the others is asked twice a second, no more."""
+        return 1.0 if self.seeds else 2.0
+
+    @property
+    def slots(self) -> SlotMap | None:
+        """The map of the cluster; None at a server without one."""
+        if not self.seeds:
+            return None
+        from headrace.store.slot_map import slot_map
+
+        return slot_map(self.seeds, tls=self.tls)
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
@@ -107,24 +129,46 @@ def _sentinel(url: str, visible: str) -> Target:
     parts = urlsplit(url)
     _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
-    found: list[tuple[str, int]] = []
-    for host in hosts.split(","):
-        name, _, port = host.partition(":")
-        if not name or (port and not port.isdigit()):
-            raise UrlError(f"{visible} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
-        found.append((name, int(port or 26379)))
+    found = _hosts(hosts, 26379, f"{visible} names no Sentinel host: use sentinel://host:26379,host:26379/service/0")
     service, _, database = parts.path.strip("/").partition("/")
     if not service or (database and not database.isdigit()):
         raise UrlError(f"{visible} names no service: use sentinel://host:26379,host:26379/service/0")
-    options: dict[str, Any] = {"db": int(database or 0)}
-    if credentials:
-        user, _, password = credentials.partition(":")
-        options |= {"username": unquote(user) or None, "password": unquote(password) or None}
+    options: dict[str, Any] = {"db": int(database or 0)} | _credentials(credentials)
     tls = parts.scheme in TLS
     if tls:
         options |= parse(f"rediss://sentinel?{parts.query}").options
         del options["host"]
-    return Target(visible, options, tuple(found), service, tls)
+    return Target(visible, options, found, service, tls)
+
+
+def _cluster(url: str, visible: str, tag: str) -> Target:
+    """A target on a cluster: ``cluster://user:password@host:6379,host:6379``."""
+    parts = urlsplit(url)
+    _check_options(parts.scheme, parts.query, visible)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    seeds = _hosts(hosts, 6379, f"{visible} names no node: use {parts.scheme}://host:6379,host:6379")
+    if parts.path.strip("/") not in ("", "0"):
+        raise UrlError(f"{visible} names the database {parts.path.strip('/')!r}: on a cluster Headrace uses 0 alone")
+    tls = parts.scheme in TLS
+    options = _driver_options(f"{'rediss' if tls else 'redis'}://node/0?{parts.query}") | _credentials(credentials)
+    del options["host"]
+    return Target(visible, options, tls=tls, seeds=seeds, tag=tag)
+
+
+def _hosts(text: str, port: int, wrong: str) -> tuple[tuple[str, int], ...]:
+    """Hosts with their ports, or with ``port``. Raises UrlError: ``wrong``."""
+    found: list[tuple[str, int]] = []
+    for host in text.split(","):
+        place = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", host)
+        if place is None:
+            raise UrlError(wrong)
+        found.append((place[1] or place[2], int(place[3] or port)))
+    return tuple(found)
+
+
+def _credentials(text: str) -> dict[str, Any]:
+    user, _, password = text.partition(":")
+    return {"username": unquote(user) or None, "password": unquote(password) or None} if text else {}
 
 
 # A host or an address, perhaps a port, perhaps a database.
@@ -139,15 +183,15 @@ def _meant(text: str) -> str:
     return f"redis://{place}" if _PLACE.fullmatch(place) else ""
 
 
-def parse(url: str) -> Target:
-    """Where ``url`` points.
+def parse(url: str, tag: str = "{hr:0}:") -> Target:
+    """Where ``url`` points; on a cluster, to the node that has the keys that begin with ``tag``.
 
     Raises:
         UrlError: the scheme, host, port or database cannot be used; the text says what would be right.
     """
     try:
         visible, parts = shown(url), urlsplit(url)
-        port = parts.port if parts.scheme not in SENTINEL else None
+        port = parts.port if parts.scheme not in SENTINEL + CLUSTER else None
     except ValueError:
         # The error's text may hold part of a password, and so may what follows a password's own / or @.
         raise UrlError(f"the URL's host or port cannot be read: {_HOW}") from None
@@ -159,6 +203,8 @@ def parse(url: str) -> Target:
         raise UrlError(f"{visible} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
     if parts.scheme in SENTINEL:
         return _sentinel(url, visible)
+    if parts.scheme in CLUSTER:
+        return _cluster(url, visible, tag)
     if parts.scheme == "unix" and not parts.path.strip("/"):
         raise UrlError(f"{visible} names no socket: use unix:///path/to/socket")
     if parts.scheme != "unix" and not parts.hostname:
@@ -183,7 +229,7 @@ def located(url: str, settings: Settings) -> Target:
         UrlError: as :func:`parse`, or the URL has a password, too.
         SettingsError: the settings name no such function.
     """
-    target = parse(url)
+    target = parse(url, keys_of(settings.namespace).prefix)
     # The private server, which has no URL in the settings, has its own password.
     if settings.url is None or (credentials := Credentials.of(settings)) is None:
         return target
@@ -214,9 +260,11 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
     """
     given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
     known = (OPTIONS if scheme not in SENTINEL else ()) + (TLS_OPTIONS if scheme in TLS else ())
+    if scheme in CLUSTER:
+        known = known[1:]  # a cluster's keys are in database 0
     for name in given:
         if name in TLS_OPTIONS and scheme not in TLS:
-            secure = "sentinels" if scheme == "sentinel" else "rediss"
+            secure = f"{scheme}s" if scheme in ("sentinel", "cluster") else "rediss"
             raise UrlError(f"{visible} has {name}, which is for TLS: write {secure}:// instead of {scheme}://")
         if name not in known:
             some = f"use some of {', '.join(known)}" if known else f"{scheme}:// has none"

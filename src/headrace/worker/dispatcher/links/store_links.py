@@ -377,7 +377,11 @@ class StoreLinks:
         self._drop()
         self._failures += 1
         now = time.monotonic()
-        self._connect_at = now + pause_before(self._failures, random.random())
+        if (slots := self.target.slots) and slots.learn(error, self.target.tag):
+            self._connect_at = now
+            log.info("the slot of the namespace is at another node now (%s)", error)
+            return
+        self._connect_at = now + pause_before(self._failures, random.random(), self.target.most_pause)
         private = self.revive is not None
         word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
         refused = isinstance(word, HeadraceError)

@@ -1,0 +1,81 @@
+"""Headrace on a cluster: slots move, nodes die, and each job still runs once.
+
+The primaries are kept on different nodes: a key of another slot on the same node would work in silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import StoreUnavailable
+from headrace.model.job_record import Record
+from headrace.protocol import consume, produce
+from headrace.protocol.consume import claim
+from headrace.tasks.job_handle import Job
+from tests.clusters import Cluster, slot_of
+from tests.deadline import eventually
+from tests.system.fleet import Fleet
+
+NewCluster = Callable[..., Cluster]
+NewFleet = Callable[..., Fleet]
+SLOT = slot_of()
+
+
+def records(fleet: Fleet, jobs: list[Job[float]]) -> list[Record | None]:
+    found: list[Record | None] = []
+    for first in range(0, len(jobs), 500):
+        ids = [job.id for job in jobs[first : first + 500]]
+        found += fleet.app.client.run(produce.read(fleet.app.client.keys, ids))
+    return found
+
+
+def assert_each_ran_once(fleet: Fleet, jobs: list[Job[float]]) -> None:
+    """By the ledger, not by the product's own counts: none lost, none twice, no start charged."""
+    starts, ends = fleet.ledger.counts("S"), fleet.ledger.counts("E")
+    lost = [job.id for job in jobs if not ends[job.id]]
+    assert not lost, f"{len(lost)} of {len(jobs)} jobs never ran: {lost[:5]}"
+    twice = [job.id for job in jobs if starts[job.id] > 1]
+    assert not twice, f"{len(twice)} of {len(jobs)} jobs ran twice: {twice[:5]}"
+    assert all(record is not None and not record.crashes for record in records(fleet, jobs))
+
+
+def test_a_claim_does_nothing_while_some_keys_are_on_another_node(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 0)
+    with Headrace(cluster.url, timeout=0.5) as app:
+        run, keys = app.client.run, app.client.keys
+        jobs = {app.by_name("tasks.add").enqueue(n).id for n in range(21)}
+        run(consume.register(keys, "w1", 60_000_000, ["place", "here:1"]))
+        jobs -= {claim.id for claim in run(claim(keys, "w1", 1, 1, ["default"])).jobs}
+        source = cluster.serving(SLOT)
+        # What a claim sends stays until the end, and by that alone a server cannot tell that other keys are gone.
+        move = cluster.move_by_keys(SLOT, cluster.other(source), each=15, last=rb"}:(?!job)")
+        assert [next(move), next(move)] == [0, 15]
+        ready = source.ask("ZCARD", keys("ready:default"))
+        with pytest.raises(StoreUnavailable):
+            run(claim(keys, "w1", 2, 10, ["default"]))
+        assert source.ask("ZCARD", keys("ready:default")) == ready == 20
+        assert sum(move) > 15
+        assert {one.id for one in run(claim(keys, "w1", 3, 100, ["default"])).jobs} == jobs
+
+
+def test_a_slot_that_moves_key_by_key_under_load_loses_no_job(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    cluster = new_cluster(3, 0)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=2)
+    jobs: list[Job[float]] = []
+    for _ in range(4):
+        target = cluster.other(cluster.serving(SLOT))
+        jobs += fleet.enqueue_many("process.nap", [(0.001,)] * 1000)
+        ran = len(fleet.ledger.starts())
+        for _ in cluster.move_by_keys(SLOT, target, each=50):
+            # Scripts come between the pieces.
+            time.sleep(0.01)
+        assert cluster.serving(SLOT) is target
+        eventually(lambda ran=ran: len(fleet.ledger.starts()) > ran, what="jobs that run after the move")
+    fleet.drained()
+    assert_each_ran_once(fleet, jobs)
+    fleet.check()
