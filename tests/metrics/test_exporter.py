@@ -141,6 +141,7 @@ def test_scrapes_within_a_second_share_one_reading(app: Headrace) -> None:
 
 def test_it_tells_of_jobs_queues_and_workers(app: Headrace, stage: Stage) -> None:
     facts = ["place", "host:1", "queues", "mail,low", "runners", "process:2 async:1", "sizes", "process:2 async:50"]
+    facts += ["busy", "process:1 async:0"]
     app.client.run(consume.register(app.client.keys, "w1", LEASE, facts))
     stage.put(3, queue="mail")
     stage.now += 5_000_000
@@ -158,7 +159,7 @@ def test_it_tells_of_jobs_queues_and_workers(app: Headrace, stage: Stage) -> Non
     assert found["headrace_queue_delay_seconds"]["low",] == 0
     assert found["headrace_runners"] == {("process",): 2, ("async",): 1}
     assert found["headrace_runner_slots"] == {("process",): 2, ("async",): 50}
-    assert found["headrace_runners_busy"] == {(): 1}
+    assert found["headrace_runners_busy"] == {("process",): 1, ("async",): 0}
     assert found["headrace_worker_running"] == {("host:1",): 1}
     assert found["headrace_server_memory_used_bytes"][()] > 0
 

@@ -33,7 +33,7 @@ CALM = {
     "headrace_server_memory_max_bytes": "100x180",
     "headrace_stats_lost_total": "7x180",
     "headrace_schedule_overdue_seconds": "0x180",
-    "headrace_runners_busy": "3x180",
+    'headrace_runners_busy{kind="process"}': "3x180",
     'headrace_runner_slots{kind="process"}': "8x180",
 }
 _MAIL, _SEND = {"queue": "mail"}, {"task": "send"}
@@ -56,7 +56,28 @@ COURSES: dict[str, list[tuple[dict[str, str], dict[str, str] | None, int]]] = {
     "HeadraceClaimsStopped": [
         (_IDLE, _MAIL, 12),
         ({**_IDLE, **_PAUSED}, None, 60),
-        ({**_IDLE, "headrace_runners_busy": "8x180"}, None, 60),
+        ({**_IDLE, 'headrace_runners_busy{kind="process"}': "8x180"}, None, 60),
+        # Coroutines are free, and the jobs that wait need a process.
+        (
+            {
+                **_IDLE,
+                'headrace_runners_busy{kind="process"}': "8x180",
+                'headrace_runners_busy{kind="async"}': "0x180",
+                'headrace_runner_slots{kind="async"}': "100x180",
+            },
+            None,
+            60,
+        ),
+        # Another kind alone, which is free as well, hides nothing.
+        (
+            {
+                **_IDLE,
+                'headrace_runners_busy{kind="async"}': "0x180",
+                'headrace_runner_slots{kind="async"}': "100x180",
+            },
+            _MAIL,
+            12,
+        ),
         ({f"headrace_queue_running{QUEUE}": "0x180"}, None, 60),
     ],
     "HeadraceFailing": [

@@ -116,8 +116,10 @@ def test_queues_of_a_silent_worker_are_idle(stage: Stage) -> None:
 
 def test_workers_may_be_told_of_without_their_runners(stage: Stage) -> None:
     stage.register("w1")
-    stage.client.hset(stage.keys("owner:w1"), mapping={"queues": "a", "sizes": "async:2", "runner_facts": "[]"})
+    stage.client.hset(
+        stage.keys("owner:w1"), mapping={"queues": "a", "sizes": "async:2", "busy": "async:1", "runner_facts": "[]"}
+    )
     (whole,) = stage.run(overviews.overview(stage.keys)).workers
     (brief,) = stage.run(overviews.overview(stage.keys, details=False)).workers
     assert whole.metadata.keys() - brief.metadata.keys() == {"runner_facts", "lease"}
-    assert (brief.sizes, brief.metadata["place"]) == ({"async": 2}, "host:w1")
+    assert (brief.sizes, brief.busy, brief.metadata["place"]) == ({"async": 2}, {"async": 1}, "host:w1")

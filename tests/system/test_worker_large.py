@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from tests.system.fleet import Fleet
 
 SIZE = 700_000
@@ -23,3 +26,22 @@ def test_a_job_that_is_busy_keeps_nobody_from_being_served(fleet: Fleet) -> None
     large = [fleet.enqueue("process.measure", "x" * SIZE) for _ in range(20)]
     assert [job.result(timeout=60) for job in large] == [SIZE] * 20
     assert slow.result(timeout=60) == 1.5
+
+
+def test_a_worker_says_which_kind_of_its_runners_is_busy(
+    new_fleet: Callable[..., Fleet], url: str, tmp_path: Path
+) -> None:
+    """By the sum alone, two long jobs in both processes looked like a worker that claims nothing: 100 slots are free."""
+    gate, fleet = tmp_path / "gate", new_fleet(url, lease=10.0)
+    fleet.worker(kinds="process,async", processes=2, concurrency=100)
+    jobs = fleet.enqueue_many("process.gate", [(str(gate),)] * 3)
+
+    def busy() -> dict[str, int]:
+        (worker,) = fleet.app.overview().live
+        return worker.busy
+
+    fleet.until(lambda: busy() == {"process": 2, "async": 0})
+    gate.touch()
+    for job in jobs:
+        fleet.ended(job)
+    fleet.until(lambda: busy() == {"process": 0, "async": 0})

@@ -206,6 +206,7 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "queues": [name for name in worker.metadata.get("queues", "").split(",") if name],
         "runners": worker.processes,
         "sizes": worker.sizes,
+        "busy": worker.busy,
         "version": worker.metadata.get("version"),
         "draining": worker.draining,
         "running": worker.running,

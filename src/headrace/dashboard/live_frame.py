@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +51,15 @@ class LiveFrame(msgspec.Struct, frozen=True):
     def slots(self) -> int:
         """Jobs that all live workers run at once."""
         return sum(worker.slots for worker in self.overview.live)
+
+    @property
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        """Of each kind of runners, slots of live workers that have a job, and all of them."""
+        busy, sizes = Counter[str](), Counter[str]()
+        for worker in self.overview.live:
+            busy.update(worker.busy)
+            sizes.update(worker.sizes)
+        return {kind: (busy[kind], size) for kind, size in sizes.items()}
 
     @property
     def queues(self) -> list[QueueFacts]:

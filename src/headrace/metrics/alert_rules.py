@@ -57,10 +57,11 @@ RULES: tuple[AlertRule, ...] = (
         "max by (queue) (headrace_queue_ready) > 0 and on(queue) headrace_queue_paused == 0 "
         "and on(queue) headrace_queue_workers > 0 and on(queue) headrace_queue_running == 0 "
         "unless on(queue) increase(headrace_queue_jobs_total[5m]) > 0 "
-        "and on() (max(headrace_runners_busy) < sum(max by (kind) (headrace_runner_slots)))",
+        # No metric tells of which kind the waiting jobs are, so each kind must have room.
+        "unless on() (max by (kind) (headrace_runners_busy) >= max by (kind) (headrace_runner_slots))",
         "5m", "page", "Workers have room and take no job of {{ $labels.queue }}",
-        "Jobs are ready, slots are free, and nothing of the queue ran for five minutes. A limit may hold its jobs "
-        "back; else collect the workers' logs and restart them.",
+        "Jobs are ready, slots of each kind are free, and nothing of the queue ran for five minutes. A limit may hold "
+        "its jobs back; else collect the workers' logs and restart them.",
         _QUEUE, _QUEUE_PAGE,
     ),
     AlertRule(

@@ -68,7 +68,8 @@ PANELS: tuple[BoardPanel, ...] = (
     BoardPanel("Failures of tasks per second", "ops", (
         (f"topk(10, {_rate('task', _WRONG, 'task, outcome')})", "{{task}}"),)),
     BoardPanel("Slots", "short", (
-        ("max(headrace_runners_busy)", "busy"), ("sum(max by (kind) (headrace_runner_slots))", "all"),
+        ("max by (kind) (headrace_runners_busy)", "{{kind}} busy"),
+        ("max by (kind) (headrace_runner_slots)", "{{kind}} slots"),
         ("sum(max by (kind) (headrace_runners))", "runners"))),
     BoardPanel("Workers", "short", (("max(headrace_workers)", "live"), ("max(headrace_workers_silent)", "silent"))),
     BoardPanel("Busy runners of each worker", "short", (

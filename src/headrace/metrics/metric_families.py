@@ -153,10 +153,6 @@ def _by_kind(counts: Iterable[Mapping[str, int]]) -> Rows:
     return _named(total)
 
 
-def _busy(seen: MetricSnapshot) -> float:
-    return sum(min(worker.running, worker.slots) for worker in seen.overview.live)
-
-
 def _delays(seen: MetricSnapshot) -> dict[str, float]:
     return {one.name: one.waited(seen.overview.now) or 0.0 for one in seen.overview.queues}
 
@@ -243,8 +239,8 @@ FAMILIES: tuple[MetricFamily, ...] = (
        lambda s: _by_kind(one.processes for one in s.overview.live)),
     Of("headrace_runner_slots", "gauge", "jobs", ("kind",), "Jobs that these runners can run at once.", "store",
        lambda s: _by_kind(one.sizes for one in s.overview.live)),
-    Of("headrace_runners_busy", "gauge", "jobs", (), "Slots of live workers that have a job.", "store",
-       lambda s: _one(_busy(s))),
+    Of("headrace_runners_busy", "gauge", "jobs", ("kind",), "Slots of live workers that have a job, by kind.", "store",
+       lambda s: _by_kind(one.busy for one in s.overview.live)),
     Of("headrace_schedule_overdue_seconds", "gauge", "seconds", (), "Since when the next tick of a schedule is due.",
        "store", lambda s: _one(_overdue(s))),
     Of("headrace_schedule_ticks_total", "counter", "ticks", ("schedule", "result"),

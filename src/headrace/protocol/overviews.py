@@ -98,6 +98,12 @@ class WorkerFacts(msgspec.Struct, frozen=True):
         return self._by_kind("sizes")
 
     @property
+    def busy(self) -> dict[str, int]:
+        """Slots that had a job at its last heartbeat, by kind of runner; none of a kind that it has no runner of."""
+        busy = self._by_kind("busy")
+        return {kind: min(busy.get(kind, 0), size) for kind, size in self.sizes.items()}
+
+    @property
     def slots(self) -> int:
         """Jobs that it runs at once."""
         return sum(self.sizes.values())

@@ -26,7 +26,7 @@
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
 -- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0, why it is paused}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
-local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'since'}
+local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'busy', 'since'}
 local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
 -- Queues by name, and whether they are told of even while they are idle.
 local names, held = {}, {}

@@ -12,6 +12,7 @@ How a dispatcher fares, as probes ask it: whether it holds its lease, has runner
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import msgspec
 
@@ -35,20 +36,20 @@ class SelfReport:
     """What has changed and was not said.
 
     Attributes:
-        said: what the last renewal said of the runners.
+        said: what the last renewal said of the runners; ``busy``: how many slots of each kind had a job.
         shown: the job that somebody asks for, which the next renewal shows.
         resized: whether there are others than were said.
         leaving: whether that it claims no more was said.
     """
 
     def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
-        self.said, self.shown, self.resized, self.leaving = "", "", False, False
+        self.said, self.busy, self.shown, self.resized, self.leaving = "", "", "", False, False
         self._worker = worker
         self._pool = runner_pool
 
     def begin(self) -> None:
         """A new incarnation has said nothing."""
-        self.said = ""
+        self.said = self.busy = ""
         self._pool.advice.renew()
 
     def sizes(self) -> list[str]:
@@ -72,6 +73,12 @@ class SelfReport:
         if runners != self.said:
             self.said = runners
             metadata += ["runner_facts", runners]
+        busy = Counter[str]()
+        for handle in self._pool.assignment.handles.values():
+            busy[handle.kind] += min(len(handle.starts), handle.slots)
+        if (text := " ".join(f"{kind}:{busy[kind]}" for kind in worker.kinds)) != self.busy:
+            self.busy = text
+            metadata += ["busy", text]
         return metadata
 
 
