@@ -157,6 +157,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "redis-py."
         ),
     ] = None
+    max_connections: Annotated[
+        int,
+        Meta(
+            description="Maximum number of connections that the threads of a process, or one event loop, open for "
+            "calls; further calls wait.",
+            ge=1,
+        ),
+    ] = 32
     request_id_ttl: Annotated[float, Meta(description="Time during which a request id makes only one job.", gt=0)] = (
         86400.0
     )

@@ -6,13 +6,15 @@ one call is a generator that yields calls and receives replies, so that its logi
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import logging
 import os
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.errors import DuplicateJob, LaneFull, SettingsError
+from headrace.errors import DuplicateJob, LaneFull, ServerError, SettingsError, StoreUnavailable
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
 from headrace.protocol.keys import Keys, keys_at
@@ -35,6 +37,65 @@ W = TypeVar("W", bound="Reach")
 
 # What each yields is one call, or a list of calls that travel in one round trip.
 Steps: TypeAlias = Generator[Call[Any] | list[Call[Any]], Any, T]
+# What one task asks for, and where it waits for the replies.
+_Asked: TypeAlias = "tuple[list[Call[Any]], asyncio.Future[list[Any]]]"
+
+
+class JointReads:
+    """Reads that tasks of an event loop ask for at the same time, in one round trip, and so over one connection."""
+
+    # Reads in one round trip: their replies should not hold up others for long.
+    BATCH = 100
+
+    def __init__(
+        self,
+        send: Callable[[list[Call[Any]]], Awaitable[list[Any]]],
+        delay: Callable[[float], float] = lambda now: 0.0,  # noqa: ARG005
+    ) -> None:
+        """``delay`` is asked for the seconds to wait before a round trip begins."""
+        self._send, self._delay = send, delay
+        self._asked: dict[asyncio.AbstractEventLoop, list[_Asked]] = {}
+        self._trips: set[asyncio.Task[None]] = set()
+
+    async def ask(self, calls: list[Call[Any]]) -> list[Any]:
+        """Values of these calls.
+
+        Raises: what ``send`` raises for them.
+        """
+        loop = asyncio.get_running_loop()
+        asked = self._asked.setdefault(loop, [])
+        if not asked:
+            wait = self._delay(loop.time())
+            # At once is behind all that the loop has to do by now: what is asked for together is asked for by then.
+            loop.call_later(wait, self._depart, loop) if wait > 0 else loop.call_soon(self._depart, loop)
+        answer: asyncio.Future[list[Any]] = loop.create_future()
+        asked.append((calls, answer))
+        return await answer
+
+    def _depart(self, loop: asyncio.AbstractEventLoop) -> None:
+        asked = self._asked.pop(loop)
+        for first in range(0, len(asked), self.BATCH):
+            trip = loop.create_task(self._travel(asked[first : first + self.BATCH]))
+            self._trips.add(trip)
+            trip.add_done_callback(self._trips.discard)
+
+    async def _travel(self, asked: Sequence[_Asked]) -> None:
+        try:
+            found = iter(await self._send([call for calls, _ in asked for call in calls]))
+        except Exception as error:  # noqa: BLE001 - it is handed to those who asked
+            if len(asked) > 1 and isinstance(error, ServerError) and not isinstance(error, StoreUnavailable):
+                # What the server refuses one caller must not fail another.
+                await asyncio.gather(*(self._travel([one]) for one in asked))
+                return
+            for _, answer in asked:
+                if not answer.done():
+                    # Each who waits raises an error of his own: one that several raise grows a traceback of all.
+                    answer.set_exception(copy.copy(error))
+            return
+        for calls, answer in asked:
+            replies = [next(found) for _ in calls]
+            if not answer.done():
+                answer.set_result(replies)
 
 
 class Client:
@@ -56,6 +117,7 @@ class Client:
         self._made: dict[str, Any] = {}
         self._announced = False
         self.enqueue_middlewares: list[Callable[[Any], Any]] = []
+        self._reads = JointReads(self._aread)
 
     @property
     def store(self) -> Store:
@@ -152,6 +214,13 @@ class Client:
 
     async def arun(self, call: Call[T]) -> T:
         return await (await self.ready()).run(call)
+
+    async def aread(self, call: Call[T]) -> T:
+        """As :meth:`arun`, for reads of which many may be asked for at once: these share round trips."""
+        return cast(T, (await self._reads.ask([call]))[0])
+
+    async def _aread(self, calls: list[Call[Any]]) -> list[Any]:
+        return await (await self.ready()).run_all(calls)
 
     def submit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
         """Store new jobs, once however often the connection fails.

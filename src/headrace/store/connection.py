@@ -411,9 +411,11 @@ class RawConnection:
 
     Attributes:
         end: when another connection must take its place, since its credentials end (monotonic seconds).
+        used: when its last call began (monotonic seconds); the pool of connections writes and reads it.
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
+        self.used = 0.0
         self._connection = connect(target, timeout)
         self.end: float = self._connection.end
         self.sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import time
 from collections import deque
@@ -24,6 +23,7 @@ from headrace.settings import Settings
 from headrace.store.aside import aside
 from headrace.store.async_connection import aconnect, read, send
 from headrace.store.connection import RawConnection, verdict
+from headrace.store.connection_pool import ConnectionPool
 from headrace.store.reach import SILENCE, Reach, accepted, fill, loads, missing, names, values
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Store(Reach):
     def __init__(self, url: str, settings: Settings) -> None:
         super().__init__(url, settings)
         self.slots = Slots()
-        self._idle: deque[RawConnection] = deque()
+        self._pool: ConnectionPool[RawConnection] = ConnectionPool(settings.max_connections)
         self._pid = os.getpid()
 
     def run(self, call: Call[T]) -> T:
@@ -85,48 +85,72 @@ class Store(Reach):
 
         Raises: as :meth:`run`.
         """
-        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        now, attempt = time.monotonic(), 0
+        deadline = now + self.settings.timeout
         while True:
             try:
-                connection = self._take()
+                if self._pid != os.getpid():
+                    # The parent's sockets are not ours: two processes that read one stream garble both.
+                    self._pool, self._pid = ConnectionPool(self.settings.max_connections), os.getpid()
+                pool = self._pool
+                try:
+                    connection = pool.idle.pop()
+                except IndexError:
+                    connection = self._another(pool, deadline - now)
+                if connection.end < now:
+                    connection.close()
+                    connection = self._open(pool)
+                connection.used = now
                 # Not a context manager: an idle program pays for each function that it calls before it sends.
                 try:
                     found = self._exchange(connection, calls)
                 except BaseException as error:
-                    self._drop(connection, error)
+                    self._drop(pool, connection, error)
                     raise
-                self._idle.append(connection)
+                pool.answers += 1
+                pool.idle.append(connection)
+                if pool.line:
+                    pool.serve()
                 return found
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 self.try_to_revive(attempt)
+                now = time.monotonic()
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
+        pool = self._pool
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
-                self._idle.pop().close()
+                pool.idle.pop().close()
+                pool.give(None)
 
-    def _take(self) -> RawConnection:
-        """A connection that nobody else uses."""
-        if self._pid != os.getpid():
-            # The parent's sockets are not ours: two processes that read one stream garble both.
-            self._idle, self._pid = deque(), os.getpid()
+    def _another(self, pool: ConnectionPool[RawConnection], seconds: float) -> RawConnection:
+        """A new connection, or in line the next that is given back."""
         try:
-            # Most connections have no end, and each look at the clock counts.
-            while (connection := self._idle.pop()).end != math.inf and connection.end < time.monotonic():
-                connection.close()
-            return connection
+            found = pool.take()
         except IndexError:
-            return self._connect()
+            found = pool.wait(seconds)
+        return self._open(pool) if found is None else found
 
-    def _drop(self, connection: RawConnection, error: BaseException) -> None:
+    def _open(self, pool: ConnectionPool[RawConnection]) -> RawConnection:
+        """A new connection, by the permit that the caller has."""
+        try:
+            connection = self._connect()
+        except BaseException:
+            pool.give(None)
+            raise
+        pool.end_idle()
+        return connection
+
+    def _drop(self, pool: ConnectionPool[RawConnection], connection: RawConnection, error: BaseException) -> None:
         """Close a connection, unless the error was the server's answer and another will do no better."""
         if isinstance(error, driver.ResponseError) and verdict(error, self.target, "") != "again":
-            self._idle.append(connection)
+            pool.give(connection)
         else:
             connection.close()
+            pool.give(None)
             if isinstance(error, (TimeoutError, driver.MovedError)):
                 # They lead to the same silence or node, and each would cost as much.
                 self.close()
@@ -167,8 +191,8 @@ class AsyncStore(Reach):
         super().__init__(url, settings)
         self.slots = Slots()
         self._pid = os.getpid()
-        # By loop of this process, since threads may run several at once: its idle connections, and what closes them.
-        self._lines: dict[asyncio.AbstractEventLoop, tuple[deque[Any], AsyncIterator[None]]] = {}
+        # By loop of this process, since threads may run several at once: its connections, and what closes them.
+        self._pools: dict[asyncio.AbstractEventLoop, tuple[ConnectionPool[Any], AsyncIterator[None]]] = {}
         self._parents: list[Any] = []
 
     async def run(self, call: Call[T]) -> T:
@@ -176,44 +200,72 @@ class AsyncStore(Reach):
         return value
 
     async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        deadline, attempt = time.monotonic() + self.settings.timeout, 0
+        now, attempt = time.monotonic(), 0
+        deadline = now + self.settings.timeout
         while True:
             try:
-                async with self._connection() as connection:
+                async with self._connection(now, deadline) as connection:
                     return await self._exchange(connection, calls)
             except (driver.RedisError, OSError) as error:
                 attempt += 1
                 await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 await aside(partial(self.try_to_revive, attempt))
+                now = time.monotonic()
 
     async def close(self) -> None:
-        line = self._lines.get(asyncio.get_running_loop())
-        while line and line[0]:
-            await line[0].pop().disconnect()
+        line = self._pools.get(asyncio.get_running_loop())
+        while line and line[0].idle:
+            await line[0].idle.pop().disconnect()
+            line[0].give(None)
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Any]:
-        idle = await self._settle_in(asyncio.get_running_loop())
+    async def _connection(self, now: float, deadline: float) -> AsyncGenerator[Any]:
+        loop = asyncio.get_running_loop()
+        pool = await self._settle_in(loop)
         # Not in a handler of IndexError: that would take the place of what a failed connection came from.
-        while idle and idle[-1].end < time.monotonic():
-            await idle.pop().disconnect()
-        connection = idle.pop() if idle else await self._connect()
+        connection = pool.idle.pop() if pool.idle else await self._another(loop, pool, deadline - now)
+        if connection.end < now:
+            await connection.disconnect(nowait=True)
+            connection = await self._open(loop, pool)
+        connection.used = now
         try:
             yield connection
         except driver.ResponseError as error:
             if verdict(error, self.target, "") == "again":
-                await connection.disconnect()
-                while idle and isinstance(error, driver.MovedError):
-                    await idle.pop().disconnect()
+                await self._end(pool, connection)
+                while pool.idle and isinstance(error, driver.MovedError):
+                    await self._end(pool, pool.idle.pop())
             else:
-                idle.append(connection)
+                pool.give(connection)
             raise
         except BaseException as error:
-            await connection.disconnect(nowait=True)
-            while idle and isinstance(error, driver.TimeoutError):
-                await idle.pop().disconnect(nowait=True)
+            await self._end(pool, connection)
+            while pool.idle and isinstance(error, driver.TimeoutError):
+                await self._end(pool, pool.idle.pop())
             raise
-        idle.append(connection)
+        pool.answers += 1
+        pool.give(connection)
+
+    async def _another(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any], seconds: float) -> Any:
+        found = await pool.await_(seconds) if pool.full else pool.take()
+        return await self._open(loop, pool) if found is None else found
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any]) -> Any:
+        try:
+            connection = await self._connect()
+        except BaseException:
+            pool.give(None)
+            raise
+        pool.end_idle_on(loop, partial(self._end, pool))
+        return connection
+
+    async def _end(self, pool: ConnectionPool[Any], *connections: Any) -> None:
+        """Close connections without waiting for it."""
+        for connection in connections:
+            try:
+                await connection.disconnect(nowait=True)
+            finally:
+                pool.give(None)
 
     async def _connect(self) -> Any:
         timer = asyncio.get_running_loop().call_later(SILENCE, self.tell_waiting)
@@ -229,30 +281,30 @@ class AsyncStore(Reach):
         self._told = False
         return connection
 
-    async def _settle_in(self, loop: asyncio.AbstractEventLoop) -> deque[Any]:
-        """The idle connections of this process and loop: a connection belongs to those that made it."""
+    async def _settle_in(self, loop: asyncio.AbstractEventLoop) -> ConnectionPool[Any]:
+        """The connections of this process and loop: a connection belongs to those that made it."""
         if self._pid != os.getpid():
             # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
-            self._parents.append(self._lines)
-            self._lines, self._pid = {}, os.getpid()
-        if (line := self._lines.get(loop)) is not None:
+            self._parents.append(self._pools)
+            self._pools, self._pid = {}, os.getpid()
+        if (line := self._pools.get(loop)) is not None:
             return line[0]
-        for other in [other for other in list(self._lines) if other.is_closed()]:
-            self._lines.pop(other, None)
-        idle: deque[Any] = deque()
-        keeper = self._keep(loop, idle)
-        self._lines[loop] = (idle, keeper)
+        for other in [other for other in list(self._pools) if other.is_closed()]:
+            self._pools.pop(other, None)
+        pool: ConnectionPool[Any] = ConnectionPool(self.settings.max_connections)
+        keeper = self._keep(loop, pool)
+        self._pools[loop] = (pool, keeper)
         await anext(keeper)
-        return idle
+        return pool
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop, idle: deque[Any]) -> AsyncGenerator[None]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any]) -> AsyncGenerator[None]:
         """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
         try:
             yield
         finally:
-            self._lines.pop(loop, None)
-            while idle:
-                await idle.pop().disconnect()
+            self._pools.pop(loop, None)
+            while pool.idle:
+                await pool.idle.pop().disconnect()
 
     async def _greet(self, connection: Any) -> None:
         if self._checked:

@@ -101,7 +101,7 @@ class Job(Generic[R]):
 
     async def arefresh(self) -> Record:
         """See :meth:`refresh`."""
-        return self._record(await self._client.arun(self._read()))
+        return self._record(await self._client.aread(self._read()))
 
     def result(self, timeout: Duration | None = None, *, allow_wait: bool = False) -> R:
         """Wait until the job has ended, and return what its task returned. Does not poll.

@@ -132,7 +132,7 @@ class AsyncKitStore(AsyncStore):
     @property
     def has_loop(self) -> bool:
         """Whether an event loop that has used it may still be used."""
-        return any(not loop.is_closed() for loop in self._lines)
+        return any(not loop.is_closed() for loop in self._pools)
 
     async def run_all(self, calls: Wave) -> list[Any]:
         values = await super().run_all(self.wire.before(calls))

@@ -81,7 +81,7 @@ class WorkflowRun:
 
     async def arefresh(self) -> WorkflowRecord:
         """See :meth:`refresh`."""
-        return found(self.id, await self._client.arun(self._verbs.read())).read_with(self._jobs.reader)
+        return found(self.id, await self._client.aread(self._verbs.read())).read_with(self._jobs.reader)
 
     @property
     def progress(self) -> float:
