@@ -90,7 +90,7 @@ def _fail(app: Any, count: int) -> None:
 
 def _cause(app: Any) -> str:
     """The cause of the newest failure."""
-    from headrace.model.fingerprint import cause_id
+    from headrace.model.job_record import cause_id
 
     failed = app.jobs.page("failed", limit=1)[0]
     return cause_id(failed.task, failed.error)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from headrace.model.job_record import AttemptRecord as AttemptRecord
     from headrace.model.job_record import Record as Record
     from headrace.model.limit_rules import Concurrency as Concurrency
-    from headrace.model.rates import Rate as Rate
+    from headrace.model.limit_rules import Rate as Rate
     from headrace.model.retry import Retry as Retry
     from headrace.model.unique_rules import Debounce as Debounce
     from headrace.model.unique_rules import Latest as Latest
     from headrace.model.unique_rules import Throttle as Throttle
     from headrace.model.unique_rules import Unique as Unique
+    from headrace.model.workflow import WorkflowRecord as WorkflowRecord
     from headrace.model.workflow import WorkflowState as WorkflowState
-    from headrace.model.workflow_record import WorkflowRecord as WorkflowRecord
     from headrace.pool.pool import Pool as Pool
     from headrace.registry import Tasks as Tasks
     from headrace.schedules.timetables import Cron as Cron
@@ -61,7 +61,7 @@ _HOMES = {
     "Retry": "model.retry",
     "Secret": "model.hidden_values",
     "Limit": "tasks.limit",
-    "Rate": "model.rates",
+    "Rate": "model.limit_rules",
     "Unique": "model.unique_rules",
     "Latest": "model.unique_rules",
     "Debounce": "model.unique_rules",
@@ -75,7 +75,7 @@ _HOMES = {
     "Task": "tasks.task",
     "UnsentJob": "tasks.unsent_job",
     "Tasks": "registry",
-    "WorkflowRecord": "model.workflow_record",
+    "WorkflowRecord": "model.workflow",
     "WorkflowState": "model.workflow",
 }
 

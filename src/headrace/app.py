@@ -25,10 +25,10 @@ from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
 from headrace.context import CurrentJob
 from headrace.model import elsewhere, setting_layers
-from headrace.model.annotations import returned
 from headrace.model.form import of_call, of_task
 from headrace.model.options import CallOptions, Kind, TaskOptions
-from headrace.model.unchecked_signature import Unchecked
+from headrace.model.signature import Unchecked
+from headrace.model.type_registry import returned
 from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings

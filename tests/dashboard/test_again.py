@@ -15,7 +15,7 @@ from headrace.app import Headrace
 from headrace.dashboard import Dashboard
 from headrace.dashboard.again_pages import changes_of, restored, shown_arguments
 from headrace.errors import ArgumentError
-from headrace.model.redaction import HIDDEN, Redactor
+from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, fields, operator, viewer
 from tests.dashboard.conftest import CANARY, Shop

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from headrace.dashboard import Dashboard
-from headrace.model.fingerprint import cause_id
+from headrace.model.job_record import cause_id
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, fields, operator, viewer
 from tests.dashboard.conftest import Shop

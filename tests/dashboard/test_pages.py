@@ -19,7 +19,7 @@ from headrace.dashboard import Dashboard, Visitor, dashboard_site, graph_drawing
 from headrace.dashboard.csv_rows import has_rows
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.navigation import NAVIGATION
-from headrace.model.fingerprint import cause_id
+from headrace.model.job_record import cause_id
 from headrace.testing import Kit
 from headrace.worker.watcher.watcher_loop import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer

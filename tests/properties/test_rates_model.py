@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.model.job import Claim, Outcome
-from headrace.model.limit_rules import DeclaredLimits, LimitRule, task_row
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import DeclaredLimits, LimitRule, Rate, task_row
 from headrace.protocol import consume, settle_calls
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants

@@ -8,8 +8,18 @@ from typing import Any
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id, number_of
 from headrace.model.job import Claim
-from headrace.model.workflow import POLICIES, Graft, Graph, NewNode, NodeFacts, Policy, Role, pack_facts, parse_facts
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import (
+    POLICIES,
+    Graft,
+    Graph,
+    NewNode,
+    NodeFacts,
+    Policy,
+    Role,
+    WorkflowRecord,
+    pack_facts,
+    parse_facts,
+)
 from headrace.protocol import graph as protocol
 from tests.scripts.stage import ARGS, KEEP, Stage
 

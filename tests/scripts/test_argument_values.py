@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace.model.limit_rules import LimitRule
-from headrace.model.limit_values import value_name
+from headrace.model.limit_state import value_name
 from tests.scripts.limited_stage import declare
 from tests.scripts.stage import Stage
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.errand import Errand, JobFilter
-from headrace.model.fingerprint import cause_id
 from headrace.model.job import JobError, error_json
+from headrace.model.job_record import cause_id
 from headrace.protocol import graph, produce
 from headrace.protocol.consume import renew
 from headrace.protocol.operations import begin_errand, bite, count_meant, read_errands, stop_errand

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.limit_rules import LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import LimitRule, Rate
 from tests.scripts.limited_stage import declare, gate, promote, put
 from tests.scripts.stage import SECOND, Stage
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.protocol import consume
 from tests.scripts.limited_stage import LEASE, declare, gate, look, promote, put
 from tests.scripts.stage import SECOND, Stage

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Claim
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.protocol import consume, produce, settle_calls
 from headrace.protocol.consume import Note
 from tests.scripts.limited_stage import declare, gate, ids, promote, put

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from tests.scripts.limited_stage import change, declare, ids, put
 from tests.scripts.stage import Stage
 

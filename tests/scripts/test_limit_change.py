@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, gate, look, promote, put
 from tests.scripts.stage import SECOND, Stage
 

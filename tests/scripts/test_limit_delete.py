@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import Deleted, delete_limit
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, hold, ids, promote, put

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from headrace.model.job import Claim
-from headrace.model.limit_rules import Concurrency, LimitRule
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from tests.scripts.limited_stage import change, declare, gate, promote, put
 from tests.scripts.stage import SECOND, Stage
 

@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from headrace.model.limit_rules import LimitRule
-from headrace.model.rates import Rate
-from headrace.model.zones import changes_of
+from headrace.model.limit_rules import LimitRule, Rate
+from headrace.model.notation import changes_of
 from headrace.protocol import operations
 from tests.scripts.limited_stage import declare, gate, ids, promote, put
 from tests.scripts.stage import SECOND, Stage

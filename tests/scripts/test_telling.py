@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.model.fingerprint import cause_id
 from headrace.model.job import JobError, error_json
+from headrace.model.job_record import cause_id
 from headrace.protocol import consume, operations
 from headrace.protocol.streams import KEPT, told
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row

@@ -10,7 +10,7 @@ from headrace import Headrace
 from headrace.admin.errands import Errands, JobCount
 from headrace.errors import ErrandNotFound, OptionsError
 from headrace.model.errand import JobFilter
-from headrace.model.fingerprint import cause_id
+from headrace.model.job_record import cause_id
 from headrace.testing import Kit
 
 FAILED = JobFilter("failed")

@@ -10,7 +10,7 @@ import pytest
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.model.activity import KINDS
-from headrace.model.fingerprint import cause_id
+from headrace.model.job_record import cause_id
 from headrace.testing import Kit
 
 

@@ -13,8 +13,8 @@ import redis
 
 from headrace import Flow, Headrace
 from headrace.errors import OptionsError, WorkflowNotFound
-from headrace.model.page import Page
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.job_record import Page
+from headrace.model.workflow import WorkflowRecord
 from headrace.protocol.keys import keys_of
 from headrace.workflows.collection import Workflows
 from headrace.workflows.run import WorkflowRun

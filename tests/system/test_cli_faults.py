@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.exit_codes import ExitCode
-from headrace.model.redaction import Redactor
+from headrace.model.hidden_values import Redactor
 from tests.program import Program
 from tests.servers import Server
 

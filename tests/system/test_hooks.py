@@ -262,8 +262,8 @@ def test_a_worker_that_stops_lets_a_call_end(stage: Stage) -> None:
 
 
 ALARM = """
-import headrace.model.alarm
-headrace.model.alarm.CLEAR_US = 0
+import headrace.model.activity
+headrace.model.activity.CLEAR_US = 0
 app.alarm("nothing serves other", queue="other", ready=0, for_=0)
 
 @app.on("alarm_raised", "alarm_cleared")

@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import OptionsError
-from headrace.model.fingerprint import cause_id
+from headrace.model.job_record import cause_id
 from headrace.protocol.operations import stored_watches
 from tests.deadline import eventually
 from tests.program import Program, Worker

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from headrace import Headrace
 from headrace.errors import OptionsError
-from headrace.model.alarm import CLEAR_US, AlarmRule, AlarmState, fields_of, next_state, state_of
+from headrace.model.activity import (
+    CLEAR_US,
+    AlarmRule,
+    AlarmState,
+    fields_of,
+    next_state,
+    state_of,
+)
 from headrace.worker.supervisor.side_processes import watchers
 
 SECOND = 1_000_000

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
-from headrace.model import codec, slots
-from headrace.model.signature import Signature
+from headrace.model import codec, job_record
+from headrace.model.signature import Signature, Unchecked
 from headrace.model.type_registry import Types
-from headrace.model.unchecked_signature import Unchecked
 
 
 class Level(enum.IntEnum):
@@ -81,7 +80,7 @@ def test_what_is_nested_too_deeply_is_named() -> None:
     assert codec.readable(nested(50_000)) == "<50001 bytes, nested too deeply to be read here>"
     slot = msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.SLOT, b"\x00"))
     with pytest.raises(ArgumentError, match="nested too deeply"):
-        slots.fill(b"\x91" * 50_000 + slot, [b"\xc0"])
+        job_record.fill(b"\x91" * 50_000 + slot, [b"\xc0"])
 
 
 def test_arguments_and_results_that_are_nested_too_deeply_are_named() -> None:

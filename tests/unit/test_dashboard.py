@@ -22,8 +22,8 @@ from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.live_strip import LiveStrip
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
+from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
-from headrace.model.redaction import HIDDEN, Redactor
 from headrace.model.server_facts import server_facts
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of

@@ -20,7 +20,7 @@ from headrace.errors import (
 )
 from headrace.model import elsewhere
 from headrace.model.codec import decode
-from headrace.model.slots import fill
+from headrace.model.job_record import fill
 from headrace.model.workflow import FOR_EVER, Graph, NewNode
 from headrace.workflows.definition_options import CreateOptions, WorkflowOptions, addressed
 from tests.unit.graphs import facts, names, node, parents, policies

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import ArgumentError, CorruptArguments, ForeignNode, PayloadTooLarge
 from headrace.model import codec
-from headrace.model.signature import Signature
-from headrace.model.slots import Slotted, fill
+from headrace.model.job_record import Slotted, fill
+from headrace.model.signature import Signature, Unchecked
 from headrace.model.type_registry import Types
-from headrace.model.unchecked_signature import Unchecked
 
 LIMIT = 1 << 20
 

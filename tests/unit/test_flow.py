@@ -32,7 +32,7 @@ from headrace.errors import (
 from headrace.model import workflow as facts_of
 from headrace.model.codec import decode
 from headrace.model.form import Overrides
-from headrace.model.slots import fill
+from headrace.model.job_record import fill
 from headrace.model.workflow import Graph
 from tests.unit.graphs import facts, names, node, parents, policies
 

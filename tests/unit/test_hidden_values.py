@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from headrace import Headrace, Secret
 from headrace.errors import ArgumentError, OptionsError
-from headrace.model.hidden_values import hides, is_secret, named_shown, places_of, shown, texts_in, texts_of, without
+from headrace.model.hidden_values import (
+    hides,
+    is_secret,
+    named_shown,
+    places_of,
+    shown,
+    texts_in,
+    texts_of,
+    without,
+)
 from headrace.model.parameters import Parameters
 from headrace.settings import HIDDEN
 

@@ -10,8 +10,8 @@ import pytest
 
 from headrace import Headrace, Rate
 from headrace.errors import OptionsError, UnknownTimezone
-from headrace.model.rates import rate_fields, rate_of
-from headrace.model.zones import changes_of
+from headrace.model.limit_rules import rate_fields, rate_of
+from headrace.model.notation import changes_of
 
 
 @pytest.mark.parametrize(

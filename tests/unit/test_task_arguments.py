@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from headrace import Flow, Headrace, Secret, Task
 from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
-from headrace.model.signature import SHAPES, Signature
+from headrace.model.signature import NOTHING, SHAPES, Signature, Unchecked
 from headrace.model.type_registry import Types
-from headrace.model.unchecked_signature import NOTHING, Unchecked
 
 if TYPE_CHECKING:
     from nowhere import Ghost

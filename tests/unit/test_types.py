@@ -30,7 +30,7 @@ from pydantic import (
 
 from headrace import Flow, Headrace, Task, Tasks
 from headrace.errors import ArgumentError, CorruptArguments, OptionsError, ResultMismatch
-from headrace.model import slots
+from headrace.model import job_record
 from headrace.model.type_registry import Types
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ def test_nodes_of_workflows_take_them() -> None:
     graph = flow.graph(Point(1, 2))
     assert flow.definition.signature.unpack(graph.args) == ((Point(1, 2),), {})
 
-    found = use.unpack(slots.fill(graph.nodes[1].args, [make.pack_result(ORDER)]))
+    found = use.unpack(job_record.fill(graph.nodes[1].args, [make.pack_result(ORDER)]))
     assert found == ((ORDER, Point(1, 2), Path("g")), {})
 
 

@@ -16,13 +16,13 @@ from headrace.model.workflow import (
     LETTERS,
     POLICIES,
     NodeFacts,
+    WorkflowRecord,
     WorkflowState,
     check_policy,
     cycle,
     pack_facts,
     parse_facts,
 )
-from headrace.model.workflow_record import WorkflowRecord
 
 
 def test_three_states_are_final() -> None:

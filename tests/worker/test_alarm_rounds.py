@@ -75,7 +75,7 @@ def test_each_figure_raises_an_alarm(app: Headrace, monkeypatch: pytest.MonkeyPa
     assert (events["any delay"]["queue"], events["ready"]["value"]) == ("mail", "2")
     assert (events["failed"]["task"], events["failed"]["value"]) == ("add", "0.55")
     assert events["served"]["rule"] == "workers of mail below 1 for 0 s"
-    monkeypatch.setattr("headrace.model.alarm.CLEAR_US", 0)
+    monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
     app.queues["mail"].pause()
     look(rounds)
     assert {name for kind, name in told(app) if kind == "alarm_cleared"} == {"delay", "any delay", "ready"}
@@ -114,7 +114,7 @@ def test_one_of_several_watchers_looks_and_another_goes_on_where_it_ends(
         look(one)
     assert told(app) == [("alarm_raised", "ready")]
     app.client.run(operations.purge(app.client.keys, "mail", 10))
-    monkeypatch.setattr("headrace.model.alarm.CLEAR_US", 0)
+    monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
     for one in (first, second):
         look(one)
     assert told(app) == [("alarm_raised", "ready"), ("alarm_cleared", "ready")]

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import CurrentJob, Headrace, current_job
 from headrace.errors import ArgumentError, CorruptArguments, NoWorkflow, WorkflowCycle, WorkflowTooLarge
-from headrace.model import codec, slots
+from headrace.model import codec, job_record
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
 from headrace.model.workflow import Graft, NodeFacts, Payload, pack_facts
@@ -87,7 +87,7 @@ def test_a_large_argument_of_all_items_is_a_node_that_holds_it() -> None:
     assert (join.role, join.parents, graft.join) == ("join", (1, 2, 3), 5)
     for n, one in enumerate(items, 1):
         assert (len(one.args) < 50, one.parents, one.waits) == (True, (4,), 0)
-        assert codec.decode(slots.fill(one.args, [value.args])) == [[n, "x" * 5000, "small"], {"y": 1}]
+        assert codec.decode(job_record.fill(one.args, [value.args])) == [[n, "x" * 5000, "small"], {"y": 1}]
     alone = spread([1], rest=("x" * 5000,))
     assert alone is not None
     assert [one.role for one in alone.nodes] == ["", "join"]

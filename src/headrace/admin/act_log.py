@@ -7,7 +7,7 @@ import os
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError
 from headrace.model.activity import MEANS, Act, act_of, storable
-from headrace.model.page import Page
+from headrace.model.job_record import Page
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.alarm import AlarmRule, AlarmState, alarm_rule, state_of
-from headrace.model.page import Page
+from headrace.model.activity import AlarmRule, AlarmState, alarm_rule, state_of
+from headrace.model.job_record import Page
 from headrace.protocol.operations import StoredWatch, stored_watches, watch_name
 from headrace.protocol.script import Call
 from headrace.settings import Duration

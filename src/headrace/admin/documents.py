@@ -16,8 +16,7 @@ from headrace.model.codec import decode, readable
 from headrace.model.hidden_values import hides, shown
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.notation import iso
-from headrace.model.workflow import NodeRecord
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import NodeRecord, WorkflowRecord
 from headrace.protocol.overviews import QueueFacts, RunnerFacts, WorkerFacts
 from headrace.settings import HIDDEN
 

@@ -10,8 +10,8 @@ from headrace.admin.pagination import check_limit
 from headrace.errors import ErrandNotFound, OptionsError
 from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter
-from headrace.model.page import Page
-from headrace.model.rates import is_whole
+from headrace.model.job_record import Page
+from headrace.model.limit_rules import is_whole
 from headrace.protocol import index_pages, operations
 from headrace.protocol.operations import CountedPiece
 from headrace.protocol.script import Call

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from headrace.admin.pagination import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.activity import KINDS, EventRecord, event_of
-from headrace.model.page import Page
+from headrace.model.job_record import Page
 from headrace.protocol import streams
 from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece

@@ -9,8 +9,7 @@ import msgspec
 from headrace.admin.job_query import JobQuery
 from headrace.admin.pagination import cursor_of
 from headrace.model.job import State
-from headrace.model.job_record import Finder, Record
-from headrace.model.page import Page
+from headrace.model.job_record import Finder, Page, Record
 from headrace.protocol import overviews
 from headrace.protocol.index_pages import SEARCHED, WALK, WalkedPart, walk
 from headrace.store.client import Client, Steps

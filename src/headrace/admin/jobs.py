@@ -14,8 +14,7 @@ from headrace.admin.job_query import query_of, state_of
 from headrace.admin.pagination import Order
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model.job import State
-from headrace.model.job_record import PlainReader, Record, ValueReader
-from headrace.model.page import Page
+from headrace.model.job_record import Page, PlainReader, Record, ValueReader
 from headrace.protocol import overviews, produce
 from headrace.store.client import Client
 from headrace.tasks.edited_job import ByName, edited

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.model.limit_rules import Concurrency
+from headrace.model.limit_rules import Concurrency, Rate
 from headrace.model.limit_state import LimitState, Override
 from headrace.model.notation import iso
-from headrace.model.rates import Rate
 
 
 def limit_document(state: LimitState) -> dict[str, Any]:

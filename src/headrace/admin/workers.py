@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace.errors import OptionsError, WorkerNotFound
+from headrace.model.limit_rules import is_whole
 from headrace.model.options import KINDS, Kind
-from headrace.model.rates import is_whole
 from headrace.model.stacks import RunnerStacks, WorkerStacks
 from headrace.protocol import operations, overviews
 from headrace.protocol.overviews import WorkerFacts

@@ -19,11 +19,9 @@ import msgspec
 from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
-from headrace.model.annotations import has_records, hints, reason_unchecked
 from headrace.model.codec import as_read, encode, is_sendable
-from headrace.model.result_type import described
-from headrace.model.sorted_form import orders, sorted_form
-from headrace.model.type_changes import changed, narrowed
+from headrace.model.type_changes import changed, described, narrowed
+from headrace.model.type_registry import has_records, hints, orders, reason_unchecked, sorted_form
 from headrace.settings import Duration
 
 P = ParamSpec("P")

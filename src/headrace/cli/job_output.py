@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.cli.output import Output
     from headrace.model.job import JobError
     from headrace.model.job_record import AttemptRecord, Record
-    from headrace.model.workflow_record import WorkflowRecord
+    from headrace.model.workflow import WorkflowRecord
     from headrace.tasks.reasons import Why
 
 # Lines of the log that `show` ends with; `headrace jobs logs` has all.

@@ -17,8 +17,7 @@ from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.model.job_record import Record
-    from headrace.model.page import Page
+    from headrace.model.job_record import Page, Record
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
 EACH: tuple[str, ...] = (

@@ -11,9 +11,8 @@ from headrace.cli.session import Session
 from headrace.cli.units import distance, moment, parse_duration, span
 
 if TYPE_CHECKING:
-    from headrace.model.limit_rules import Concurrency
+    from headrace.model.limit_rules import Concurrency, Rate
     from headrace.model.limit_state import LimitState, Override
-    from headrace.model.rates import Rate
 
 Name = Annotated[str, argument("NAME", "The limit's name.")]
 Value = Annotated[str | None, option("--value VALUE", "Only this value of the argument or key that it goes by.")]
@@ -144,8 +143,7 @@ def set_(
 
 
 def _numbers(rate: str | None, more: dict[str, Any], concurrency: int | None) -> list[Rate | Concurrency]:
-    from headrace.model.limit_rules import Concurrency
-    from headrace.model.rates import Rate
+    from headrace.model.limit_rules import Concurrency, Rate
 
     found: list[Rate | Concurrency] = []
     if rate is not None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
-from headrace.model.hidden_values import without
-from headrace.model.redaction import NAMES, Redactor
+from headrace.model.hidden_values import NAMES, Redactor, without
 from headrace.running_job import job_if_any
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from headrace.model.redaction import Redactor
+    from headrace.model.hidden_values import Redactor
 
 # What a terminal obeys instead of showing it: control characters, those that turn the direction of text (a name could
 # show as another one), and the two that end a line for some programs only.

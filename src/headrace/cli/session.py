@@ -72,7 +72,7 @@ class Session(msgspec.Struct, frozen=True):
         Raises:
             ServerError: no private server runs for this project, and no URL names another server.
         """
-        from headrace.model.redaction import Redactor
+        from headrace.model.hidden_values import Redactor
 
         app = self.app()
         self.output.redactor = Redactor.of(app.settings) if hide else None

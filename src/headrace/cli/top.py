@@ -85,7 +85,7 @@ class _Screen:
     """A terminal that is redrawn until q or Ctrl-C."""
 
     def __init__(self, session: Session, app: Headrace, pause: float) -> None:
-        from headrace.model.redaction import Redactor
+        from headrace.model.hidden_values import Redactor
 
         self._session, self._app, self._pause = session, app, pause
         self._hide = Redactor.of(app.settings).text

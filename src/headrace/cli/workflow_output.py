@@ -13,8 +13,7 @@ from headrace.picture.view import urgency
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.model.workflow import NodeRecord
-    from headrace.model.workflow_record import WorkflowRecord
+    from headrace.model.workflow import NodeRecord, WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
 PAGE = 500

@@ -20,7 +20,7 @@ from headrace.cli.workflow_views import Code, Id
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.errors import HeadraceError
-    from headrace.model.workflow_record import WorkflowRecord
+    from headrace.model.workflow import WorkflowRecord
     from headrace.workflows.run import WorkflowRun
 
 Ids = Annotated[list[str], argument("ID...", "Ids of workflows.")]

@@ -15,12 +15,11 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import CancelRequested, JobInterrupted, MissingExtra, OptionsError, Snooze
-from headrace.model.fingerprint import cause_id
 from headrace.model.headers import SCHEDULE
-from headrace.model.hidden_values import hidden_within
+from headrace.model.hidden_values import Redactor, hidden_within
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import JobError, parse_error
-from headrace.model.redaction import Redactor
+from headrace.model.job_record import cause_id
 from headrace.model.retry import signal_in
 from headrace.protocol import produce
 from headrace.worker.runner.error_report import evidence

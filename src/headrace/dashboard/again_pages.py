@@ -14,10 +14,9 @@ from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import HeadraceError
-from headrace.model.hidden_values import named_shown
+from headrace.model.hidden_values import Redactor, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
-from headrace.model.redaction import Redactor
 from headrace.settings import HIDDEN
 from headrace.tasks.edited_job import arguments_of
 

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.values_shown import error_line, shared_values
-from headrace.model.fingerprint import cause_id, fingerprint
-from headrace.model.job_record import Record
+from headrace.model.job_record import Record, cause_id, fingerprint
 from headrace.model.notation import iso
 from headrace.protocol import index_pages
 from headrace.store.client import Steps

@@ -34,9 +34,9 @@ from headrace.dashboard.values_shown import Sight
 from headrace.dashboard.visitors import SAFE, Visitor, theme_of
 from headrace.dashboard.wording import quoted_base, quoted_path
 from headrace.errors import OptionsError
+from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
-from headrace.model.redaction import NAMES, Redactor
 from headrace.model.server_facts import ServerFacts
 from headrace.protocol.operations import server_info
 from headrace.protocol.stats_calls import peek

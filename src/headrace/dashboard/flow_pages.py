@@ -15,8 +15,7 @@ from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, 
 from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document
 from headrace.dashboard.wording import link
-from headrace.model.workflow import NodeRecord, WorkflowState
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import read_flows
 from headrace.workflows import node_queries

@@ -27,13 +27,10 @@ from headrace.dashboard.values_shown import (
     result,
 )
 from headrace.model.errand import JobFilter
-from headrace.model.fingerprint import cause_id
 from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
-from headrace.model.job_record import Record
-from headrace.model.page import Page
-from headrace.model.slots import has_slots
+from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
 from headrace.protocol.why import why
 from headrace.store.client import Steps

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from headrace.admin.pagination import cursor_of, position
 from headrace.dashboard.wording import link
 from headrace.errors import OptionsError
-from headrace.model.fingerprint import cause_id
 from headrace.model.ids import LENGTH
-from headrace.model.job_record import Record
+from headrace.model.job_record import Record, cause_id
 
 LISTED = (
     "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",

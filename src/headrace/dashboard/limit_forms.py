@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 
 from headrace.dashboard.dashboard_site import DashboardSite
-from headrace.model.limit_rules import Concurrency
-from headrace.model.rates import Rate
+from headrace.model.limit_rules import Concurrency, Rate
 
 Form = Mapping[str, str]
 

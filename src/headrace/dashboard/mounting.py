@@ -38,7 +38,7 @@ from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, f
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
 from headrace.errors import HeadraceError, MissingExtra, OptionsError, ServerError, SettingsError, StoreUnavailable
-from headrace.model.redaction import Redactor
+from headrace.model.hidden_values import Redactor
 
 log = logging.getLogger("headrace.dashboard")
 

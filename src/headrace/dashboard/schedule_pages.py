@@ -14,8 +14,8 @@ from headrace.admin.errands import new_id
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.wording import duration, link
 from headrace.errors import HeadraceError
+from headrace.model.notation import zone_of
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
-from headrace.model.zones import zone_of
 from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
 from headrace.schedules.schedule_documents import schedule_document, tick_document

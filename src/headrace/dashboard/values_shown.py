@@ -11,11 +11,10 @@ import msgspec
 from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
 from headrace.model.codec import ParentOutput
-from headrace.model.hidden_values import hides, named_shown
+from headrace.model.hidden_values import Redactor, hides, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
-from headrace.model.redaction import Redactor
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import WorkflowRecord
 from headrace.settings import HIDDEN
 
 # What a visitor sees of values: all, those that have a name, which may hide one, or none; and the words in their place.

@@ -1,13 +1,22 @@
-"""What people did, and what happened that failed or changed: an entry of one of two streams, as a record."""
+"""What people did, and what happened that failed or changed: an entry of one of two streams, as a record.
+
+Alarms: a figure, its bound, and when it is raised and cleared. Pure decisions.
+
+A figure must be beyond the bound for as long as the alarm says before it is raised, and within it for as long before it
+is cleared (Prometheus' ``for`` and ``keep_firing_for``). So a figure that goes to and fro raises it once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 import msgspec
 
 from headrace.errors import OptionsError
+from headrace.model.ids import check_name
 from headrace.model.job import number
+from headrace.settings import Duration, microseconds, seconds
 
 # Who may have acted by which means.
 MEANS = ("dashboard", "cli", "api", "program")
@@ -131,3 +140,145 @@ def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | No
         (one for one in acts if (one.verb, one.kind) == (verb, kind) and name in one.name.split() and not one.refused),
         None,
     )
+
+
+AlarmFigure = Literal["delay", "ready", "workers", "failed"]
+FIGURES: tuple[AlarmFigure, ...] = get_args(AlarmFigure)
+# Seconds back of which a share of failures is; fewer failures than this raise no alarm.
+SHARE_WINDOW, FEWEST = 600, 10
+# An alarm is cleared no sooner than this (microseconds) after its figure came back within the bound.
+CLEAR_US = 60_000_000
+
+
+class AlarmRule(msgspec.Struct, frozen=True):
+    """What raises an alarm.
+
+    Attributes:
+        name: of the alarm.
+        figure: ``delay`` (seconds that the next job of a queue waits), ``ready`` (jobs of a queue), ``workers`` (live
+            ones that serve a queue) or ``failed`` (share of a task's starts of the last ten minutes).
+        bound: the alarm is raised above it; of ``workers`` below it.
+        queue, task: that it is about; empty: the worst of all queues, or all tasks together.
+        hold_us: microseconds for which the figure must be beyond the bound.
+    """
+
+    name: str
+    figure: AlarmFigure
+    bound: float
+    queue: str
+    task: str
+    hold_us: int
+
+    def beyond(self, value: float) -> bool:
+        """Whether a value of the figure is beyond the bound."""
+        return value < self.bound if self.figure == "workers" else value > self.bound
+
+    @property
+    def words(self) -> str:
+        """The rule for people."""
+        of = f" of {self.queue or self.task}" if self.queue or self.task else ""
+        side = "below" if self.figure == "workers" else "above"
+        return f"{self.figure}{of} {side} {shown(self.figure, self.bound)} for {self.hold_us / 1e6:g} s"
+
+
+def shown(figure: str, value: float) -> str:
+    """A value of a figure for people, in its unit."""
+    return {"delay": f"{value:g} s", "failed": f"{value * 100:.4g} %"}.get(figure, f"{value:g}")
+
+
+class AlarmState(msgspec.Struct, frozen=True):
+    """Where an alarm stands, as it is stored.
+
+    Attributes:
+        raised_us: when it was raised, microseconds; 0: it is not.
+        since_us: since when the figure is on the side of the bound that would change this; 0: it is not there.
+        value: the figure when it was raised or cleared last.
+        words: the rule that was looked at last.
+    """
+
+    raised_us: int = 0
+    since_us: int = 0
+    value: float = 0.0
+    words: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The value for people, in the unit of its rule."""
+        return shown(self.words.partition(" ")[0], self.value)
+
+
+def state_of(fields: Mapping[str, str]) -> AlarmState:
+    """A state as it is stored."""
+    try:
+        value = float(fields.get("value", "0"))
+    except ValueError:
+        value = 0.0
+    return AlarmState(number(fields.get("raised")), number(fields.get("since")), value, fields.get("words", ""))
+
+
+def fields_of(state: AlarmState) -> dict[str, str | int]:
+    """A state as it is stored."""
+    return {"raised": state.raised_us, "since": state.since_us, "value": f"{state.value:.6g}", "words": state.words}
+
+
+def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> AlarmState:
+    """Where an alarm stands after a look.
+
+    Args:
+        value: the figure.
+        now: microseconds.
+    """
+    raised = state.raised_us > 0
+    if rule.beyond(value) == raised:
+        return AlarmState(state.raised_us, 0, state.value, rule.words)
+    # What began later than now began before the server's clock was set back.
+    since = min(state.since_us or now, now)
+    if now - since < (max(rule.hold_us, CLEAR_US) if raised else rule.hold_us):
+        return AlarmState(state.raised_us, since, state.value, rule.words)
+    return AlarmState(0 if raised else now, 0, value, rule.words)
+
+
+def alarm_rule(
+    name: str, bounds: Mapping[str, float | Duration | None], queue: str | None, task: str | None, for_: Duration
+) -> AlarmRule:
+    """A rule as a program declares it.
+
+    Args:
+        bounds: by figure; exactly one is given.
+
+    Raises:
+        OptionsError: it cannot be used.
+    """
+    given = {figure: bound for figure, bound in bounds.items() if bound is not None}
+    if len(given) != 1:
+        raise OptionsError(f"alarm {name!r} needs exactly one of {', '.join(FIGURES)}: make one alarm for each figure")
+    ((word, bound),) = given.items()
+    figure: AlarmFigure = next(one for one in FIGURES if one == word)
+    if (task is not None and figure != "failed") or (queue is not None and figure == "failed"):
+        of = "a task" if figure == "failed" else "a queue"
+        raise OptionsError(f"alarm {name!r}: {figure} is a figure of {of}")
+    return AlarmRule(
+        _text(name), figure, _bound(name, figure, bound),
+        check_name("queue", queue) if queue is not None else "", check_name("task", task) if task is not None else "",
+        microseconds(seconds(for_, "for_")),
+    )  # fmt: skip
+
+
+def _text(name: object) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
+        raise OptionsError(f"the name of an alarm is a text of 1 to 100 characters, not {name!r:.80}")
+    return name
+
+
+def _bound(name: str, figure: AlarmFigure, bound: float | Duration) -> float:
+    if figure == "delay":
+        return seconds(bound, "delay")
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 <= bound < 1e15:
+        raise OptionsError(f"alarm {name!r}: {figure} must be a number of at least 0, not {bound!r}")
+    if figure == "failed" and bound >= 1:
+        raise OptionsError(f"alarm {name!r}: failed is a share, from 0 to below 1, such as 0.05, not {bound!r}")
+    if figure == "workers" and bound == 0:
+        raise OptionsError(
+            f"alarm {name!r}: there are never fewer than 0 workers; workers=1 is raised when there is none"
+        )
+    return float(bound)

@@ -2,22 +2,114 @@
 
 Pure. A list of jobs is read far more often than what its jobs carry is looked at, so that values are decoded when they
 are asked for; one that cannot be read raises then, and never breaks the list.
+
+Slots: places in the arguments of a job that the output of another job fills. Pure.
+
+What every list of an application gives: a piece of it, and where the next one begins. Pure.
+
+What failures have in common that are one fault: its cause. Pure; the script ``telling`` computes the same name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from headrace.errors import ArgumentError
-from headrace.model import codec, slots
+from headrace.errors import ArgumentError, CorruptArguments
+from headrace.model import codec
+from headrace.model.codec import NONE, PLAIN, SLOT, STRICT, TOO_DEEP, Position, encode, refuse
 from headrace.model.headers import NO_HEADERS
 from headrace.model.job import JobError, State
 from headrace.model.notation import EPOCH, utc
+
+
+class Slotted:
+    """Encodes values in which some stand for what is not known yet, each as a slot.
+
+    Attributes:
+        met: how many slots were written so far.
+    """
+
+    def __init__(self, position: Position, further: Callable[[Any], Any] = refuse) -> None:
+        """What stands for nothing is as it is.
+
+        Args:
+            position: tells the place of what a value stands for; None: it is a plain value.
+            further: gives what is sent for a value that MessagePack has no form for.
+        """
+        self.met = 0
+        self._position = position
+        self._further = further
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
+
+    def encode(self, value: object, limit: int, what: str) -> bytes:
+        """See :func:`encode`."""
+        met = self.met
+        data = encode(value, limit, what, self._encoder)
+        if self.met != met:
+            try:
+                STRICT.decode(data)
+            except RecursionError:
+                raise ArgumentError(f"{what} cannot be sent: {TOO_DEEP}") from None
+            except msgspec.DecodeError:
+                raise ArgumentError(
+                    f"{what}: a node cannot be the key of a dictionary, nor can a record; make it a value"
+                ) from None
+        return data
+
+    def _slot(self, value: object) -> Any:
+        position = self._position(value)
+        if position is None:
+            return self._further(value)
+        self.met += 1
+        return slot(position)
+
+
+def slot(position: int) -> msgspec.msgpack.Ext:
+    """What stands for the output of the parent at this position."""
+    return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
+
+
+def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
+    """Arguments with each slot replaced by the output of the parent that it names.
+
+    Args:
+        outputs: MessagePack of each parent's output, in edge order; empty where there is none: it becomes None.
+
+    Raises:
+        CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
+        ArgumentError: they are nested too deeply.
+    """
+
+    def put(code: int, payload: memoryview) -> Any:
+        if code != SLOT:
+            return msgspec.msgpack.Ext(code, bytes(payload))
+        return msgspec.Raw(outputs[int.from_bytes(payload, "big")] or NONE)
+
+    try:
+        return PLAIN.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
+    except RecursionError:
+        raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
+    except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise CorruptArguments(
+            f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
+        ) from None
+
+
+def has_slots(arguments: bytes) -> bool:
+    """Whether some of what stored arguments hold is to come from parents."""
+    met: list[int] = []
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        msgspec.msgpack.Decoder(ext_hook=lambda code, payload: met.append(code)).decode(arguments)  # noqa: ARG005
+    return SLOT in met
+
 
 # The journal of a job keeps so many of its first starts, and so many in all.
 JOURNAL_FIRST, JOURNAL_KEPT = 3, 10
@@ -213,7 +305,7 @@ class Record:
         if self.left_out:
             raise ArgumentError(f"a list reads no arguments of {self.left_out:,} bytes: app.jobs.get({self.id!r}) does")
         # What is to come from parents has no type yet.
-        reader = PlainReader(self.task) if slots.has_slots(self.packed_args) else self._reader
+        reader = PlainReader(self.task) if has_slots(self.packed_args) else self._reader
         return reader.unpack(self.packed_args)
 
     @property
@@ -290,3 +382,58 @@ def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
         )
         for n, (ready, started, ended, worker, outcome, error, signal, code) in enumerate(rows)
     )
+
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A piece of a list, itself a sequence of its rows.
+
+    Attributes:
+        rows: what is listed. Fewer than asked for when a filter passed over most of those looked at.
+        count: how many the whole list has.
+        next: what to give as ``after`` for the next page; None when there is no more.
+    """
+
+    rows: Sequence[T]
+    count: int
+    next: str | None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, n: int) -> T:
+        return self.rows[n]
+
+
+# Bytes of a message that tell one cause from another where no line of the user's code is known. Headrace's own errors
+# name ids behind these, since each id would be a cause.
+HEAD = 80
+
+_LINE = re.compile(rb":[0-9]+ in ")
+_ADDRESS, _NUMBER = re.compile(rb"0x[0-9a-f]+"), re.compile(rb"[0-9]+")
+
+
+def fingerprint(error: JobError | None) -> tuple[str, str]:
+    """What kind of error it is, and where: numbers of lines and numbers in messages do not count."""
+    if error is None:
+        return "", ""
+    if error.signal is not None:
+        return f"signal {error.signal}", ""
+    where = _LINE.sub(b" in ", _bytes(error.where))
+    where = where or _NUMBER.sub(b"#", _ADDRESS.sub(b"#", _bytes(error.message)[:HEAD]))
+    return error.type, where.decode("utf-8", "surrogateescape")
+
+
+def cause_id(task: str, error: JobError | None) -> str:
+    """The name of a failure's cause: 16 hexadecimal digits."""
+    text = b"\n".join(map(_bytes, (task, *fingerprint(error))))
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:16]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,22 +1,175 @@
 """The types of an application that MessagePack has no form for: ``app.types``.
 
-Owns what the program added. What is known without that is known_types.py's.
+Owns what the program added. What is known without that is type_registry.py's.
+
+Types of the standard library, pydantic and numpy that MessagePack has no form for, and how each is sent.
+
+Pure. Imports none of these packages: a value of such a type, or an annotation with it, has loaded its package already.
+
+What a function's annotations say, and which of them MessagePack can be converted to. Pure.
+
+Values as bytes that are equal for equal values: sets and dictionaries have no order of their own. Pure.
 """
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import inspect
+import sys
 import traceback
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from inspect import Parameter, get_annotations, isroutine, unwrap
 from pathlib import Path
-from typing import Any, Never, TypeVar
+from typing import Any, NamedTuple, Never, TypeVar, cast
 
 import msgspec
 from msgspec import inspect as kinds
 
 from headrace.errors import OptionsError
-from headrace.model.known_types import Unfit, family_of
+
+
+class Unfit(ValueError):
+    """A value does not fit, or cannot be sent; the text says types, no values."""
+
+
+class Family(NamedTuple):
+    """A class and those that extend it.
+
+    Attributes:
+        module, base: where the class is found, once its package is loaded.
+        encode: gives what stands for a value.
+        decode: makes a value of a class of the family again.
+    """
+
+    module: str
+    base: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any, Any], Any]
+
+
+def family_of(kind: type) -> Family | None:
+    """The family that a class belongs to."""
+    classes = kind.__mro__
+    for family in FAMILIES:
+        if getattr(sys.modules.get(family.module), family.base, object) in classes[:-1]:
+            return family
+    return None
+
+
+def _of_text(kind: Any, plain: Any) -> Any:
+    if not isinstance(plain, str):
+        raise Unfit(f"expected str, got {_kind(plain)}")
+    return kind(plain)
+
+
+# -- numpy ------------------------------------------------------------------------------------------------------------
+
+
+def _from_scalar(value: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    if isinstance(value, (numpy.datetime64, numpy.timedelta64)):
+        # A number and its unit, which is part of the type: 3 days and 72 hours are two values.
+        unit, count = numpy.datetime_data(value.dtype)
+        return [None if numpy.isnat(value) else int(value.view("int64")), unit, count]
+    plain = value.item()
+    if type(plain) not in (bool, int, float, str, bytes):
+        raise Unfit("it is no number of 64 bits, no text and no time")
+    return plain
+
+
+def _to_scalar(kind: Any, plain: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    if issubclass(kind, (numpy.datetime64, numpy.timedelta64)):
+        if isinstance(plain, str):
+            return kind(plain)
+        number, unit, count = plain
+        return kind("NaT" if number is None else number, (unit, count))
+    fits = {numpy.bool_: bool, numpy.integer: int, numpy.floating: (int, float), numpy.str_: str, numpy.bytes_: bytes}
+    wanted: Any = next((fit for base, fit in fits.items() if issubclass(kind, base)), ())
+    if not isinstance(plain, wanted) or (type(plain) is bool and wanted is not bool):
+        raise Unfit(f"got {_kind(plain)}")
+    made = kind(plain)
+    if wanted is int and int(made) != plain:
+        raise Unfit("out of its range")
+    return made
+
+
+# -- pydantic ---------------------------------------------------------------------------------------------------------
+
+
+def _from_model(value: Any) -> Any:
+    # Python's own types stay, since MessagePack has more of them than JSON. By name, whatever the aliases: they may
+    # differ for reading and writing. What a model computes is left out, since it is no input.
+    try:
+        return value.model_dump(mode="python", round_trip=True, by_alias=not _by_name(), warnings=False)
+    except ValueError as error:
+        if str(error).startswith("Circular reference"):
+            raise Unfit("it contains itself") from None
+        raise
+
+
+def _to_model(kind: Any, plain: Any) -> Any:
+    names = {"by_alias": True, "by_name": True} if _by_name() else {}
+    try:
+        # Not strict: what arrives for a UUID is a text, for a set a list.
+        return kind.model_validate(plain, strict=False, **names)
+    except sys.modules["pydantic_core"].ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        declared = set(_declared(kind))
+        text = "; ".join(_of_error(one, declared) for one in found[:3])
+        raise Unfit(text + (f"; and {len(found) - 3} more" if len(found) > 3 else "")) from None
+
+
+@cache
+def _by_name() -> bool:
+    """Whether this pydantic can be told to read fields by their names, whatever their aliases: 2.11 can."""
+    major, minor = map(int, sys.modules["pydantic"].VERSION.split(".")[:2])
+    return (major, minor) >= (2, 11)
+
+
+def _of_error(error: Any, declared: set[str]) -> str:
+    """Where a model does not fit, and how: types and names, no values. A key of a dictionary is a value."""
+    place = ""
+    for part in error["loc"]:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if part in declared else "[...]"
+    what: str = error["type"].replace("_", " ")
+    return f"{place.removeprefix('.') or 'it'}: {what}" + (
+        "" if what == "missing" else f", got {_kind(error['input'])}"
+    )
+
+
+def _declared(kind: Any) -> Iterator[str]:
+    """Names and aliases of the fields of a model, and of those within it."""
+    seen, stack = set[Any](), [kind]
+    while stack:
+        one = stack.pop()
+        stack += getattr(one, "__args__", ())
+        fields: dict[str, Any] = getattr(one, "model_fields", {})
+        if one not in seen and fields:
+            seen.add(one)
+            for name, field in fields.items():
+                yield from (one for one in (name, field.alias, field.validation_alias) if isinstance(one, str))
+                stack.append(field.annotation)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+FAMILIES = (
+    Family("pydantic.main", "BaseModel", _from_model, _to_model),
+    Family("pathlib", "PurePath", str, _of_text),
+    Family("zoneinfo", "ZoneInfo", str, _of_text),
+    Family("numpy", "generic", _from_scalar, _to_scalar),
+    Family("ipaddress", "_IPAddressBase", str, _of_text),
+    # Fields of models have them.
+    Family("pydantic.networks", "_BaseUrl", str, _of_text),
+    Family("pydantic.networks", "_BaseMultiHostUrl", str, _of_text),
+)
+
 
 T = TypeVar("T")
 
@@ -164,3 +317,173 @@ def _fault(error: Exception) -> str:
     line = traceback.extract_tb(error.__traceback__)[-1]
     file = Path(line.filename)
     return type(error).__name__ + (f" at {file.name}:{line.lineno}" if file.parent != Path(__file__).parent else "")
+
+
+class Unresolved:
+    """An annotation whose names are not known at run time, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Parameter (or ``return``) -> annotation; one that cannot be resolved does not spoil the others."""
+    inner: Any = unwrap(function.func if isinstance(function, partial) else function)
+    if not isroutine(inner) and not isinstance(inner, type):
+        # The annotations of an object are those of its fields.
+        inner = type(inner).__call__
+    try:
+        return typing.get_type_hints(inner, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation is any expression of the user's
+        return {name: _alone(inner, name, value) for name, value in get_annotations(inner).items()}
+
+
+def _alone(function: Any, name: str, annotation: Any) -> Any:
+    holder = type("holder", (), {"__annotations__": {name: annotation}})
+    try:
+        return typing.get_type_hints(holder, getattr(function, "__globals__", {}), include_extras=True)[name]
+    except Exception as error:  # noqa: BLE001
+        return Unresolved(f"{annotation!r} cannot be resolved: {error}")
+
+
+def reason_unchecked(annotation: Any, types: Types) -> str:
+    """Why values are not converted to an annotation; empty when they are."""
+    if isinstance(annotation, Unresolved):
+        return annotation.reason
+    try:
+        msgspec.msgpack.Decoder(annotation)
+        alien = next((cls for cls in _custom(kinds.type_info(annotation)) if not types.knows(cls)), None)
+    except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
+        return str(error)
+    return f"MessagePack has no {full_name(alien)}: app.types.add(...) says how one is sent" if alien else ""
+
+
+def returned(function: Callable[..., Any], types: Types) -> Any:
+    """The annotation of what a function returns; ``Parameter.empty`` where there is none to convert values to."""
+    annotation = hints(function).get("return", Parameter.empty)
+    return Parameter.empty if annotation is Parameter.empty or reason_unchecked(annotation, types) else annotation
+
+
+def is_open(annotation: Any) -> bool:
+    """Whether an annotation leaves the type of a value in it to MessagePack: Any, object, a bare list."""
+    return any(
+        isinstance(kind, kinds.AnyType) or (isinstance(kind, kinds.CustomType) and kind.cls is object)
+        for kind in _within(kinds.type_info(annotation))
+    )
+
+
+def has_records(annotation: Any, types: Types | None = None) -> bool:
+    """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost.
+
+    Args:
+        types: the application's: it says itself what becomes of the classes that it added.
+    """
+    kinds_of_records = (kinds.StructType, kinds.DataclassType, kinds.NamedTupleType, kinds.TypedDictType)
+    return any(
+        isinstance(kind, kinds_of_records)
+        or (
+            isinstance(kind, kinds.CustomType)
+            and hasattr(kind.cls, "model_fields")
+            and not (types is not None and types.has_added(kind.cls))
+        )
+        for kind in _within(kinds.type_info(annotation))
+    )
+
+
+def _custom(kind: Any) -> Iterator[type]:
+    """Types that msgspec knows nothing of."""
+    return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))
+
+
+def _within(kind: Any) -> Iterator[kinds.Type]:
+    """A type and those in it; fields of records are not looked into."""
+    yield kind
+    for name in ("item_type", "key_type", "value_type", "type"):
+        inner = getattr(kind, name, None)
+        if isinstance(inner, kinds.Type):
+            yield from _within(inner)
+    for name in ("item_types", "types"):
+        for inner in getattr(kind, name, ()):
+            yield from _within(inner)
+
+
+_SIMPLE = frozenset({int, bool, str, bytes, type(None)})
+
+
+def sorted_form(value: object, types: Types) -> bytes:
+    """The bytes of a value that can be sent: of equal values the same, in each process."""
+    if _is_sortable(value, types):
+        with contextlib.suppress(TypeError):
+            # msgspec sorts no keys but texts, and no members of a set that cannot be compared: enumerations, 1 and "a".
+            return types.sorting_encoder.encode(value)
+    return _form(value, types)
+
+
+def _is_sortable(value: object, types: Types) -> bool:
+    """Whether members of sets have one order: frozensets and NaN can be compared, and none of two is the smaller."""
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    while stack:
+        one, is_member = stack.pop()
+        if type(one) in _SIMPLE:
+            continue
+        if is_member and (isinstance(one, frozenset) or one != one):  # noqa: PLR0124 - so NaN is told
+            return False
+        if isinstance(one, (set, frozenset)):
+            stack += [(member, True) for member in cast("set[Any]", one)]
+        elif isinstance(one, (list, tuple)):
+            stack += [(item, is_member) for item in cast("list[Any]", one) if type(item) not in _SIMPLE]
+        elif isinstance(one, Mapping):
+            mapping: Mapping[Any, Any] = one  # pyright: ignore[reportUnknownVariableType]
+            stack += [(item, is_member) for item in mapping.values()]
+        elif fields := list(_fields(one)):
+            stack += [(getattr(one, name), is_member) for name in fields]
+        else:
+            with contextlib.suppress(TypeError):
+                stack.append((types.encode(one), is_member))
+    return True
+
+
+def orders(plain: object) -> list[list[Any]]:
+    """The keys, in their order, of those dictionaries within a decoded value that are not sorted by it."""
+    found, left = list[list[Any]](), [plain]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            entries: dict[Any, Any] = one  # pyright: ignore[reportUnknownVariableType]
+            if (keys := [*entries]) != sorted(keys, key=repr):
+                found.append(keys)
+            left += entries.values()
+        elif isinstance(one, list):
+            left += one  # pyright: ignore[reportUnknownVariableType]
+    return sorted(found, key=repr)
+
+
+def _form(value: Any, types: Types) -> bytes:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, Mapping):
+        mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        parts: Any = ["dict", sorted((_form(key, types), _form(one, types)) for key, one in mapping.items())]
+    elif isinstance(value, (set, frozenset)):
+        parts = ["set", sorted(_form(one, types) for one in cast("set[Any]", value))]
+    elif isinstance(value, (list, tuple)):
+        parts = ["list", [_form(one, types) for one in cast("list[Any]", value)]]
+    elif fields := list(_fields(value)):
+        parts = ["record", [(name, _form(getattr(value, name), types)) for name in fields]]
+        if isinstance(value, msgspec.Struct):
+            parts.append(value.__struct_config__.tag)
+    else:
+        try:
+            return _form(types.encode(value), types)
+        except TypeError:
+            # It is none of theirs: MessagePack has a form for it.
+            return types.encoder.encode(value)
+    return types.encoder.encode(parts)
+
+
+def _fields(value: Any) -> Iterator[str]:
+    """Those of a Struct, a dataclass or an attrs class, that have a value."""
+    kind = cast(Any, type(value))
+    names: Any = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+    names = names or [one.name for one in getattr(kind, "__attrs_attrs__", ())]
+    return (name for name in names if hasattr(value, name))

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import OptionsError
-from headrace.model.signature import Signature
-from headrace.model.sorted_form import sorted_form
-from headrace.model.type_registry import Types
-from headrace.model.unchecked_signature import Unchecked
+from headrace.model.signature import Signature, Unchecked
+from headrace.model.type_registry import Types, sorted_form
 from headrace.model.unique_rules import UniqueRule
 
 # Of the form that is digested. Another one needs another number, and is another name.

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.page import Page
+from headrace.model.job_record import Page
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load, text_of
 

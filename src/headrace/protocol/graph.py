@@ -24,10 +24,11 @@ from headrace.model.workflow import (
     NewNode,
     NodeRecord,
     Policy,
+    WorkflowRecord,
     WorkflowState,
+    flow_state,
     parse_facts,
 )
-from headrace.model.workflow_record import WorkflowRecord, flow_state
 from headrace.protocol.index_pages import rows_of, slice_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import fields_of, is_claimed, record_of

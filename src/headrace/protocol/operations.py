@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.model.errand import Errand, JobFilter, errand_of
 from headrace.model.job import moment
-from headrace.model.page import Page
+from headrace.model.job_record import Page
 from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, by_turns, done_and_next, load, text_of, text_pairs, texts_of

@@ -10,7 +10,7 @@ import msgspec
 from headrace.model.form import Form
 from headrace.model.ids import digits_of
 from headrace.model.job import moment, number
-from headrace.model.page import Page
+from headrace.model.job_record import Page
 from headrace.model.schedule_record import (
     TICK_WORDS,
     Policies,

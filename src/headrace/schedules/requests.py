@@ -14,7 +14,7 @@ from headrace.errors import CronError
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
 from headrace.model.ids import check_name
-from headrace.model.rates import MOST_NUMBER, is_whole
+from headrace.model.limit_rules import MOST_NUMBER, is_whole
 from headrace.model.schedule_record import Policies
 from headrace.protocol import ticks
 from headrace.protocol.produce import head_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import CronError, ScheduleNotFound
 from headrace.model.activity import pause_note
 from headrace.model.ids import check_name
+from headrace.model.limit_rules import is_whole
 from headrace.model.option_checks import text
-from headrace.model.rates import is_whole
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
 from headrace.protocol.script import Call

@@ -16,8 +16,7 @@ import msgspec
 
 from headrace.errors import CronError, MissingExtra, OptionsError, UnknownTimezone
 from headrace.model import option_checks
-from headrace.model.notation import EPOCH
-from headrace.model.zones import change_after, zone_of
+from headrace.model.notation import EPOCH, change_after, zone_of
 from headrace.settings import Duration, microseconds, seconds
 
 if TYPE_CHECKING:

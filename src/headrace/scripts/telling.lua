@@ -31,7 +31,7 @@ local function without_traceback(data)
   return to and string.sub(data, 1, from) .. string.sub(data, to + 1) or data
 end
 
--- Name of a failure's cause, as model/fingerprint.py has it, and the first line of its error.
+-- Name of a failure's cause, as model/job_record.py has it, and the first line of its error.
 local function cause_of(task, data)
   local read, e = pcall(cjson.decode, without_traceback(data))
   if not read or type(e) ~= 'table' then e = {} end

@@ -12,8 +12,7 @@ from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
 from headrace.model.ids import ordered_id, unique_id
 from headrace.model.options import CallOptions
-from headrace.model.signature import Signature
-from headrace.model.unchecked_signature import Unchecked
+from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import overviews, produce
 from headrace.protocol.produce import Accepted

@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
-from headrace.model.unchecked_signature import Unchecked
+from headrace.model.signature import Unchecked
 from headrace.protocol.produce import CHUNK, Accepted
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext

@@ -18,12 +18,11 @@ from headrace.model.limit_rules import (
     DeclaredLimits,
     Full,
     LimitRule,
+    Rate,
     limit_rule,
     task_row,
 )
-from headrace.model.limit_state import LimitPage
-from headrace.model.limit_values import value_name
-from headrace.model.rates import Rate
+from headrace.model.limit_state import LimitPage, value_name
 from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import Limit, check_cost

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import ArgumentError, CorruptOptions, JobStateError, OptionsError
-from headrace.model import codec, slots
+from headrace.model import codec, job_record
 from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
 from headrace.model.headers import SCHEDULE, TRACE
 from headrace.model.ids import flow_of, is_node, is_ordered
@@ -75,7 +75,7 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
         JobStateError: they hold what other jobs of its workflow return.
         CorruptArguments: no enqueue wrote them.
     """
-    if slots.has_slots(record.packed_args):
+    if job_record.has_slots(record.packed_args):
         raise JobStateError(
             f"job {record.id} takes what other jobs of workflow {flow_of(record.id)} return: run the workflow again"
         )

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import LimitInUse, OptionsError, UnknownLimit
 from headrace.model.ids import check_name
-from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.model.limit_state import ALL, LimitPage, LimitState, Part, name_of, part_of
-from headrace.model.rates import Rate
 from headrace.protocol.limit_verbs import MOST_ROWS, Deleted, change_limit, delete_limit, read_limits
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.annotations import Unresolved, hints
+from headrace.model.type_registry import Unresolved, hints
 from headrace.tasks.task import Task
 from headrace.testing.expectations import bound
 

@@ -16,9 +16,8 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.pagination import Order, check_limit, cursor_of, descending, position, window
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.model.page import Page
-from headrace.model.workflow import WorkflowState
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.job_record import Page
+from headrace.model.workflow import WorkflowRecord, WorkflowState
 from headrace.protocol import graph, index_pages
 from headrace.protocol.script import Call
 from headrace.store.client import Client, Steps

@@ -19,12 +19,11 @@ from headrace.errors import OptionsError, StoreFull, StoreUnavailable, WorkflowN
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
+from headrace.model.job_record import Page
 from headrace.model.option_checks import is_name
-from headrace.model.page import Page
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature
-from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowState
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import POLICIES, Graph, Policy, WorkflowRecord, WorkflowState
 from headrace.protocol import graph as verbs
 from headrace.running_job import RunningJob, running_job
 from headrace.settings import microseconds

@@ -15,10 +15,8 @@ from headrace.admin.pagination import check_limit
 from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
 from headrace.model.ids import MOST_NODES, number_of_code
 from headrace.model.job import State, number
-from headrace.model.job_record import Finder
-from headrace.model.page import Page
-from headrace.model.workflow import NodeRecord
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.job_record import Finder, Page
+from headrace.model.workflow import NodeRecord, WorkflowRecord
 from headrace.protocol import graph
 from headrace.store.client import Client, Steps
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from headrace.admin.jobs import Jobs
 from headrace.model.job import State
-from headrace.model.page import Page
-from headrace.model.workflow import NodeRecord, WorkflowState
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.job_record import Page
+from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.protocol import graph
 from headrace.running_job import check_wait
 from headrace.settings import Duration, seconds

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from headrace.errors import AmbiguousNode, ForeignNode, OptionsError, UnknownNode, WorkflowError
-from headrace.model import slots
+from headrace.model import job_record
 from headrace.model.form import Form, of_call, of_task
-from headrace.model.signature import Signature
-from headrace.model.unchecked_signature import Unchecked
+from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import Policy
 from headrace.running_job import inherited
 from headrace.tasks import naming
@@ -130,7 +129,7 @@ class Scope:
             return positions.setdefault(place, len(positions))
 
         limit = self.context.client.settings.max_payload
-        return checks.pack_open(args, kwargs, limit, slots.Slotted(position, self.context.types.encode)), edges
+        return checks.pack_open(args, kwargs, limit, job_record.Slotted(position, self.context.types.encode)), edges
 
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
         node: Node[Any] = value if isinstance(value, Node) else value.node
@@ -173,7 +172,7 @@ class Scope:
         self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
 
     def _given(self, name: str, value: Any, what: str) -> Any:
-        slotted = slots.Slotted(lambda inner: 0 if is_node(inner) else None, self.context.types.encode)
+        slotted = job_record.Slotted(lambda inner: 0 if is_node(inner) else None, self.context.types.encode)
         data = slotted.encode(value, self.context.client.settings.max_payload, what)
         if slotted.met or len(data) < ONCE:
             return value

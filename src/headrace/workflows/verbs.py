@@ -13,8 +13,7 @@ import msgspec
 
 from headrace.errors import ResultTimeout, WorkflowNotFound, WorkflowStateError
 from headrace.model.ids import is_flow
-from headrace.model.workflow import FOR_EVER, WorkflowState
-from headrace.model.workflow_record import WorkflowRecord
+from headrace.model.workflow import FOR_EVER, WorkflowRecord, WorkflowState
 from headrace.protocol import graph
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds

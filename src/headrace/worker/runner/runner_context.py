@@ -18,13 +18,21 @@ import msgspec
 from headrace.app import Headrace
 from headrace.context import CurrentJob
 from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
-from headrace.model import codec, slots
+from headrace.model import codec, job_record
 from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
 from headrace.model.hidden_values import hiding
 from headrace.model.job import Claim, Input
 from headrace.model.options import Kind
-from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
+from headrace.model.workflow import (
+    MAX_NODES,
+    Graft,
+    NewNode,
+    NodeFacts,
+    Policy,
+    pack_facts,
+    parse_facts,
+)
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.app_context import AppContext
@@ -71,7 +79,7 @@ def filled(claim: Claim) -> bytes:
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
         return claim.args
-    return slots.fill(claim.args, [one.output for one in claim.inputs])
+    return job_record.fill(claim.args, [one.output for one in claim.inputs])
 
 
 def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
@@ -128,7 +136,7 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
     if len(part) < ONCE:
         return part
     given.append(NewNode(NO_FORM, bytes(part), role="given"))
-    return slots.slot(len(given) - 1)
+    return job_record.slot(len(given) - 1)
 
 
 def collecting(registered: Lookup, claim: Claim) -> Flow:

@@ -47,8 +47,8 @@ from headrace.app import Headrace
 from headrace.context import current_job
 from headrace.errors import LifespanError, NoCurrentJob
 from headrace.model.form import Options
+from headrace.model.hidden_values import Redactor
 from headrace.model.job import Claim
-from headrace.model.redaction import Redactor
 from headrace.model.stacks import stack
 from headrace.tasks.lifespan import of_kind
 from headrace.tasks.task import Task

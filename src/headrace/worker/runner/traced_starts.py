@@ -19,10 +19,10 @@ from opentelemetry.trace import Link, Span, Status, StatusCode
 
 from headrace.model.ended import Ended
 from headrace.model.headers import shown
+from headrace.model.hidden_values import Redactor
 from headrace.model.ids import flow_of, is_node
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import correlation_of
-from headrace.model.redaction import Redactor
 from headrace.protocol import produce
 from headrace.settings import Settings
 from headrace.store.client import Client

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, StoreUnavailable
-from headrace.model.alarm import FEWEST, SHARE_WINDOW, AlarmRule, AlarmState, fields_of, next_state, state_of
+from headrace.model.activity import (
+    FEWEST,
+    SHARE_WINDOW,
+    AlarmRule,
+    AlarmState,
+    fields_of,
+    next_state,
+    state_of,
+)
 from headrace.protocol import overviews
 from headrace.protocol.operations import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.protocol.overviews import Overview
