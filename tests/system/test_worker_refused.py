@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,16 +11,13 @@ import redis
 from headrace import Headrace
 from headrace.cli.preflight import await_server
 from headrace.errors import ServerError
-from headrace.store.connection import pause_before
 from tests.deadline import eventually
 from tests.servers import Server
 from tests.system.fleet import Fleet
 
 ATTEMPTS = 8
-# What the pauses before so many attempts take at least, seconds; at 0.02 s each they would take a tenth of it.
-PAUSES = sum(pause_before(number, 0.0) for number in range(1, ATTEMPTS))
-# The connections of one attempt.
-LINKS = 3
+# What an idle worker asks, each of which is told once.
+SCRIPTS = 3
 
 
 class DiskFull:
@@ -66,9 +62,10 @@ class Forbidden:
 
 
 @pytest.mark.parametrize("kind", [DiskFull, Forbidden])
-def test_a_refusing_server_is_asked_ever_more_seldom_and_complained_of_seldom(
+def test_a_refusing_server_is_asked_on_the_same_connections(
     kind: type[DiskFull] | type[Forbidden], new_server: Callable[..., Server], new_fleet: Callable[..., Fleet]
 ) -> None:
+    """The connections were made anew at each refusal, of whichever script."""
     server = new_server(config={"enable-protected-configs": "yes"})
     client = server.client()
     client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "allcommands", "allkeys", "allchannels")
@@ -76,19 +73,34 @@ def test_a_refusing_server_is_asked_ever_more_seldom_and_complained_of_seldom(
     worker = fleet.worker(url=f"unix://worker:any@{server.socket}")
     fault = kind(server)
 
-    def connections() -> int:
+    def made() -> int:
         return int(client.info("stats")["total_connections_received"])
 
-    before, began = connections(), time.monotonic()
+    def calls() -> int:
+        told = client.info("commandstats")["cmdstat_evalsha"]
+        return int(told["calls"]) + int(told["rejected_calls"])
+
     fault.begin()
-    fleet.until(lambda: connections() >= before + ATTEMPTS * LINKS, timeout=60)
-    assert time.monotonic() - began > PAUSES
-    # Of what is asked before a new connection is used a server may permit less, or more, than of what was asked at first.
-    assert worker.log().count(fault.sign) <= 2, worker.log()
+    fleet.until(lambda: fault.sign in worker.log())
+    before, asked = made(), calls()
+    fleet.until(lambda: calls() >= asked + ATTEMPTS)
+    assert made() == before
+    assert worker.log().count(fault.sign) <= SCRIPTS, worker.log()
     fault.end()
     fleet.ended(fleet.enqueue("process.add", 1, 1))
-    fleet.until(lambda: "answers again" in worker.log())
+    fleet.until(lambda: "accepts renew again" in worker.log())
     fleet.check()
+
+
+def test_a_worker_whose_user_may_not_wait_for_jobs_says_so_at_its_start(client: redis.Redis, url: str) -> None:
+    client.execute_command("ACL", "SETUSER", "hasty", "on", ">pw", "~*", "&*", "+@all", "-bzpopmin", "-client|id")
+    said: list[str] = []
+    try:
+        with Headrace(url.replace("unix://", "unix://hasty:pw@")) as app:
+            await_server(app, said.append)
+    finally:
+        client.execute_command("ACL", "DELUSER", "hasty")
+    assert [line.partition("refuses ")[2].partition(" (")[0] for line in said] == ["BZPOPMIN", "CLIENT ID"]
 
 
 def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redis.Redis, url: str) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace import Flow
 from headrace.errors import StoreFull
 from headrace.model.job import State
+from headrace.model.workflow import WorkflowState
 from headrace.tasks.job_handle import Job
 from tests.servers import NAMES, Server
 from tests.system.fleet import Fleet
@@ -155,6 +157,42 @@ def test_a_full_server_refuses_new_jobs_and_lets_old_ones_end(own: Server, serve
         assert served.ended(job).state is State.SUCCEEDED
     client.config_set("maxmemory", "0")
     assert served.enqueue("process.add", 1, 1).result(timeout=60) == 2
+
+
+def test_a_map_that_grows_on_a_full_server_waits_and_holds_up_nothing_else(
+    own: Server, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    """The worker sent it first again and again: its lease ended, and beside it innocent jobs counted crashes."""
+    fleet = new_fleet(own.url, lease=2.0)
+    fleet.worker(kinds="process,thread")
+    fleet.worker(kinds="process,thread")
+    client, go, end = own.client(), tmp_path / "go", tmp_path / "end"
+
+    def graph(flow: Flow) -> None:
+        begun = flow.run("process.gate", str(go), name="begun")
+        flow.map("process.add", flow.run("process.numbers", 20, after=begun), 1, name="items")
+
+    run = fleet.app.workflow(name="test.full")(graph).create()
+    run.start()
+    innocent = fleet.enqueue("thread.gate", str(end))
+    waiting = fleet.enqueue_many("process.add", [(1, n) for n in range(20)], delay=1.0)
+    fleet.started(innocent)
+    owners = {worker.owner for worker in fleet.app.overview().workers}
+    client.config_set("maxmemory", "1")
+    go.touch()
+    fleet.until(lambda: any("refused to store" in worker.log() for worker in fleet.workers))
+    for job in waiting:
+        assert fleet.ended(job).crashes == 0
+    # For three leases and more.
+    until = max(worker.lease for worker in fleet.app.overview().workers) + 6_000_000
+    fleet.until(lambda: all(worker.lease > until for worker in fleet.app.overview().workers))
+    assert {worker.owner for worker in fleet.app.overview().workers} == owners
+    client.config_set("maxmemory", "0")
+    end.touch()
+    assert run.wait(60) is WorkflowState.SUCCEEDED
+    assert fleet.ended(innocent).crashes == 0
+    assert {node.job.crashes for node in run.nodes(limit=100)} == {0}
+    fleet.check()
 
 
 @pytest.mark.slow

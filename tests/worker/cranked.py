@@ -29,6 +29,7 @@ from headrace.settings import Settings
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     HURRY,
+    CallRefused,
     Connected,
     Disconnected,
     Event,
@@ -69,6 +70,8 @@ ORDERED = "8"
 # Limits, and how many of their jobs run at once: two of all, one of each account; of others any number.
 LIMITS = {"api": 2, "account": 1}
 MANY = 10**9
+# The reply to a call that the store refuses.
+REFUSED = object()
 
 app = Headrace(startup_profiling=False)
 
@@ -627,6 +630,10 @@ class World:
         self.held_back: list[Step] = []
         self.goes_first = self.told_ready = self.unblock = False
         self.replies: list[Any] | None = None
+        # Scripts whose next call the store refuses, and scripts all of whose calls it refuses.
+        self.refusals: set[str] = set()
+        self.forbidden: set[str] = set()
+        self.refused = Counter[str]()
         self.asleep: tuple[list[str], Step] | None = None
         self.woken: tuple[Any, bool] | None = None
         self.log: list[str] = []
@@ -698,7 +705,7 @@ class World:
 
     def _send(self, action: Send) -> None:
         assert not self.inflight, "a request is under way"
-        self.told_ready = False
+        self.told_ready = self.goes_first = False
         self.inflight, self.replies = action.steps, None
 
     def _send_first(self, action: SendFirst) -> None:
@@ -718,15 +725,29 @@ class World:
     def store_acts(self) -> bool:
         if not self.up or not self.inflight or self.replies is not None:
             return False
-        self.replies = [self.store.run(call) for call, _ in self.inflight]
+        self.replies = [self._reply(call) for call, _ in self.inflight]
         return True
+
+    def _reply(self, call: Call[Any]) -> Any:
+        if call.script.name in self.forbidden:
+            self.refused[call.script.name] += 1
+            return REFUSED
+        if call.script.name in self.refusals:
+            self.refusals.discard(call.script.name)
+            return REFUSED
+        return self.store.run(call)
 
     def store_answers(self) -> bool:
         if self.replies is None:
             return False
+        if self.goes_first and REFUSED in self.replies:
+            return self.cut()
         for (call, read), reply in zip(self.inflight, self.replies, strict=True):
+            if reply is REFUSED:
+                self.inbox.append(CallRefused((call, read)))
+                continue
             self.store.answered(call)
-            self.inbox.append(Replied(read, reply))
+            self.inbox.append(Replied(read, reply, call.script.name))
         self.inflight, self.replies = [], None
         self.tell_ready()
         return True
@@ -739,15 +760,15 @@ class World:
         if token is None and not self.unblock:
             return False
         self.store.tokens.discard(token or "")
-        self.woken = (self.store.run(call), token is not None)
+        self.woken = (self._reply(call), token is not None)
         return True
 
     def waker_answers(self) -> bool:
         if self.woken is None or self.asleep is None:
             return False
-        (_, (_, read)), (reply, by_queue) = self.asleep, self.woken
+        (_, (call, read)), (reply, by_queue) = self.asleep, self.woken
         self.asleep = self.woken = None
-        self.inbox.append(Woken(read, reply, by_queue))
+        self.inbox.append(CallRefused((call, read), asleep=True) if reply is REFUSED else Woken(read, reply, by_queue))
         return True
 
     def unblocks(self) -> bool:
@@ -938,7 +959,8 @@ class World:
         store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
         sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
         dying = any(runner.killed or runner.starting for runner in self.runners.values())
-        times = (self.core.worker.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall"))
+        times = [self.core.worker.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall")]
+        times.append(self.core.worker.requests.next(self.now))
         return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
 
     def check(self) -> None:
@@ -973,7 +995,7 @@ class World:
             self.turn()
         else:
             raise AssertionError("it does not come to rest")
-        if self.core.worker.phase == "working" and not self.core.maintenance.renewal.gone:
+        if self.core.worker.phase == "working" and not self.core.maintenance.renewal.gone and not self.forbidden:
             self.check_at_rest()
 
     def set(self, timer: str) -> bool:

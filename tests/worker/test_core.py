@@ -16,18 +16,26 @@ from random import Random
 
 import pytest
 
-from headrace.model.ended import Succeeded
+from headrace.model.ended import Growing, Succeeded
+from headrace.model.form import Form
 from headrace.model.job import Claim
+from headrace.model.workflow import Graft, NewNode
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.admission import Known
 from headrace.worker.dispatcher.departure import FAREWELL
-from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY
+from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
-from headrace.worker.messages import Begun, Drain, Size
+from headrace.worker.dispatcher.workflow_growth import pack_grown
+from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, STRATEGIES, Dice, World
 
+# What the worlds call often.
+REFUSABLE = (
+    "register", "limit_declare", "claim", "claim", "settle", "settle", "renew", "promote", "outputs", "holds", "restore",
+    "retire", "reclaim", "note",
+)  # fmt: skip
 ORDERS, PARTS, STEPS = 20_000, 25, 20
 
 
@@ -120,6 +128,7 @@ EVENTS: dict[Callable[[World], object], int] = {
     lambda world: world.store.rival_ends(): 3,
     lambda world: world.store.take_over(RIVAL): 1,
     World.forgets: 4,
+    lambda world: world.refusals.add(world.dice.choice(REFUSABLE)): 3,
 }
 
 
@@ -269,6 +278,66 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     (job,) = world.store.jobs.values()
     assert (job.state, job.crashes) == ("running", 0)
     assert job.starts > 1
+
+
+@pytest.mark.parametrize("script", sorted({*REFUSABLE} - {"register", "renew", "retire", "reclaim", "restore"}))
+def test_while_the_store_refuses_one_script_the_lease_is_kept_and_all_else_goes_on(script: str) -> None:
+    """Each refusal took the connections down and was sent first again: the lease ended, and jobs counted crashes."""
+    world = made(threads=3)
+    world.forbidden.add(script)
+    for n in range(3):
+        world.store.add("thread-available", "a", parents=INPUTS[5] if n else "")
+    runner_jobs = lambda: [job for job in world.store.jobs.values() if job.starts]  # noqa: E731
+    for _ in range(20):
+        world.mail(HURRY)
+        world.calm()
+        world.end("succeeded")
+        world.advance(world.now + world.settings.lease * 0.3)
+        world.turn()
+    assert not world.core.worker.fenced
+    assert not [line for line in world.log if "lease" in line]
+    assert len(world.store.owners) == 1
+    if script != "claim":
+        assert runner_jobs()
+    world.forbidden.clear()
+    for _ in range(5):
+        world.calm()
+        world.end("succeeded", "succeeded")
+        world.turn()
+    assert {job.state for job in world.store.jobs.values()} == {"ended"}
+    assert {job.crashes for job in world.store.jobs.values()} == {0}
+
+
+def test_a_refused_script_is_called_ever_more_seldom() -> None:
+    world = made(threads=1)
+    world.forbidden.add("claim")
+    world.store.add("thread-available", "a")
+    world.calm(60.0)
+    assert 30 < world.refused["claim"] < 90
+
+
+def test_a_worker_that_stops_waits_for_no_nodes_that_a_full_server_does_not_store() -> None:
+    settings = Settings(lease=600, shutdown_timeout=1, startup_profiling=False)
+    world = World(Random(1), settings, WorkerOptions(queues=QueueOrder(("a",)), threads=1), ("thread",))
+    world.forbidden.add("reserve")
+    world.calm()
+    job = world.store.add("thread-available", "a", parents=INPUTS[5])
+    world.mail(HURRY)
+    world.calm()
+    (claim,) = next(iter(world.runners.values())).held
+    graft = pack_grown(b"", Graft((NewNode(Form("t"), b"", role="join"),), 1, gather=True))
+    world.inbox.append(Heard(1, [Done(claim.token, Growing(graft, 1), 0, 0)]))
+    next(iter(world.runners.values())).held.clear()
+    world.turn()
+    world.calm()
+    world.told(Drain(now=False))
+    world.turn()
+    for _ in range(10):
+        world.calm()
+        world.advance(world.now + 1)
+        world.turn()
+    assert world.core.left
+    assert (job.state, job.crashes) == ("ready", 0)
 
 
 def test_a_worker_whose_lease_the_store_has_lost_says_so() -> None:

@@ -12,13 +12,14 @@ import time
 from typing import Any
 
 import pytest
+import redis
 
 from headrace.model.job import Outcome
 from headrace.protocol import operations, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
-from headrace.worker.dispatcher.dispatcher_events import Connected, Event, Replied, Step
+from headrace.worker.dispatcher.dispatcher_events import CallRefused, Connected, Event, Replied, Step, Woken
 from headrace.worker.dispatcher.links import store_links
 from headrace.worker.dispatcher.links.store_session import StoreSession
 from headrace.worker.dispatcher.links.watched import Selectors
@@ -33,6 +34,7 @@ class Loop:
         self.keys = Keys(namespace)
         self.watched = Selectors()
         self.answered: list[str] = []
+        self.refused: list[CallRefused] = []
         self.inbox: list[Event] = []
         # What goes out first on each connection.
         self.first: list[Step] = []
@@ -47,8 +49,10 @@ class Loop:
         for handler in self.watched.select(0.01, 0.0):
             handler()
         for event in self.inbox:
-            if isinstance(event, Replied):
+            if isinstance(event, Replied | Woken):
                 event.read(event.reply)
+            elif isinstance(event, CallRefused):
+                self.refused.append(event)
             elif isinstance(event, Connected) and self.first:
                 self.exchange.send_first(self.first)
         self.inbox.clear()
@@ -198,4 +202,83 @@ def test_a_fault_that_lasts_is_told_from_time_to_time(
     monkeypatch.setattr(store_links, "AGAIN_AFTER", 0.0)
     links.answered()
     assert lines("gone") == 3
+    loop.close()
+
+
+def connections(client: redis.Redis) -> int:
+    return int(client.info("stats")["total_connections_received"])
+
+
+@pytest.mark.parametrize("fault", ["full", "forbidden", "wrong type"])
+def test_a_refusal_answers_one_call_and_the_connection_stays(
+    fault: str, new_server: Any, namespace: str, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All calls of the trip were sent again, the refused one first, on one new connection after the other."""
+    server = new_server()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "allcommands", "allkeys", "allchannels")
+    loop = Loop(f"unix://worker:any@{server.socket}", namespace)
+    exchange = loop.exchange
+    eventually(lambda: loop.turn() or exchange.idle)
+    before = connections(client)
+    call: Call[Any] = operations.logs(loop.keys, "a", 1)
+    if fault == "full":
+        call = operations.greet(loop.keys, 1)
+        client.config_set("maxmemory", 1)
+    elif fault == "forbidden":
+        client.execute_command("ACL", "SETUSER", "worker", "resetkeys", "~*owner:*", "~*claims:*")
+    else:
+        client.set(loop.keys("log:a"), "no list")
+    step: Step = (call, lambda _: loop.answered.append("refused"))
+    exchange.send([loop.step("before"), step, loop.step("behind")])
+    eventually(lambda: loop.turn() or loop.refused)
+    assert loop.answered == ["before", "behind"]
+    assert [event.step for event in loop.refused] == [step]
+    assert exchange.idle
+    assert connections(client) == before
+    exchange.send([step])
+    eventually(lambda: loop.turn() or len(loop.refused) == 2)
+    assert len(caplog.records) == 1
+    client.config_set("maxmemory", 0)
+    client.execute_command("ACL", "SETUSER", "worker", "allkeys")
+    client.delete(loop.keys("log:a"))
+    exchange.send([step])
+    with caplog.at_level("INFO", "headrace.worker"):
+        eventually(lambda: loop.turn() or "refused" in loop.answered)
+    assert f"accepts {call.script.name} again" in caplog.text
+    loop.close()
+
+
+@pytest.mark.parametrize("refused", ["bzpopmin", "client|unblock", "client|id", "subscribe", "connections"])
+def test_where_a_worker_may_not_sleep_or_listen_it_asks_for_jobs_on_the_same_connections(
+    refused: str, new_server: Any, namespace: str, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each answer to a request cleared the pause of the other connections: up to 85 new ones a second."""
+    server = new_server()
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "+@all", "allkeys", "allchannels")
+    if refused != "connections":
+        client.execute_command("ACL", "SETUSER", "worker", f"-{refused}")
+    loop = Loop(f"unix://worker:any@{server.socket}", namespace)
+    exchange = loop.exchange
+    exchange.channel = loop.keys.mail("w1")
+    eventually(lambda: loop.turn() or exchange.idle)
+    if refused == "connections":
+        # It ends each that sleeps; requests are answered in between.
+        for _ in range(3):
+            exchange.links.answered()
+            exchange.links.fail(ConnectionError("closed"), "answer", "waker")
+        eventually(lambda: loop.turn() or exchange.idle)
+    before = connections(client)
+    for _ in range(3):
+        exchange.arm([loop.keys.wake("default")], loop.step("claim"))
+        exchange.send([loop.step("request")])
+        eventually(lambda: loop.turn() or (exchange.idle and "request" in loop.answered))
+        exchange.disarm()
+        eventually(lambda: loop.turn() or (exchange.armed is None and "claim" in loop.answered))
+        loop.answered.clear()
+    # Where a sleep cannot be ended, its connection is.
+    assert connections(client) - before == (3 if refused == "client|unblock" else 0)
+    assert len(caplog.records) <= 3
+    assert ("twice a second" in caplog.text) == (refused != "subscribe")
     loop.close()

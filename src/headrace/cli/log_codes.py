@@ -22,6 +22,7 @@ CODES: dict[object, str] = {
     "%d lines of output were dropped, since their reader was too slow": "log.dropped",
     "waiting for %s%s": "store.waiting",
     "%s answers again": "store.back",
+    "%s accepts %s again": "store.back",
     "the lease of %s could not be kept: stopping its jobs": "lease.lost",
     "the server lost data, the lease of %s among it: stopping its jobs": "store.lost_data",
     "the server lost data, which this worker repairs: %d claims are stored again, %d batches of outcomes are sent "

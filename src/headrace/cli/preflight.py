@@ -131,7 +131,7 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
     while True:
         try:
             # Told after a second what it waits for, then with time for a slow network.
-            return _ask(app, target, PATIENCE if attempt else SILENCE)
+            return _ask(app, target, PATIENCE if attempt else SILENCE, warn)
         except (driver.RedisError, OSError, ServerError) as error:
             trouble = _trouble(error, target)
         attempt += 1
@@ -153,14 +153,20 @@ def _trouble(error: Exception, target: Target) -> str:
     return f"{target.shown} does not answer ({error}): {advice(error, target)}"
 
 
-def _ask(app: Headrace, target: Target, patience: float) -> str:
+def _ask(app: Headrace, target: Target, patience: float, warn: Callable[[str], None]) -> str:
     keys = app.client.keys
+    # What a worker sleeps with; without these it works all the same.
+    asleep = {"BZPOPMIN": (keys.wake("preflight"), 0.01), "CLIENT ID": (), "CLIENT UNBLOCK": (0,)}
     with contextlib.closing(RawConnection(target, patience)) as connection:
         facts = examined(connection, target, app.settings.allow_eviction)
         # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
+        replies = connection.ask(*((*name.split(), *arguments) for name, arguments in asleep.items()))
         accepted(connection.ask(("SUBSCRIBE", keys.mail("preflight"))))
     app.store.run(greet(keys, SCHEMA))
     app.store.close()
+    for name, reply in zip(asleep, replies, strict=True):
+        if isinstance(reply, driver.ResponseError) and not isinstance(verdict(reply, target, name), StoreFull):
+            warn(f"{target.shown} refuses {name} ({reply}), so an idle worker asks for jobs twice a second: permit it.")
     return _version(facts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from headrace.model.job import JobError
@@ -19,7 +20,7 @@ from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import ENDS, WorkerState
 
 CLAIM_MOST = 300
 
@@ -51,12 +52,24 @@ class Claiming:
 
     def claimable(self, now: float) -> ClaimRequest | None:
         """The claim that is to be made at once, if any."""
-        known, parked = self._demand.known, self._maintenance.unparking.parked
+        if self.waits:
+            return None
+        known, parked = self._demand.known, self._parked
         wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
         return wanted if wanted is not None and wanted.now else None
 
     def has_room(self, now: float) -> bool:
         return self._wanted(now) is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a claim must wait: one was refused, or the store does not know how starts have ended."""
+        return self._requests.waits("claim", *ENDS)
+
+    @property
+    def _parked(self) -> Collection[str]:
+        """Tasks of which parked jobs may be moved in the trip of a claim."""
+        return () if self._requests.waits("unpark") else self._maintenance.unparking.parked
 
     @property
     def _asks_anyway(self) -> bool:
@@ -71,7 +84,7 @@ class Claiming:
         if worker.options.max_jobs:
             here = self._endings.finished + self._pool.running + self._lines.waiting + coming
             most = min(most, worker.options.max_jobs - here)
-        parked: list[Kind] = [worker.tasks[task].kind for task in self._maintenance.unparking.parked]
+        parked: list[Kind] = [worker.tasks[task].kind for task in self._parked]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
 
     @property
@@ -102,9 +115,9 @@ class Claiming:
 
     def _unparking(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
-        unparking = self._maintenance.unparking
-        rooms = self._demand.rooms(now, 0) if unparking.parked else {}
-        kinds = {task: self._worker.tasks[task].kind for task in sorted(unparking.parked)}
+        unparking, parked = self._maintenance.unparking, self._parked
+        rooms = self._demand.rooms(now, 0) if parked else {}
+        kinds = {task: self._worker.tasks[task].kind for task in sorted(parked)}
         return [
             unparking.step(task, min(rooms[kind], wanted.limit)) for task, kind in kinds.items() if kind in wanted.kinds
         ]

@@ -28,6 +28,7 @@ from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.departure import Departure
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
+    CallRefused,
     Connected,
     Disconnected,
     Event,
@@ -52,7 +53,8 @@ from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.dispatcher.settlement import Reconciler, Settlement
 from headrace.worker.dispatcher.starts import Starts
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import ENDS, NEVER, WorkerState
+from headrace.worker.dispatcher.workflow_growth import GROWTH
 from headrace.worker.messages import Drain, Owner, Resize, Size, Spawned
 
 # Renewals in a row that count other jobs as ours than we do, before we look which: a claim may be under way in one.
@@ -102,7 +104,8 @@ class Core:
             Resize: lambda event: control.grow(event.by),
             Size: lambda event: control.resize(event.kind, event.size),
             Orphaned: lambda _: departure.orphaned(),
-            Replied: lambda event: event.read(event.reply),
+            Replied: self._replied,
+            CallRefused: self._refused,
             Woken: self._woke,
             Ready: lambda _: requests.may_send(),
             Disconnected: lambda _: requests.lost(),
@@ -160,7 +163,8 @@ class Core:
     def next(self) -> float:
         """When :meth:`on` must be called although nothing happens (monotonic seconds)."""
         now, due = self.worker.now, self.maintenance.next
-        return min(self.worker.timers.next(now), self.runner_pool.stops.limits.next, due if due > now else NEVER)
+        first = min(self.worker.timers.next(now), self._requests.next(now))
+        return min(first, self.runner_pool.stops.limits.next, due if due > now else NEVER)
 
     # -- a turn -----------------------------------------------------------------------------------------------------
 
@@ -189,20 +193,21 @@ class Core:
             if claiming.claimable(now) is not None:
                 # What it sleeps for is less than what it can take by now.
                 requests.wake_up()
-        elif requests.ready and not worker.options.burst:
+        elif requests.ready and not worker.options.burst and not claiming.waits:
             claiming.sleep(now)
 
     def _steps(self, now: float) -> list[Step]:
         """Everything that is due, for one round trip: notes before ends, ends before a claim."""
-        wanted = None if self._requests.armed else self._claiming.claimable(now)
-        steps: list[Step] = []
-        if self.ends or self.runner_pool.notes:
+        requests = self._requests
+        steps = requests.again(now)
+        wanted = None if requests.armed else self._claiming.claimable(now)
+        if (self.ends or self.runner_pool.notes) and not requests.waits(*ENDS):
             steps += self._settlement.steps(now, claims=wanted is not None)
         if now >= self.maintenance.next:
             steps += self.maintenance.steps(now)
             if lines := self.runner_pool.advice.learned():
                 steps.append((operations.learn(self.worker.keys, lines), lambda _: None))
-        if self.maintenance.renewal.doubts >= DOUBTS:
+        if self.maintenance.renewal.doubts >= DOUBTS and not requests.pauses("holds", now):
             # Behind the settle and before the claim, so that the store has seen all that we know.
             self.maintenance.renewal.doubts = 0
             steps.append(self._reconciler.look())
@@ -217,7 +222,7 @@ class Core:
 
     def _register(self, now: float) -> list[Step]:
         worker = self.worker
-        if worker.phase != "working":
+        if worker.phase != "working" or worker.requests.pauses("register", now):
             return []
         owner = f"{worker.place}:{worker.dice.getrandbits(32):08x}"
         metadata: list[str | int] = ["place", worker.place, "queues", ",".join(worker.options.queues.names)]
@@ -252,11 +257,23 @@ class Core:
         """Before anything that was under way is sent again: see whether the store remembers all."""
         if self.worker.owner:
             self.ends.growth.restart()
+            self._requests.forget(*GROWTH)
             self._requests.send_first([self._reconciler.look()])
             # What was written to us meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.maintenance.renewal.renew_soon()
 
+    def _replied(self, event: Replied) -> None:
+        self._requests.accepted(event.script)
+        event.read(event.reply)
+
+    def _refused(self, event: CallRefused) -> None:
+        """All else goes on. Where a sleep's claim was refused, no other sleep begins before one is accepted."""
+        if event.asleep:
+            self._requests.armed = False
+        self._requests.refused(event.step, self.worker.now, self.worker.dice.random())
+
     def _woke(self, event: Woken) -> None:
         self._requests.armed, self._claiming.woken = False, event.by_queue
+        self._requests.accepted("claim")
         event.read(event.reply)
         self.awoken = True

@@ -10,11 +10,13 @@ from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.settlement import Reconciler, Settlement
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import ENDS, NEVER, WorkerState
 from headrace.worker.messages import TIME_OVER
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
 FAREWELL = 10.0
+# While refused calls of these scripts wait, the worker has more to say.
+LAST = (*ENDS, "retire")
 # Of the shutdown timeout, jobs that still run have this part (one in so many) to clean up after they were interrupted,
 # but no more than after a soft limit.
 CLEAN_UP = 5
@@ -77,7 +79,7 @@ class Departure:
         requests.wake_up()
         self._placement.hand_back_waiting()
         self._endings.interrupt_growth()
-        if self._pool.running or not requests.ready or requests.armed:
+        if self._pool.running or not requests.ready or requests.armed or requests.waits(*ENDS):
             return
         if self._endings:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
@@ -85,6 +87,8 @@ class Departure:
         elif self._maintenance.renewal.gone:
             self._maintenance.reclaim.add(worker.owner, known=False)
             worker.owner = ""
+            # Renewals and claims of that incarnation.
+            requests.forget()
 
     # -- shutdown ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ class Departure:
         registers = not (worker.owner or requests.ready or requests.away)
         if not (worker.owner or registers) or timers.due("leave", now):
             self._leave(holds=worker.starts.untold)
-        elif requests.ready and not (requests.armed or self._endings or runner_pool.notes):
+        elif requests.ready and not (requests.armed or self._endings or runner_pool.notes or requests.waits(*LAST)):
             keep = microseconds(worker.settings.failure_ttl)
             requests.send([(consume.retire(worker.keys, worker.owner, keep, self._why), self._retired)])
 
@@ -175,6 +179,8 @@ class Departure:
             text = "%s: %d jobs are killed and handed back, and no crash is counted"
             worker.actions.log(logging.WARNING, text, self._stopped_for, runner_pool.running)
             runner_pool.stops.kill_all(self._stopped_for)
+            # A server that is full stores no graft.
+            self._endings.interrupt_growth()
             timers.clear("stop")
             timers.clear("interrupt")
 

@@ -100,10 +100,23 @@ class Replied(msgspec.Struct, frozen=True):
 
     Attributes:
         read: that step's function.
+        script: the name of its script.
     """
 
     read: Callable[[Any], None]
     reply: Any
+    script: str
+
+
+class CallRefused(msgspec.Struct, frozen=True):
+    """The store refused a step, and works. The step is not sent again by itself.
+
+    Attributes:
+        asleep: it was the claim of a sleep, which is over.
+    """
+
+    step: Step
+    asleep: bool = False
 
 
 class Woken(msgspec.Struct, frozen=True):
@@ -148,6 +161,7 @@ Event = (
     | Size
     | Orphaned
     | Replied
+    | CallRefused
     | Woken
     | Ready
     | Disconnected
@@ -194,7 +208,7 @@ class Capture(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send steps to the store in one round trip, again on each new connection until they are answered."""
+    """Send steps to the store in one round trip, again on each new connection until they are answered or refused."""
 
     steps: list[Step]
 

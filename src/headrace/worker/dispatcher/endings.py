@@ -34,7 +34,7 @@ from headrace.worker.dispatcher.dispatcher_events import End, Log
 from headrace.worker.dispatcher.job_log import error_of
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.dispatcher.workflow_growth import Growth
+from headrace.worker.dispatcher.workflow_growth import GROWTH, Growth
 
 # Ends of a first start that need no journal.
 _SIMPLE: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped"})
@@ -129,6 +129,7 @@ class Endings:
 
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
+        self._worker.requests.forget(*GROWTH)
         for claim in self.growth.drop_all():
             self.end(claim, Interrupted(b"", self._keep))
 

@@ -26,7 +26,7 @@ from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.schedule_ticks import TickDuty
+from headrace.worker.dispatcher.schedule_ticks import TICKING, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 
 # The most rows that one call handles.
@@ -40,10 +40,12 @@ class Duty(Protocol):
 
     Attributes:
         at: when it is due; infinity while that is not known. :meth:`call` moves it on.
+        script: the name of its call's script. While the store refuses it, the call is not made anew.
         makes_ready: whether it may make jobs ready: a worker that leaves when all is done does it first.
     """
 
     at: float
+    script: str
     makes_ready: bool
 
     def call(self, now: float, /) -> Call[Any]:
@@ -67,7 +69,7 @@ def moment(now: float, server_now: int, at: int) -> float:
 class Reclaim:
     """Take what dead incarnations hold back into their queues, one after the other, in pieces."""
 
-    makes_ready = True
+    script, makes_ready = "reclaim", True
 
     def __init__(self, worker: WorkerState, renew: Callable[[], None]) -> None:
         """Make one that knows of no dead incarnation; ``renew``: has the lease renewed soon."""
@@ -129,7 +131,7 @@ class Renewal:
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
 
-    makes_ready = True
+    script, makes_ready = "renew", True
 
     def __init__(
         self,
@@ -207,6 +209,10 @@ class Unparking:
         self._keys, self._tasks, self._queues = keys, tasks, queues
         self._under_way = 0
 
+    def begin(self) -> None:
+        """A new incarnation waits for no answer to an older one."""
+        self._under_way = 0
+
     def __bool__(self) -> bool:
         """Whether something is left to do, or is not answered."""
         return bool(self.parked or self._under_way)
@@ -247,7 +253,7 @@ _at: Callable[[Duty | TickDuty], float] = attrgetter("at")
 class Promotion:
     """Make due jobs ready, and open the gates of limits that are due."""
 
-    makes_ready = True
+    script, makes_ready = "promote", True
 
     def __init__(self, keys: Keys) -> None:
         self.at = NEVER
@@ -291,7 +297,7 @@ class Promotion:
 class Resumption:
     """Resume the queues whose pause is over."""
 
-    makes_ready = True
+    script, makes_ready = "resume_due", True
 
     def __init__(self, keys: Keys) -> None:
         self.at = NEVER
@@ -314,6 +320,7 @@ class Portions:
 
     def __init__(
         self,
+        script: str,
         make: Callable[[], Call[tuple[int, int, int]]],
         due: Callable[[consume.Renewed], int],
         *,
@@ -324,12 +331,13 @@ class Portions:
         """Make a duty of it.
 
         Args:
+            script: its script.
             make: makes the call.
             due: what a renewal says: when it is due, by the server's clock.
             full: of a call that has done so much there is more to do, after ``pause`` seconds.
         """
         self.at = NEVER
-        self.makes_ready = makes_ready
+        self.script, self.makes_ready = script, makes_ready
         self._make, self._due, self._full, self._pause = make, due, full, pause
 
     def call(self, _: float) -> Call[tuple[int, int, int]]:
@@ -348,7 +356,7 @@ class Portions:
 class LimitDeclaration:
     """Declare the limits of the code: with the registration, and after other code changed some, until they count."""
 
-    makes_ready = False
+    script, makes_ready = "limit_declare", False
 
     def __init__(self, keys: Keys, tasks: Collection[str], limits: DeclaredLimits) -> None:
         self.at = NEVER
@@ -383,6 +391,7 @@ class Maintenance:
         self, worker: WorkerState, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
     ) -> None:
         """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
+        self._requests = worker.requests
         keys, settings, tasks, queues = worker.keys, worker.settings, worker.tasks, worker.options.queues.names
         self.renewal = Renewal(worker, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
@@ -390,11 +399,11 @@ class Maintenance:
         self._most, self._most_bytes = settings.max_finished, settings.max_finished_bytes
         # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
         self.sweep = Portions(
-            lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH
+            "sweep", lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH
         )
-        lapse = Portions(lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
+        lapse = Portions("lapse", lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
         # Long verbs on workflows; an errand with a rate goes on when that lets it.
-        self.background = Portions(lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
+        self.background = Portions("tend", lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
@@ -420,6 +429,7 @@ class Maintenance:
             spared: seconds for which it is not known whether others live.
         """
         self._doubt_until = sent + spared + LATE if spared else 0.0
+        self.unparking.begin()
         self.ticks.begin(owner, sent)
         self.renewal.begin(sent)
 
@@ -436,8 +446,10 @@ class Maintenance:
         return min(at, self.ticks.at) <= now + SOON
 
     def steps(self, now: float) -> list[Step]:
-        """The calls that are due."""
-        return self.ticks.steps(now) + [_step(duty, now) for duty in self._duties if now >= duty.at]
+        """The calls that are due; those that the store refused are sent again by ``requests``."""
+        waits = self._requests.waits
+        steps = [] if waits(*TICKING) else self.ticks.steps(now)
+        return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:
         """So much is kept, over the caps it is swept at once; and so many pieces of background work are left to do."""

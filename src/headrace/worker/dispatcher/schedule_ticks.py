@@ -27,6 +27,8 @@ DECLARE, FIRE, REFILL, RECKON = 100, 300, 300, 20
 AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
 WALK, BACK = 300.0, 3600.0
+# The scripts of its calls.
+TICKING = ("schedule_declare", "refill", "schedule_walk", "fire")
 
 _timing = msgspec.msgpack.Decoder(Timing)
 

@@ -3,6 +3,8 @@
 When a dispatcher's core must look again although nothing happens: named times. Pure.
 
 What a dispatcher's core has under way to the store, as far as it decides what may be sent now. Sends nothing.
+
+A refusal answers one call. Calls of that script wait, and are sent again after pauses that grow; all others go on.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Literal
 
+import msgspec
+
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import Kind
 from headrace.protocol.keys import Keys
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
+from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
 from headrace.worker.dispatcher.job_stats import Tally
@@ -62,6 +67,26 @@ class Timers:
         return first
 
 
+# Scripts whose refused calls are not sent again: they are made anew, or what they say is of use for a moment only.
+ONCE = frozenset({"register", "holds", "stacks_tell", "learn"})
+# While calls of these wait, the store does not know how starts have ended.
+ENDS = ("settle", "note")
+
+
+class Refusal(msgspec.Struct):
+    """A script whose last call was refused.
+
+    Attributes:
+        steps: calls that wait to be sent again, oldest first.
+        again_at: when they are, monotonic seconds.
+        count: how many trips in a row refused the script.
+    """
+
+    steps: list[Step]
+    again_at: float = 0.0
+    count: int = 0
+
+
 class StoreRequests:
     """One request at a time, and a sleep beside it.
 
@@ -73,11 +98,14 @@ class StoreRequests:
         armed: whether a sleep is under way; ``waking``: whether it is being ended.
     """
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, longest: float) -> None:
+        """Make one; ``longest``: the longest pause before a refused call is sent again, seconds."""
         self.number = 0
         self.ready = self.firsts = self.armed = self.waking = False
         self.away = True
         self._actions = actions
+        self._longest = longest
+        self._refusals: dict[str, Refusal] = {}
 
     def send(self, steps: list[Step]) -> None:
         """Send these in one round trip, which must be ``ready``."""
@@ -108,6 +136,54 @@ class StoreRequests:
     def may_send(self) -> None:
         """Everything that was sent is answered."""
         self.ready, self.away = not self.firsts, False
+
+    # -- what the store refused -------------------------------------------------------------------------------------
+
+    def refused(self, step: Step, now: float, dice: float) -> None:
+        """A call was refused; ``dice``: a random number below 1."""
+        name = step[0].script.name
+        one = self._refusals.setdefault(name, Refusal([]))
+        if name not in ONCE:
+            one.steps.append(step)
+        if now >= one.again_at:
+            # Several calls of one trip count once.
+            one.count += 1
+            one.again_at = now + min(pause_before(one.count, dice), self._longest)
+
+    def accepted(self, script: str) -> None:
+        """A call of this script was answered without an error."""
+        if script in self._refusals and not self._refusals[script].steps:
+            del self._refusals[script]
+
+    def again(self, now: float) -> list[Step]:
+        """Refused calls whose pause is over, to be sent now."""
+        steps: list[Step] = []
+        for one in self._refusals.values():
+            if now >= one.again_at:
+                steps += one.steps
+                one.steps = []
+        return steps
+
+    def waits(self, *scripts: str) -> bool:
+        """Whether refused calls of one of these scripts wait, or are under way again: none may overtake them."""
+        return bool(self._refusals) and any(name in self._refusals for name in scripts)
+
+    def pauses(self, script: str, now: float) -> bool:
+        """Whether it is too early for a new call of this script."""
+        return script in self._refusals and now < self._refusals[script].again_at
+
+    def forget(self, *scripts: str) -> None:
+        """Do not send refused calls of these scripts again; none: of any script."""
+        for name in scripts or tuple(self._refusals):
+            self._refusals.pop(name, None)
+
+    def next(self, now: float) -> float:
+        """When refused calls are to be sent again."""
+        return min((one.again_at for one in self._refusals.values() if one.again_at > now), default=NEVER)
+
+
+# The longest pause before a refused call is sent again, as a share of the lease: a renewal must pass in time.
+PAUSE_SHARE = 0.1
 
 
 class WorkerState:
@@ -165,4 +241,4 @@ class WorkerState:
         self.server_ahead = 0.0
         self.actions = Actions()
         self.timers = Timers()
-        self.requests = StoreRequests(self.actions)
+        self.requests = StoreRequests(self.actions, settings.lease * PAUSE_SHARE)

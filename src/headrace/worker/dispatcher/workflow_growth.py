@@ -35,6 +35,9 @@ class Grown(msgspec.Struct, frozen=True, array_like=True):
     graft: Graft
 
 
+# The scripts that store what was added.
+GROWTH = ("reserve", "graft")
+
 _pack = msgspec.msgpack.Encoder().encode
 _grown = msgspec.msgpack.Decoder(Grown)
 _FULL = error_json(

@@ -25,6 +25,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -181,7 +182,7 @@ class Links(NamedTuple):
 
     Attributes:
         main: for requests and their replies; the server knows every script.
-        waker: sleeps on wake-up keys. ``waker_id`` is the server's number of it.
+        waker: sleeps on wake-up keys. ``waker_id`` is the server's number of it, 0 where that refuses to tell.
         mail: hears what others write.
         target: where they lead.
     """
@@ -263,7 +264,7 @@ class Connector:
                 failed.enter_context(closing(StoreConnection(target, self._timeout))) for _ in range(3)
             )
             main.ask([("SCRIPT", "LOAD", script.text) for script in self._scripts])
-            links = Links(main, waker, mail, waker.ask([("CLIENT", "ID")])[0], target)
+            links = Links(main, waker, mail, _number(waker), target)
             failed.pop_all()
         for link in links.all:
             link.ready()
@@ -275,13 +276,21 @@ log = logging.getLogger("headrace.worker")
 # A fault that lasts is told again after this many seconds.
 AGAIN_AFTER = 60.0
 # Faults that are remembered: a server that is half away fails in two or three ways by turns.
-MOST = 8
+MOST = 24
+
+
+def _number(waker: StoreConnection) -> int:
+    try:
+        return int(waker.ask([("CLIENT", "ID")])[0])
+    except driver.ResponseError:
+        return 0
 
 
 class StoreLinks:
     """Makes, keeps and throws away connections.
 
     Attributes:
+        failures: how often each connection (``main``, ``waker``, ``mail``) failed in a row.
         made: the connections; None while there are none.
         target: where they lead.
         patience: seconds that a reply may take.
@@ -315,9 +324,11 @@ class StoreLinks:
         self._connector = Connector(patience, scripts)
         watched.watch(self._connector, self._on_connected, urgent=True)
         self._connect_at = 0.0
-        self._failures = 0
-        # By fault: when it may be told again.
-        self._say_again: dict[str, float] = {}
+        # How often each connection failed in a row; that none could be made counts for ``main``.
+        self.failures = Counter[str]()
+        # By connection and fault: when it may be told again. Scripts whose last call was refused, and what was told.
+        self._say_again: dict[tuple[str, str], float] = {}
+        self._refused: dict[str, str] = {}
 
     @property
     def next(self) -> float:
@@ -328,9 +339,10 @@ class StoreLinks:
     def keep(self, now: float) -> None:
         """Notice overdue replies; connect again when it is time."""
         if self.made is not None and now >= self.made.deadline:
-            self.fail(driver.TimeoutError("a reply is overdue"), "answer")
+            overdue = min(Links._fields[:3], key=lambda name: getattr(self.made, name).deadline)
+            self.fail(driver.TimeoutError("a reply is overdue"), "answer", overdue)
         elif not self._connector.busy and now >= self._connect_at:
-            self._connector.start(self.target, self.revive if self._failures >= 2 else None)
+            self._connector.start(self.target, self.revive if self.failures["main"] >= 2 else None)
 
     def post(self, link: StoreConnection, commands: Sequence[Sequence[Any]], patience: float = 0.0) -> None:
         """Send commands; their replies may take ``patience`` seconds (0: as long as any)."""
@@ -340,7 +352,7 @@ class StoreLinks:
             if waited or link.backlog:
                 self._watched.also_write(link, wanted=bool(link.backlog))
         except OSError as error:
-            self.fail(error, "take a request")
+            self.fail(error, "take a request", self._name(link))
 
     def received(self, link: StoreConnection, *, awaited: bool) -> list[Any]:
         """What has arrived on a connection; nothing while replies are not all there, or where it failed.
@@ -354,43 +366,64 @@ class StoreLinks:
                 self._watched.also_write(link, wanted=bool(link.backlog))
             replies = link.receive() if awaited else link.heard()
         except (driver.RedisError, OSError) as error:
-            self.fail(error, "answer")
+            self.fail(error, "answer", self._name(link))
             return []
         if replies is None:
             # A part came: large arguments over a slow line take longer than a reply may.
             link.deadline = max(link.deadline, time.monotonic() + self.patience)
         return replies or []
 
-    def answered(self) -> None:
-        """A request was answered without an error: the store works."""
-        if self._failures:
-            log.info("%s answers again", self.target.shown)
-            self._failures = 0
-            self._say_again.clear()
+    def answered(self, name: str = "main") -> None:
+        """A request was answered on this connection, if only with a refusal."""
+        if self.failures[name]:
+            if name == "main":
+                log.info("%s answers again", self.target.shown)
+            del self.failures[name]
+            self._say_again = {said: at for said, at in self._say_again.items() if said[0] != name}
 
-    def fail(self, error: Exception, doing: str) -> None:
+    def refused(self, error: Exception, doing: str) -> None:
+        """The server refused one call, and works."""
+        text = str(verdict(error, self.target, doing))
+        self._refused[doing] = text
+        self.tell(logging.ERROR, text, "store.refuses")
+
+    def accepted(self, doing: str) -> None:
+        """The server did what was asked."""
+        if self._refused and doing in self._refused:
+            self._say_again.pop(("", self._refused.pop(doing)), None)
+            log.info("%s accepts %s again", self.target.shown, doing)
+
+    def _name(self, link: StoreConnection) -> str:
+        return next((name for name in Links._fields[:3] if getattr(self.made, name, None) is link), "main")
+
+    def fail(self, error: Exception, doing: str, name: str = "main") -> None:
         """Throw every connection away: a late reply must not answer another question.
 
-        The next attempt comes after a pause, which grows until a request is answered: a server that can be connected
-        to and refuses every request is no better than one that is gone.
+        The next attempt comes after a pause, which grows until a request is answered on the connection that failed: one
+        that can be made and is lost with every request is no better than none.
         """
         self._drop()
-        self._failures += 1
         now = time.monotonic()
         if (slots := self.target.slots) and slots.learn(error, self.target.tag):
             self._connect_at = now
             log.info("the slot of the namespace is at another node now (%s)", error)
             return
-        self._connect_at = now + pause_before(self._failures, random.random(), self.target.most_pause)
+        self.failures[name] += 1
+        self._connect_at = now + pause_before(self.failures[name], random.random(), self.target.most_pause)
         private = self.revive is not None
         word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
         refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
-        if now >= self._say_again.get(text, 0.0):
+        level, code = (logging.ERROR, "store.refuses") if refused else (logging.WARNING, "store.away")
+        self.tell(level, text, code, name)
+
+    def tell(self, level: int, text: str, code: str, name: str = "") -> None:
+        """Write a line into the log, unless it was written a short time ago."""
+        now = time.monotonic()
+        if now >= self._say_again.get((name, text), 0.0):
             if len(self._say_again) == MOST:
                 self._say_again.clear()
-            self._say_again[text] = now + AGAIN_AFTER
-            level, code = (logging.ERROR, "store.refuses") if refused else (logging.WARNING, "store.away")
+            self._say_again[name, text] = now + AGAIN_AFTER
             log.log(level, "%s", text, extra={"code": code})
 
     def _drop(self) -> None:

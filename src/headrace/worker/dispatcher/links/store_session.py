@@ -1,12 +1,17 @@
 """A dispatcher's way to the store: what is due goes out in one round trip, and is sent again until it is answered.
 
+An error reply that answers one call (``connection.refusal``) goes to the core, which decides when to ask again; the
+connections stay. Where the server refuses to let a worker sleep, the session claims twice a second instead.
+
 Nothing here waits: the dispatcher must be free to stop its runners before its lease ends, whatever the network does.
 The connections are those of store_links.py.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -15,11 +20,12 @@ from typing import Any, Literal
 from redis import exceptions as driver
 
 from headrace.protocol.script import Script, load
-from headrace.store.connection import verdict
+from headrace.store.connection import pause_before, refusal
 from headrace.store.url import Target
 from headrace.worker.dispatcher.dispatcher_events import (
     CALLED,
     HURRY,
+    CallRefused,
     Connected,
     Disconnected,
     Event,
@@ -38,6 +44,9 @@ Aside = Literal["load", "unblock"]
 WAKE_WAIT = 120.0
 # Where the server knows of no sleep to end, it is asked again after so many seconds.
 _DISARM_PAUSE = 0.005
+# Where the server refuses sleeps, or ends the connection of so many in a row: seconds between two claims, and after
+# which a sleep is tried again.
+POLL, SLEEP_AGAIN, SLEEPS_LOST = 0.5, 60.0, 3
 # Scripts that each new connection has the server load, so that no call of them is refused first. Those of schedules,
 # profiles and stacks are not among them: few workers call them, and the server is told of one when it refuses a call.
 SCRIPTS = (
@@ -88,6 +97,10 @@ class StoreSession:
         # Whether the loop was told that a request can be sent.
         self._told_ready = False
         self._disarm_at = math.inf
+        # Until when it polls; when it claims next; when it subscribes again, and how often that was refused in a row.
+        self._polls_until = 0.0
+        self._poll_at = self._subscribe_at = math.inf
+        self._deaf = 0
 
     @property
     def idle(self) -> bool:
@@ -97,7 +110,7 @@ class StoreSession:
     @property
     def next(self) -> float:
         """When :meth:`keep` must be called (monotonic seconds)."""
-        return min(self._disarm_at, self.links.next)
+        return min(self._disarm_at, self._poll_at, self._subscribe_at, self.links.next)
 
     def keep(self, now: float) -> None:
         """Do what is due: a connection, or the end of a sleep."""
@@ -105,6 +118,10 @@ class StoreSession:
         if now >= self._disarm_at:
             self._disarm_at = math.inf
             self.disarm()
+        if now >= self._poll_at:
+            self._poll()
+        if now >= self._subscribe_at:
+            self._subscribe()
 
     # -- what the core says -----------------------------------------------------------------------------------------
 
@@ -149,6 +166,13 @@ class StoreSession:
         if links.made is None or self.armed is not None:
             return
         self.armed = claim
+        if not links.made.waker_id:
+            self._poll_instead("it does not tell a connection's number")
+        elif links.failures["waker"] >= SLEEPS_LOST:
+            self._poll_instead("it ends connections that sleep")
+        if self._polls_until > (now := time.monotonic()):
+            self._poll_at = now + POLL
+            return
         commands = [("BZPOPMIN", *keys, WAKE_WAIT), claim[0].command()]
         links.post(links.made.waker, commands, WAKE_WAIT + links.patience)
 
@@ -164,9 +188,25 @@ class StoreSession:
         made = self.links.made
         if made is None or self.armed is None or "unblock" in self._awaited:
             return
+        if self._poll_at < math.inf:
+            self._poll()
+            return
         self._awaited.append("unblock")
         self.links.post(made.main, [("CLIENT", "UNBLOCK", made.waker_id)])
         made.waker.deadline = min(made.waker.deadline, made.main.deadline)
+
+    def _poll(self) -> None:
+        """Make the claim of a sleep without the sleep."""
+        self._poll_at = math.inf
+        if self.armed is not None and self.links.made is not None:
+            self.links.post(self.links.made.waker, [self.armed[0].command()])
+
+    def _poll_instead(self, why: str) -> None:
+        """Claim twice a second for a while, since the server does not let this worker sleep."""
+        if not self._polls_until:
+            text = f"{self.links.target.shown} does not let a worker wait for jobs ({why}): it asks twice a second"
+            self.links.tell(logging.WARNING, text, "store.polled")
+        self._polls_until = time.monotonic() + SLEEP_AGAIN
 
     def _tell_ready(self) -> None:
         if self.idle and not self._told_ready:
@@ -186,7 +226,7 @@ class StoreSession:
 
     def _connected(self, made: Links) -> None:
         if self.channel:
-            self.links.post(made.mail, [("SUBSCRIBE", self.channel)])
+            self._subscribe()
             if self.links.made is not made:
                 # It is gone already. What is held back now would be lost at the next connection.
                 return
@@ -197,6 +237,7 @@ class StoreSession:
     def _lost(self) -> None:
         self._inbox.append(Disconnected())
         self._awaited, self._told_ready = [], False
+        self._poll_at = self._subscribe_at = math.inf
         if self._goes_ahead:
             # The next connection asks anew.
             self._inflight, self._goes_ahead = [], False
@@ -224,30 +265,49 @@ class StoreSession:
             elif isinstance(reply, Exception):
                 failed.append((what, reply))
             else:
-                self._inbox.append(Replied(what[1], what[0].parse(reply)))
+                name = what[0].script.name
+                self.links.accepted(name)
+                self._inbox.append(Replied(what[1], what[0].parse(reply), name))
         if failed:
-            self._refused(failed, unloaded)
+            self._failed(failed, unloaded)
         elif awaited != ["unblock"] and not self._goes_ahead:
             # What goes ahead reads, which a server may permit that refuses all else.
             self.links.answered()
         # At once, so that the next request is decided before the replies are read in full.
         self._tell_ready()
 
-    def _refused(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
-        """The server answered with errors: repeat what failed, after a pause unless only the script was missing."""
-        (call, _), error = failed[0]
-        self._inflight += [step for step, _ in failed]
-        if unloaded is not None:
-            self.links.fail(unloaded, "SCRIPT LOAD")
-        elif verdict(error, self.links.target, call.script.name) == "load":
+    def _failed(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
+        """The server answered with errors: load scripts that it lacks, give back what it refused, or connect anew."""
+        lost: tuple[Exception, str] | None = None
+        for step, reply in failed:
+            script = step[0].script
+            script.locate(reply)
+            error, name = reply, script.name
+            if isinstance(reply, driver.NoScriptError) and unloaded is not None:
+                error, name = unloaded, "SCRIPT LOAD"
+            # What goes ahead must be answered before what it holds back. So it is asked anew on another connection.
+            if not self._goes_ahead and refusal(error, self.links.target, name) is not None:
+                self._refused(error, name, step)
+                continue
+            self._inflight.append(step)
+            if not isinstance(error, driver.NoScriptError):
+                lost = lost or (error, name)
+        if lost is not None:
+            self.links.fail(*lost)
+        elif self._inflight:
             self._resend({call.script.sha: call.script for call, _ in self._inflight}.values())
         else:
-            self.links.fail(error, call.script.name)
+            self.links.answered()
+
+    def _refused(self, error: Exception, name: str, step: Step, *, asleep: bool = False) -> None:
+        self.links.refused(error, name)
+        self._inbox.append(CallRefused(step, asleep))
 
     def _unblocked(self, reply: Any) -> None:
         if isinstance(reply, Exception):
             # Else a sleep of minutes could not be ended. Without its connection the claim is made at once.
-            self.links.fail(reply, "CLIENT UNBLOCK")
+            self._poll_instead(str(reply))
+            self.links.fail(reply, "CLIENT UNBLOCK", "waker")
         elif not reply:
             # It did not sleep: its reply is on the way, or it had not begun to.
             self._disarm_at = time.monotonic() + _DISARM_PAUSE
@@ -260,14 +320,32 @@ class StoreSession:
         if not replies:
             return
         if self.armed is None:
-            self.links.fail(driver.ConnectionError("an answer without a question"), "claim")
+            self.links.fail(driver.ConnectionError("an answer without a question"), "claim", "waker")
             return
-        woke, reply = replies
-        if isinstance(woke, Exception) or isinstance(reply, Exception):
-            self.links.fail(woke if isinstance(woke, Exception) else reply, "claim")
-            return
-        (call, handler), self.armed = self.armed, None
-        self._inbox.append(Woken(handler, call.parse(reply), woke is not None))
+        # A poll has a claim only.
+        for error, doing in zip(reversed(replies), ("claim", "BZPOPMIN"), strict=False):
+            if isinstance(error, Exception) and refusal(error, self.links.target, doing) is None:
+                self.links.fail(error, doing, "waker")
+                return
+        step, self.armed = self.armed, None
+        by_queue = self._slept(replies[:-1])
+        if isinstance(replies[-1], Exception):
+            self._refused(replies[-1], "claim", step, asleep=True)
+        else:
+            self.links.accepted("claim")
+            self._inbox.append(Woken(step[1], step[0].parse(replies[-1]), by_queue))
+
+    def _slept(self, replies: list[Any]) -> bool:
+        """Learn from how a sleep ended, if there was one; whether a queue ended it."""
+        if not replies:
+            return False
+        (woke,) = replies
+        if isinstance(woke, Exception):
+            self._poll_instead(str(woke))
+            return False
+        self._polls_until = 0.0
+        self.links.answered("waker")
+        return woke is not None
 
     def _on_mail(self) -> None:
         made = self.links.made
@@ -275,9 +353,26 @@ class StoreSession:
             if self.links.made is not made:
                 return
             if isinstance(message, Exception):
-                self.links.fail(message, "SUBSCRIBE")
+                self._unheard(message)
             elif message[0] == b"message":
                 self._inbox.append(Mail(message[2].decode("utf-8", "replace")))
             elif message[0] == b"subscribe" and message[1].decode() == self.channel:
                 # What was said while nobody listened: see what there is.
+                self._deaf = 0
+                self.links.accepted("SUBSCRIBE")
+                self.links.answered("mail")
                 self._inbox += [Mail(CALLED), Mail(HURRY)]
+
+    def _unheard(self, error: Exception) -> None:
+        """The server does not let this worker listen: try again later. Renewals tell of cancellations, too."""
+        if refusal(error, self.links.target, "SUBSCRIBE") is not None:
+            self.links.refused(error, "SUBSCRIBE")
+            self._deaf += 1
+            self._subscribe_at = time.monotonic() + pause_before(self._deaf, random.random())
+        else:
+            self.links.fail(error, "SUBSCRIBE", "mail")
+
+    def _subscribe(self) -> None:
+        self._subscribe_at = math.inf
+        if self.links.made is not None:
+            self.links.post(self.links.made.mail, [("SUBSCRIBE", self.channel)])
