@@ -22,7 +22,7 @@ from bench.processes import BenchError, Group, wait_until
 from bench.servers import Server, server
 from bench.systems import HEADRACE
 from headrace import Headrace
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import UnsentJob
 
 _EVERY, _RUNNERS, _SHUTDOWN_TIMEOUT = 5.0, 4, 30
 _SHORT, _LONG = 0.01, 2.0

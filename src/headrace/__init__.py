@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job as Job
     from headrace.tasks.limit import Limit as Limit
     from headrace.tasks.submission import Submission as Submission
+    from headrace.tasks.submission import UnsentJob as UnsentJob
     from headrace.tasks.task import Task as Task
-    from headrace.tasks.unsent_job import UnsentJob as UnsentJob
     from headrace.workflows.builder import Flow as Flow
     from headrace.workflows.definition import Workflow as Workflow
     from headrace.workflows.node import Node as Node
@@ -73,7 +73,7 @@ _HOMES = {
     "Settings": "settings",
     "Submission": "tasks.submission",
     "Task": "tasks.task",
-    "UnsentJob": "tasks.unsent_job",
+    "UnsentJob": "tasks.submission",
     "Tasks": "registry",
     "WorkflowRecord": "model.workflow",
     "WorkflowState": "model.workflow",

@@ -34,15 +34,14 @@ from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.aside import aside
 from headrace.store.client import Client
-from headrace.tasks import bulk, middleware, naming
+from headrace.tasks import bulk, naming, submission
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.job_logging import JobLog
 from headrace.tasks.lifespan import F, kinds_of
-from headrace.tasks.propagation import Propagation
-from headrace.tasks.submission import Submission
+from headrace.tasks.submission import Submission, UnsentJob
 from headrace.tasks.task import Task
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.traces import Propagation
 from headrace.workflows.registered import Registered
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ log = logging.getLogger("headrace")
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound=Callable[..., Any])
-M = TypeVar("M", bound=Callable[[CurrentJob], middleware.Manager])
-E = TypeVar("E", bound=Callable[[Submission], middleware.Manager])
+M = TypeVar("M", bound=Callable[[CurrentJob], submission.Manager])
+E = TypeVar("E", bound=Callable[[Submission], submission.Manager])
 Hook = Callable[[], object]
 
 
@@ -121,7 +120,7 @@ class Headrace:
         self.limits, self.hooks, self.alarms = LimitSet(self.context, self.tasks), EventHooks(), Alarms(self.client)
         self.limit, self.on, self.alarm = self.limits.declare, self.hooks.on, self.alarms.declare
         self.acts, self.events, self.errands = ActLog(self.client), EventLog(self.client), Errands(self.client)
-        self.middlewares: list[Callable[[CurrentJob], middleware.Manager]] = []
+        self.middlewares: list[Callable[[CurrentJob], submission.Manager]] = []
         self.preload_hooks, self.after_fork_child_hooks = list[Hook](), list[Hook]()
         self.before_fork_hooks, self.after_fork_parent_hooks = list[Hook](), list[Hook]()
         self.exit_hooks, self.closers = list[Hook](), list[Hook]()
@@ -471,7 +470,7 @@ class Headrace:
         Raises:
             OptionsError: it is not callable, or a bare generator function.
         """
-        middleware.check(function)
+        submission.check(function)
         self.middlewares.append(function)
         return function
 
@@ -486,7 +485,7 @@ class Headrace:
         Raises:
             OptionsError: it is not callable, or a bare generator function.
         """
-        middleware.check(function)
+        submission.check(function)
         self.client.enqueue_middlewares.append(function)
         return function
 

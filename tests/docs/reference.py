@@ -20,7 +20,7 @@ from headrace.model.option_checks import rows_of
 from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
 from headrace.model.unique_rules import UniqueRule
 from headrace.settings import Settings, environment_name
-from headrace.tasks.envelope_fields import OPTION_FIELDS
+from headrace.tasks.envelope import OPTION_FIELDS
 
 _HEAD = """\
 # {title}

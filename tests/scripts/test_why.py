@@ -8,7 +8,7 @@ from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
 from headrace.protocol.why import why as read
-from headrace.tasks.verb_replies import not_found
+from headrace.tasks.edited_job import not_found
 from headrace.worker.messages import before_start
 from tests.scripts.asked import codes, runner_facts, says, why
 from tests.scripts.graphs import Flow

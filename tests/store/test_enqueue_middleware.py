@@ -23,8 +23,8 @@ from headrace.model.job import State
 from headrace.protocol.script import load
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.job_handle import Job
+from headrace.tasks.submission import UnsentJob
 from headrace.tasks.task import Task
-from headrace.tasks.unsent_job import UnsentJob
 from headrace.workflows.definition import Workflow
 from headrace.workflows.run import WorkflowRun
 from tests.store.test_app import Worker

@@ -14,7 +14,7 @@ from headrace import Headrace, State
 from headrace.errors import EnvelopeError, StoreUnavailable
 from headrace.model.job import Claim
 from headrace.tasks.bulk import Receipt
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import UnsentJob
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.test_app import Worker

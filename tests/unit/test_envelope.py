@@ -15,7 +15,7 @@ from headrace.errors import EnvelopeError
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, make_id, node_id, ordered_id, unique_id
 from headrace.tasks.envelope import Envelope, EnvelopeReader, Letter
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import UnsentJob
 
 ID = make_id(1_700_000_000_000, 5)
 OPTIONS: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from headrace.model.option_checks import OptionRow, rows_of
 from headrace.model.options import ROWS, CallOptions, JobOptions, TaskOptions
 from headrace.protocol import graph
 from headrace.protocol.produce import fields_of
-from headrace.tasks.envelope_fields import OPTION_FIELDS
+from headrace.tasks.envelope import OPTION_FIELDS
 
 # A value of each option that jobs have, as it is checked, that differs from the default.
 GIVEN: dict[str, Any] = {

@@ -15,7 +15,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.store.client import Client, Steps
-from headrace.tasks.verb_replies import cancelled, check_id, deleted, not_found, retried
+from headrace.tasks.edited_job import cancelled, check_id, deleted, not_found, retried
 
 VERBS = ("retry", "cancel", "delete")
 # Jobs of one round trip.

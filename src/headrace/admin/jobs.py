@@ -17,11 +17,10 @@ from headrace.model.job import State
 from headrace.model.job_record import Page, PlainReader, Record, ValueReader
 from headrace.protocol import overviews, produce
 from headrace.store.client import Client
-from headrace.tasks.edited_job import ByName, edited
+from headrace.tasks.edited_job import ByName, check_id, edited, not_found
 from headrace.tasks.job_handle import Job
 from headrace.tasks.reasons import Why, explain
 from headrace.tasks.task import Task
-from headrace.tasks.verb_replies import check_id, not_found
 
 
 class Jobs:

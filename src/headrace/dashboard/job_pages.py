@@ -34,9 +34,8 @@ from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
 from headrace.protocol.why import why
 from headrace.store.client import Steps
-from headrace.tasks.edited_job import AGAIN
+from headrace.tasks.edited_job import AGAIN, check_id
 from headrace.tasks.reasons import reason
-from headrace.tasks.verb_replies import check_id
 
 # Jobs of a page, and of one as CSV.
 PAGE, ROWS = 50, 1000

@@ -21,7 +21,7 @@ from headrace.dashboard.limit_forms import LIMIT_ACTS, Form, number_in, whole_in
 from headrace.dashboard.visitors import THEME
 from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError, StoreUnavailable
-from headrace.tasks.moves import JobMove
+from headrace.tasks.edited_job import JobMove
 
 log = logging.getLogger("headrace.dashboard")
 

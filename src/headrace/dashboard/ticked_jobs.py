@@ -15,7 +15,7 @@ from headrace.dashboard.page_verbs import fields_of, note_and_refresh, words_of
 from headrace.errors import HeadraceError, JobNotFound
 from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.tasks.verb_replies import check_id
+from headrace.tasks.edited_job import check_id
 
 # Rows that a form may tick: those of a page.
 MOST = 50

@@ -22,7 +22,7 @@ from headrace.schedules.timetables import Cron, Every, Timetable, moment_of, spa
 from headrace.schedules.timing import Missed, Overlap, timing_of
 from headrace.settings import Duration, Settings, microseconds
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import UnsentJob
 from headrace.workflows.definition import Workflow
 
 Target: TypeAlias = BoundTask[..., Any] | Workflow[...] | UnsentJob[Any]

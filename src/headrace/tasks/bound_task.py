@@ -22,8 +22,7 @@ from headrace.tasks.app_context import AppContext
 from headrace.tasks.drawn_ids import new_id
 from headrace.tasks.job_handle import Job
 from headrace.tasks.limit import check_cost
-from headrace.tasks.submission import Submission, around, asubmit, of_rows, submit
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import Submission, UnsentJob, around, asubmit, of_rows, submit
 
 P = ParamSpec("P")
 R = TypeVar("R")

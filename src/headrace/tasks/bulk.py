@@ -18,8 +18,7 @@ from headrace.protocol.produce import CHUNK, Accepted
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.submission import Verb, asubmit, submit
-from headrace.tasks.unsent_job import UnsentJob
+from headrace.tasks.submission import UnsentJob, Verb, asubmit, submit
 
 # A chunk is sent early when its arguments take this many bytes: a thousand large jobs must not make one huge request.
 CHUNK_BYTES = 1 << 20

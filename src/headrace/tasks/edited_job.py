@@ -1,24 +1,115 @@
 """A stored job once more as a new one, with other arguments where that is wanted. The stored one stays as it is.
 
 Owns which name each stored argument has, and what of a job's options the new one gets.
+
+What the store replies to a verb on one job, as a value or an error that says what to do next. Pure.
+
+What may be changed of a job that waits: its queue, its priority and its time. Checks, and makes the call. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptOptions, JobStateError, OptionsError
+from headrace.errors import ArgumentError, CorruptOptions, JobNotFound, JobStateError, OptionsError
 from headrace.model import codec, job_record
 from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
 from headrace.model.headers import SCHEDULE, TRACE
-from headrace.model.ids import flow_of, is_node, is_ordered
+from headrace.model.ids import flow_of, is_flow, is_node, is_ordered, shard_of
+from headrace.model.job import State
 from headrace.model.job_record import Finder, Record, ValueReader
+from headrace.model.options import ROWS
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature
-from headrace.tasks.verb_replies import not_found
+from headrace.protocol import produce
+from headrace.protocol.keys import Keys
+from headrace.protocol.script import Call
+from headrace.settings import Duration
+
+
+def check_id(id: str) -> str:
+    """``id``, if it has the form of one.
+
+    Raises:
+        JobNotFound: it has not, so there is no such job.
+    """
+    try:
+        shard_of(id)
+    except (ValueError, TypeError):
+        raise JobNotFound(f"{id!r} is not the id of a job: ids have 21 digits and lower-case letters") from None
+    return id
+
+
+def not_found(id: str) -> JobNotFound:
+    """What to raise where nothing is stored."""
+    if is_flow(id):
+        return JobNotFound(f"{id} is the id of a workflow, not of a job: headrace workflows show {id}")
+    return JobNotFound(
+        f"no job {id} is stored: it never existed, it ended and its retention (result_ttl, failure_ttl) is over, or "
+        "the server lost it"
+    )
+
+
+def cancelled(id: str, word: str) -> State:
+    """The state of a job that was to be cancelled."""
+    if word == "missing":
+        raise not_found(id)
+    return State.RUNNING if word == "asked" else produce.state_of(word)
+
+
+def retried(id: str, word: str) -> None:
+    """Raise why a job was not retried, if it was not."""
+    if word == "missing":
+        raise not_found(id)
+    if word == "broadcast":
+        raise JobStateError(f"job {id} was for one worker alone, which may be gone: broadcast it anew")
+    if word == "node":
+        raise JobStateError(
+            f"job {id} is a node of workflow {flow_of(id)}, which goes on from it: "
+            f"app.workflows.get({flow_of(id)!r}).retry_failed()"
+        )
+    if word.startswith("taken "):
+        raise JobStateError(f"job {id} is unique, and {word[6:]} has its name: retry it when that has ended")
+    if word != "retried":
+        raise JobStateError(f"job {id} is {word}: only a job that has ended can be retried")
+
+
+def deleted(id: str, word: str) -> None:
+    """Raise why a job was not deleted, if it was not."""
+    if word == "missing":
+        raise not_found(id)
+    if word == "node":
+        raise JobStateError(
+            f"job {id} is a node of workflow {flow_of(id)}, which is deleted as a whole: "
+            f"app.workflows.get({flow_of(id)!r}).delete()"
+        )
+    if word == "broadcast":
+        raise JobStateError(f"job {id} waits for one worker alone: cancel it")
+    if word != "deleted":
+        raise JobStateError(f"job {id} is {word}: cancel it first, and delete it when it has ended")
+
+
+def moved(id: str, word: str) -> State:
+    """The state of a job that was to be moved, or why it was not."""
+    if word == "missing":
+        raise not_found(id)
+    if word == "broadcast":
+        raise JobStateError(f"job {id} waits for one worker alone: cancel it")
+    if word == "late":
+        raise JobStateError(f"job {id} would have expired by then: choose an earlier time, or enqueue it anew")
+    if not word.startswith("moved "):
+        why = (
+            "it waits for other jobs"
+            if word == "blocked"
+            else "only one that waits for a time or a worker can be moved"
+        )
+        raise JobStateError(f"job {id} is {word}: {why}")
+    return produce.state_of(word[6:])
+
 
 # The header that names the job which a job is again.
 AGAIN = "headrace-again-of"
@@ -187,3 +278,34 @@ def _typed(signature: Signature, place: int | str, value: Any) -> Any:
         return msgspec.convert(value, annotation, str_keys=True, dec_hook=signature.further.decode)
     except (msgspec.MsgspecError, ValueError, TypeError):
         return value
+
+
+class JobMove(TypedDict, total=False):
+    """What a move changes; None, or what is not given, stays.
+
+    Attributes:
+        queue, priority: as of an enqueue.
+        delay: how long it waits from now; 0: it is ready now.
+        at: when it is ready, with a time zone; a time that has come: now.
+    """
+
+    queue: str | None
+    priority: int | None
+    delay: Duration | None
+    at: datetime | None
+
+
+def moving(keys: Keys, id: str, changes: Mapping[str, Any]) -> Call[str]:
+    """The call that moves a job.
+
+    Raises:
+        OptionsError: nothing is given, or something that cannot be.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    wrong = given.keys() - JobMove.__annotations__.keys()
+    if wrong or not given:
+        what = f"there is no {min(wrong)!r} to move" if wrong else "a move changes something"
+        raise OptionsError(f"{what}: give queue, priority, delay or at; job.move(delay=0) has it ready now")
+    if "delay" in given and "at" in given:
+        raise OptionsError("delay and at contradict each other: give the one or the other")
+    return produce.move(keys, id, **{name: ROWS[name].check(name, value) for name, value in given.items()})

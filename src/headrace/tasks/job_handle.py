@@ -27,9 +27,8 @@ from headrace.running_job import check_wait
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
-from headrace.tasks.moves import JobMove, moving
+from headrace.tasks.edited_job import JobMove, cancelled, deleted, moved, moving, not_found, retried
 from headrace.tasks.reasons import PAGE, Why, explain, reason
-from headrace.tasks.verb_replies import cancelled, deleted, moved, not_found, retried
 
 R = TypeVar("R")
 

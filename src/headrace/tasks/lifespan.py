@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
-from headrace.tasks.middleware import Manager
+from headrace.tasks.submission import Manager
 
 LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any] | Manager]
 F = TypeVar("F", bound=LifespanFunction)

@@ -24,8 +24,8 @@ from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
 from headrace.tasks import reasons_of_run as run
 from headrace.tasks import reasons_of_state as state
-from headrace.tasks.reason import Reason
-from headrace.tasks.verb_replies import check_id
+from headrace.tasks.edited_job import check_id
+from headrace.tasks.reasons_of_line import Reason
 
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import WhyFacts
-from headrace.tasks.reason import Evidence, Reason, lasting
+from headrace.tasks.reasons_of_line import Evidence, Reason, lasting
 
 # Kinds whose runners run one job at a time, so that what a runner says of its job tells which others it does not run.
 _ONE_AT_A_TIME = ("process", "fork")

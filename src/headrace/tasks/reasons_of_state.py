@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of
 from headrace.model.job import State, first_line, parse_error
 from headrace.protocol.why import OtherJob, WhyFacts
-from headrace.tasks.reason import Evidence, Reason, lasting, several
+from headrace.tasks.reasons_of_line import Evidence, Reason, lasting, several
 
 # Microseconds after which a due job that was not promoted is late, though workers live.
 _LATE = 2_000_000

@@ -37,8 +37,8 @@ from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import name_of_own
-from headrace.tasks.middleware import Middleware
 from headrace.tasks.run_plan import NO_PLAN, RunPlan
+from headrace.tasks.submission import Middleware
 from headrace.tasks.task import Task
 from headrace.worker.channel import Channel
 from headrace.worker.messages import ToRunner
