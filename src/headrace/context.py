@@ -17,7 +17,7 @@ from headrace.model.job import Claim
 from headrace.model.job_facts import correlation_of, fields_of
 from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.retry import NO_RETRY, Retry, runs_again
-from headrace.model.workflow import Payload
+from headrace.model.workflow import Payload, parse_facts
 from headrace.protocol.consume import Note
 from headrace.running_job import running_job
 from headrace.settings import Duration, seconds
@@ -181,6 +181,11 @@ class CurrentJob:
     def workflow_id(self) -> str:
         """Id of the workflow that this job is a node of; empty for any other job."""
         return flow_of(self.id) if is_node(self.id) else ""
+
+    @property
+    def node(self) -> str:
+        """Name of the node that this job is in its workflow; empty for any other job."""
+        return parse_facts(self._claim.facts).name if is_node(self.id) else ""
 
     @property
     def payloads(self) -> list[Payload]:

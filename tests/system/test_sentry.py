@@ -69,6 +69,15 @@ def tells(pin: Secret[str]) -> None:
     sentry_sdk.add_breadcrumb(message=f"crumb {pin}")
     raise ValueError(f"pin {pin}")
 
+@app.task(retries=0)
+def leaks(secret: str) -> None:
+    sentry_sdk.add_breadcrumb(message=f"crumb password={secret}")
+    raise ValueError(f"token={secret}")
+
+@app.workflow
+def shop(flow) -> None:
+    flow.run(works, "x", name="pay")
+
 @app.task
 def works(secret: str) -> int:
     return 1
@@ -160,11 +169,25 @@ def test_a_secret_argument_stays_where_an_error_has_it_in_its_words(program: Pro
         assert event["fingerprint"] == ["headrace", cause_id(record.task, record.error)]
 
 
+def test_an_event_hides_what_logs_hide(program: Program) -> None:
+    sent = run(program, "leaks")
+    (event,) = sent.of("event")
+    assert event["exception"]["values"][0]["value"] == "token=***"
+    assert [crumb["message"] for crumb in event["breadcrumbs"]["values"]] == ["crumb password=***"]
+    assert "hunter2" not in sent.text
+
+
+def test_a_transaction_names_the_node_of_a_workflow(program: Program) -> None:
+    program("workflows", "create", "tasks.shop", "--start", "--app", "tasks:app")
+    (works,) = run(program).of("transaction", "works")
+    assert works["contexts"]["headrace"]["node"] == works["contexts"]["trace"]["data"]["headrace.node"] == "pay"
+
+
 def test_control_flow_is_no_error(program: Program) -> None:
     program("enqueue", "tasks.snoozes", "--app", "tasks:app")
     sent = run(program)
     assert sent.of("event") == []
-    assert len(sent.of("transaction", "snoozes")) == 2
+    assert [one["contexts"]["trace"]["status"] for one in sent.of("transaction", "snoozes")] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "interrupted"])
@@ -181,7 +204,8 @@ def test_a_start_that_is_stopped_is_no_error(program: Program, how: str) -> None
     finally:
         worker.close()
     sent = Sent(program.directory / "sent")
-    assert len(sent.of("transaction", "waits")) == 1
+    (start,) = sent.of("transaction", "waits")
+    assert start["contexts"]["trace"]["status"] == {"cancelled": "cancelled", "interrupted": "aborted"}[how]
     assert sent.of("event") == []
 
 

@@ -396,6 +396,7 @@ def _is_of_the_trace_of_its_maker(headrace: Program, run: str, create: ReadableS
     assert one["parent_id"] == total["parent_id"] == inner["context"]["span_id"]
     assert all("headrace.parents" not in span["attributes"] for span in (first, one))
     assert inner["attributes"]["headrace.parents"] == ["first"]
+    assert [span["attributes"]["headrace.node"] for span in (first, inner)] == ["first", "inner"]
     assert total["attributes"]["headrace.parents"] == ["inner/one"]
 
 

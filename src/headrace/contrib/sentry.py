@@ -37,6 +37,9 @@ LATE, FEW = 60.0, 21
 FLUSH = 2.0
 TRACE, BAGGAGE = "sentry-trace", "baggage"
 
+# Of the transaction of a start that ended by one of these, which are no errors.
+_STATUS: Mapping[type[BaseException], str] = {Snooze: "ok", CancelRequested: "cancelled", JobInterrupted: "aborted"}
+
 Report = Literal["final", "each"] | int
 
 
@@ -110,22 +113,28 @@ class _Told:
             scope.set_transaction_name(job.task, source="task")
             scope.set_tag("headrace.task", job.task)
             scope.set_tag("headrace.queue", job.queue)
-            scope.set_context("headrace", {"job": job.id, "attempt": job.attempt, "workflow": job.workflow_id})
+            known = {"job": job.id, "attempt": job.attempt, "workflow": job.workflow_id, "node": job.node}
+            scope.set_context("headrace", known)
             if not self._variables:
                 scope.add_event_processor(_without_variables)
-            if job.hide is not str:
-                scope.add_event_processor(lambda event, _: hidden_within(event, job.hide))
+            # As logs, pages and spans hide them: secret arguments, and what follows a name such as ``token=``.
+            hide = self._redactor.text
+            scope.add_event_processor(lambda event, _: hidden_within(event, lambda text: hide(job.hide(text))))
             check = self._check_in(job)
+            raised: BaseException | None = None
             with _transaction(job) as transaction:
                 try:
                     yield
-                except BaseException as error:
-                    transaction.set_status("internal_error")
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    # Not through the transaction, which takes each exception for an internal error.
+                    raised = error
+                    transaction.set_status(_STATUS.get(type(signal_in(error)), "internal_error"))
                     self._failed(job, error)
-                    self._checked(job, check, error)
-                    raise
-                transaction.set_status("ok")
-                self._checked(job, check, None)
+                else:
+                    transaction.set_status("ok")
+                self._checked(job, check, raised)
+            if raised is not None:
+                raise raised
 
     def _failed(self, job: CurrentJob, error: BaseException) -> None:
         import sentry_sdk
@@ -220,6 +229,7 @@ def _transaction(job: CurrentJob) -> Generator[Any]:
             "messaging.message.id": job.id,
             "messaging.message.receive.latency": round(waited * 1000),
             "messaging.message.retry.count": job.failures,
+            **({"headrace.node": job.node} if job.node else {}),
         }.items():
             transaction.set_data(name, value)
         yield transaction

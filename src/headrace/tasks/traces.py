@@ -45,7 +45,7 @@ DESTINATION, MESSAGE, CONVERSATION = (
 BODY_SIZE, BATCH, CLIENT = "messaging.message.body.size", "messaging.batch.message_count", "messaging.client.id"
 ERROR = "error.type"
 TASK, ATTEMPT, WAITED, OUTCOME = "headrace.task", "headrace.attempt", "headrace.waited", "headrace.outcome"
-CORRELATED, PARENTS = "headrace.correlation", "headrace.parents"
+CORRELATED, NODE, PARENTS = "headrace.correlation", "headrace.node", "headrace.parents"
 
 # The header of a job that is no child of its sender: delayed, or one of many.
 LINK = "headrace-link"

@@ -23,6 +23,7 @@ from headrace.model.hidden_values import Redactor
 from headrace.model.ids import flow_of, is_node
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.job_facts import correlation_of
+from headrace.model.workflow import parse_facts
 from headrace.protocol import produce
 from headrace.settings import Settings
 from headrace.store.client import Client
@@ -156,6 +157,7 @@ def _attributes(claim: Claim, headers: Mapping[str, str]) -> dict[str, Any]:
         found[traces.WAITED] = waited / 1e6
     if is_node(claim.id):
         found[traces.CONVERSATION] = flow_of(claim.id)
+        found[traces.NODE] = parse_facts(claim.facts).name
         if names := [one.name for one in claim.inputs if one.name]:
             found[traces.PARENTS] = names
     return found
