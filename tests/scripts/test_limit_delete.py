@@ -56,7 +56,9 @@ def test_jobs_that_run_keep_it(stage: Stage) -> None:
     put(stage, 1, 2)
     redeploy(stage)
     claims = stage.claim("w2").jobs
-    assert delete(stage, "account") == Deleted("held", 2)
+    answer = delete(stage, "account")
+    assert answer == Deleted("held", 2)
+    assert "pause it, so that no more start" in answer.in_use
     for claim in claims:
         stage.end_as("w2", claim, amount=KEEP)
     assert delete(stage, "account") == Deleted("deleted")

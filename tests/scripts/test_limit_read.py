@@ -42,6 +42,22 @@ def test_it_tells_of_values_whose_jobs_wait_or_that_an_operator_changed(stage: S
     assert page.limited == {"task:call": ("account", "other")}
 
 
+def test_a_limit_whose_waiting_values_are_all_closed_does_not_start_now(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("slow", Rate(1, per=100), by="account")], "one": [ACCOUNT]})
+    put(stage, "x", "x", "y", "y")
+    assert look(stage, "slow").opens == 0
+    stage.take(limit=50)
+    assert look(stage, "slow").opens == stage.now + 99 * SECOND
+    stage.now += 10 * SECOND
+    put(stage, "z", "z")
+    assert look(stage, "slow").opens == 0
+    stage.take(limit=50)
+    assert look(stage, "slow").opens == stage.now + 89 * SECOND
+    put(stage, "x", "x", task="one")
+    stage.take(limit=50)
+    assert look(stage, "account").opens is None
+
+
 def test_a_field_of_another_version_hides_no_limit(stage: Stage) -> None:
     declare(stage, {"call": [ACCOUNT]})
     stage.client.hset(stage.keys("limited"), mapping={"back": 1, "later:x": b"\xc1"})

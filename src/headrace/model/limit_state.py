@@ -100,7 +100,9 @@ class LimitState(msgspec.Struct, frozen=True):
         overrides: what an operator said of this value or, without a value, of the limit.
         held: jobs that run, and programs that hold it. None: they are counted by value.
         waiting: jobs that wait, whatever for; of jobs with values of several limits those in the first thousand lanes.
-        opens: microseconds of server time, when the next may start; 0: now. None: when a job ends, or the pause.
+        opens: microseconds of server time, when the next may start; 0: now. None: when a job ends, or the pause. Of a
+            limit that goes by a value, while jobs wait: when the first of their values opens, of the 20 whose turn
+            comes first.
         backlog: the most jobs that may wait in a lane; 0: any number.
         full: what becomes of jobs that come while as many run as may.
     """

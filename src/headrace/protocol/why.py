@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -92,14 +93,17 @@ class GateSeen(msgspec.Struct, frozen=True):
     """A limit for one value, which a job must pass to start.
 
     Attributes:
+        value: ``*``: all values of the limit together, while they are paused.
         opens: when it opens, microseconds; 0: it is open, -1: when one of its jobs ends or it is resumed.
-        held: how many of its jobs run.
+        held: how many jobs and programs hold it.
+        why: it is closed: ``paused``, ``full`` (as many run as may), ``refused`` (a call was), ``rate``.
     """
 
     limit: str
     value: str
     opens: int
     held: int
+    why: str = ""
 
 
 class WhyFacts(msgspec.Struct, frozen=True):
@@ -216,8 +220,8 @@ def _other(row: list[Any]) -> OtherJob:
 
 
 def _gate(row: list[Any]) -> GateSeen:
-    limit, value, opens, held = row
-    return GateSeen(_text(limit), _text(value), opens, held)
+    limit, value, opens, held, why = row
+    return GateSeen(_text(limit), unquote(_text(value)), opens, held, _text(why))
 
 
 def why(keys: Keys, id: str) -> Call[WhyFacts]:

@@ -1,7 +1,7 @@
 -- Lane classes: the class of a lane, and the gates that its jobs pass. Included, never run alone.
 -- A lane has the jobs of one queue that pass the same gates, a class the lanes with the same limits.
 -- include gate_opening
--- lazy    limiting class_named passed_by value_gates
+-- lazy    limiting class_named class_of passed_by value_gates
 -- batch   classes_met  {}   by name
 -- batch   last_class   nil  the one that was asked for last
 -- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; false: they do not.

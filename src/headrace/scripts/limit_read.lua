@@ -17,7 +17,8 @@
 -- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator said something, or whose jobs wait
 -- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value, running or -1, 0: open | -1: a job or pause
 --         must end | opens, waiting}, ...}, {task or queue, its limits, ...} where limits are named}
-local l, rows, counted, LANES = limiting(), {}, {}, 1000
+-- Lanes of a class that are counted, and that are looked at to see whether one is open.
+local l, rows, counted, LANES, FIRST = limiting(), {}, {}, 1000, 20
 
 -- Jobs of a class that wait for a value, of several values those in its first lanes.
 local function waiting_in(c, name, at, value)
@@ -34,6 +35,14 @@ local function waiting_in(c, name, at, value)
   return counts[name .. ':' .. value] or 0
 end
 
+-- When the first of some values opens for which jobs wait: false, one is open.
+local function first_opening(list)
+  local soonest = math.huge
+  l.read_gates()
+  for _, one in ipairs(list) do soonest = math.min(soonest, l.closed_until(one) or 0) end
+  return #list > 0 and soonest > 0 and soonest
+end
+
 -- The classes with a limit in which jobs wait, and the place of its value in these.
 local function each_class(name, handle)
   for _, unit in ipairs(redis.call('SMEMBERS', waiting .. name)) do
@@ -46,16 +55,17 @@ local function each_class(name, handle)
 end
 
 local function tell(name, value)
-  local fields, waits = redis.call('HGETALL', limit_at .. name), 0
+  local fields, waits, some = redis.call('HGETALL', limit_at .. name), 0, {}
   if #fields == 0 then return end
   each_class(name, function(c, at)
     if at > 0 or value == '*' then waits = waits + waiting_in(c, name, at, value) end
+    for _, one in ipairs(at > 0 and value == '*' and redis.call('ZRANGE', class .. c.name, 0, FIRST - 1) or {}) do some[#some + 1] = l.value_gates(c, one)[at] end
   end)
   local whole = value == '*' and l.gate_of_all(name, true)
   local one = whole or l.gate_of(name .. ':' .. (value == '*' and '' or value), name)
   local bar = not whole and value ~= '*' and l.gate_of_all(name)
   l.read_gates()
-  local opens = l.closed_until(one)
+  local opens = l.closed_until(one) or first_opening(some)
   if bar then opens = math.max(opens or 0, l.closed_until(bar) or 0) end
   rows[#rows + 1] = {name, value, fields, redis.call('HGET', overrides_at .. name, '*') or '',
     value ~= '*' and redis.call('HGET', overrides_at .. name, value) or '', whole and -1 or one.held,

@@ -6,6 +6,7 @@ A reason why a job does not run, and how reasons are worded. Pure.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -175,18 +176,30 @@ def gate_closed(facts: WhyFacts) -> Reason | None:
     shut = [gate for gate in facts.gates if gate.opens]
     if not shut:
         return None
-    gate, ahead = shut[0], facts.where("ahead")
-    evidence: Evidence = {"limit": gate.limit, "value": gate.value, "running": gate.held}
+    # A pause holds also where jobs end and permits come back.
+    gate, ahead = min(shut, key=lambda one: one.why != "paused"), facts.where("ahead")
+    evidence: Evidence = {"limit": gate.limit, "value": gate.value, "running": gate.held, "closed_by": gate.why}
     evidence |= {"opens_us": max(0, gate.opens), "ahead": ahead}
     before = f", and {several(ahead, 'job')} ahead of it there" if ahead else ""
-    return Reason("gate_closed", f"{_shut(facts, gate)}{before}", evidence)
+    text, step = _shut(facts, gate)
+    return Reason("gate_closed", f"{text}{before}", evidence, step)
 
 
-def _shut(facts: WhyFacts, gate: GateSeen) -> str:
-    name = f"limit {gate.limit}" + (f" of {gate.value}" if gate.value else "")
+def _shut(facts: WhyFacts, gate: GateSeen) -> tuple[str, str]:
+    """How a gate is closed, and what opens it."""
+    one = gate.value not in ("", "*")
+    name, value = f"limit {gate.limit}" + f" of {gate.value}" * one, f" --value {shlex.quote(gate.value)}" * one
+    lasts = lasting(gate.opens - facts.now)
+    if gate.why == "paused":
+        end = f" for another {lasts}" if gate.opens > 0 else ""
+        return f"{name} is paused{end}", f"headrace limits resume {gate.limit}{value} lets its jobs start"
     if gate.opens > 0:
-        return f"{name} is closed, and lets the next job start in {lasting(gate.opens - facts.now)}"
-    return f"{name} is closed until one of its jobs ends: {several(gate.held, 'job')} running"
+        text = f"{name} is closed, and lets the next job start in {lasts}"
+        if gate.why == "refused":
+            return f"{text}, since a call of its jobs was refused (RateLimited)", "wait"
+        return text, f"wait, or give it a higher rate: headrace limits set {gate.limit}{value} --rate N/TIME"
+    text = f"{name} is closed until one of its jobs ends: {several(gate.held, 'job')} running"
+    return text, f"wait, or let more run at once: headrace limits set {gate.limit}{value} --concurrency N"
 
 
 def all_busy(facts: WhyFacts) -> Reason | None:
