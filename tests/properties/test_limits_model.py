@@ -29,22 +29,32 @@ ACCOUNT = [
     LimitRule("account", Rate(rate, per=1000), Concurrency(most) if most else None, by="account")
     for rate, most in ((4, 1), (10, 0), (2, 2))
 ]
-# Limits of each task, by name.
-TASKS = {"plain": (), "api": ("api",), "account": ("account",), "both": ("api", "account")}
+# Limits of each task, by name; and as other releases have them.
+TASKS: dict[str, tuple[str, ...]] = {"plain": (), "api": ("api",), "account": ("account",), "both": ("api", "account")}
+RELEASES = [
+    TASKS, TASKS,
+    {"plain": ("account",), "api": ("account",), "account": ("api",), "both": ("api",)},
+    {"plain": (), "api": ("api", "account"), "account": (), "both": ("account",)},
+]  # fmt: skip
 
 
 class Gate:
-    """What a limit lets start, told once more."""
+    """What a limit lets start, told once more.
+
+    Attributes:
+        next, soonest: when the next may start at the latest, and at the soonest. They differ once the numbers changed:
+            a gate that is looked at opens sooner for a faster rate, and stays so.
+    """
 
     def __init__(self) -> None:
-        self.next, self.held = 0.0, 0
+        self.next, self.soonest, self.held = 0.0, 0.0, 0
 
-    def open(self, rule: LimitRule | None, now: int) -> bool:
+    def open(self, rule: LimitRule | None, now: int, *, soonest: bool = False) -> bool:
         if rule is None:
             return False
         if rule.concurrency and self.held >= rule.concurrency.n:
             return False
-        return not rule.rate or min(self.next, now + self.step(rule)) <= now
+        return not rule.rate or min(self.soonest if soonest else self.next, now + self.step(rule)) <= now
 
     def step(self, rule: LimitRule) -> float:
         assert rule.rate
@@ -55,7 +65,9 @@ class Gate:
         self.held += 1
         if rule.rate:
             slack = max(10_000, float(rule.rate.per) * SECOND / 100)
-            self.next = max(min(self.next, now + self.step(rule)), now - slack) + self.step(rule)
+            self.next, self.soonest = (
+                max(min(one, now + self.step(rule)), now - slack) + self.step(rule) for one in (self.next, self.soonest)
+            )
 
 
 class LaneMachine(RuleBasedStateMachine):
@@ -67,7 +79,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.stage = Stage(self.client, guarded=False)
         self.keys = self.stage.keys
         self.rules = {"api": API[1], "account": ACCOUNT[0]}
-        self.limited = False
+        self.limited, self.has = False, TASKS
         self.gates: dict[str, Gate] = {}
         # What an operator said: by limit and value ("*": of all) its parts, each with its end.
         self.over: dict[tuple[str, str], dict[str, tuple[int, object]]] = {}
@@ -80,15 +92,16 @@ class LaneMachine(RuleBasedStateMachine):
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    @rule(api=st.sampled_from(API), account=st.sampled_from(ACCOUNT))
-    def declare(self, api: LimitRule, account: LimitRule) -> None:
-        self.rules, self.limited = {"api": api, "account": account}, True
+    @rule(api=st.sampled_from(API), account=st.sampled_from(ACCOUNT), has=st.sampled_from(RELEASES))
+    def declare(self, api: LimitRule, account: LimitRule, has: dict[str, tuple[str, ...]]) -> None:
+        self.rules, self.limited, self.has = {"api": api, "account": account}, True, has
+        self._numbers_change()
         rows: list[Any] = []
-        for task, names in TASKS.items():
+        for task, names in has.items():
             if names:
                 rows += [f"task:{task}", task_row([self.rules[name] for name in names], ["account"], {})]
         limits = DeclaredLimits([(one.name, one.fields) for one in self.rules.values()], rows)
-        self.stage.run(declare_limits(self.keys, "w1", [], limits))
+        self.stage.run(declare_limits(self.keys, "w1", TASKS, limits))
 
     @precondition(lambda self: self.limited)
     @rule(
@@ -100,6 +113,7 @@ class LaneMachine(RuleBasedStateMachine):
         part = part_of(what)[0] if what != "paused" else what
         if part == "weight" and where[1] == "*":
             return
+        self._numbers_change()
         put = [(part, duration, part_of(what)[1] if what != "paused" else [])]
         call = change_limit(self.keys, *where, [], [] if taken else put, [part] if taken else [])
         known = self.over.setdefault(where, {})
@@ -135,7 +149,7 @@ class LaneMachine(RuleBasedStateMachine):
             assert claim.id in self.waiting
             gates = self._gates_of(claim.id)
             for gate, rule_ in gates:
-                assert gate.open(rule_, self.stage.now), f"{claim.id} exceeds {rule_}"
+                assert gate.open(rule_, self.stage.now, soonest=True), f"{claim.id} exceeds {rule_}"
                 gate.charge(rule_, self.stage.now)
             del self.waiting[claim.id]
             names = gates_of(claim.lane)
@@ -250,6 +264,7 @@ class LaneMachine(RuleBasedStateMachine):
             "owner",
             "owners",
             "replaced",
+            "rewound",
             "gate",
             "queues",
             "wake",
@@ -279,7 +294,12 @@ class LaneMachine(RuleBasedStateMachine):
             assert rule_
             gate.held -= 1
             if rule_.rate:
-                gate.next = min(gate.next, self.stage.now + gate.step(rule_)) - (gate.step(rule_) if unused else 0)
+                back, most = (gate.step(rule_) if unused else 0), self.stage.now + gate.step(rule_)
+                gate.next, gate.soonest = min(gate.next, most) - back, min(gate.soonest, most) - back
+
+    def _numbers_change(self) -> None:
+        for gate in self.gates.values():
+            gate.soonest = 0
 
     def _gates_of(self, id: str) -> list[tuple[Gate, LimitRule | None]]:
         task, value, _ = self.facts[id]
@@ -288,7 +308,7 @@ class LaneMachine(RuleBasedStateMachine):
         values = {"api": "", "account": value}
         return [
             (self.gates.setdefault(f"{one}:{values[one]}", Gate()), self._counting(one, values[one]))
-            for one in TASKS[task]
+            for one in self.has[task]
         ]
 
     def _counting(self, name: str, value: str, *, paused: bool = True) -> LimitRule | None:

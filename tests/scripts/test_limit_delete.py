@@ -87,7 +87,8 @@ def test_what_waits_for_it_starts_without_it(stage: Stage) -> None:
     assert delete(stage, "account") == Deleted("deleted", len(came) - len(started))
     promote(stage)
     assert stage.tokens() == 1
-    assert sorted([*ids(started), *take(stage)]) == sorted(came)
+    # Those that have another limit go to the lane of that first.
+    assert sorted([*ids(started), *take(stage), *take(stage)]) == sorted(came)
     (after,) = put(stage, "x")
     assert take(stage) == [after], "jobs that come later do not have it"
 

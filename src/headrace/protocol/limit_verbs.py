@@ -133,7 +133,7 @@ class Deleted(NamedTuple):
             places = ", ".join(self.places[:5]) + (", ..." if len(self.places) > 5 else "")
             return f"is declared by code that runs ({places}): take it out of the code and restart these workers first"
         if self.word == "held":
-            return f"is held by {self.jobs:,} jobs or programs: pause it, so that no more start, and delete it when they end"
+            return f"is held by {self.jobs:,} jobs or programs: pause it, so that no more start, and delete it then"
         return ""
 
 

@@ -2,6 +2,7 @@
 -- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still there, or starts again, says what was
 -- superseded, and is heard only where no worker says what counts that lives and goes on claiming.
 -- include look_anew
+-- include sort_anew
 -- clock   now
 -- derive  about         hash  owner:<owner>
 -- derive  limit_at      hash  limit:<limit>
@@ -82,6 +83,7 @@ local function declare(owner, limits, tasks, rows)
     if new and row then redis.call('HSET', limited, what, row) elseif new then redis.call('HDEL', limited, what) end
     if newer then kept = kept + 1 end
     changed = changed or new
+    if new then limiting().sort_anew(what, current) end
   end
   for n = 1, #rows, 2 do
     mine[rows[n]] = true

@@ -94,7 +94,7 @@ local function lane_turn(s, row, other)
     -- One job more than may start leaves the lane: the class needs the time of the next one. It goes back.
     if not id then id, at = head(row, math.min(free + 1, s.most)) end
     local word, cost = 'empty', 1
-    if id then word, cost = s.take(s.queue, id, at, c.gates, row.own, s.ways) end
+    if id then word, cost = s.take(s.queue, id, at, c, row.own, s.ways) end
     if word == 'later' then
       s.refused, s.stop = s.refused + 1, true
       return false

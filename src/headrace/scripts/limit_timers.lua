@@ -1,5 +1,6 @@
 -- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are looked at anew. Included, never run alone.
 -- include look_anew
+-- include sort_anew
 -- include gate_starts
 -- include overrides
 -- lazy    limiting run_timers keep_lease
@@ -62,7 +63,8 @@ local function run_timers(most)
     elseif kind == 'hold' then over[#over + 1] = gate_named(string.match(name, '^[^|]*'))
     elseif kind == 'clock' then look_at_times(name, met)
     elseif kind == 'lanes' then look_at_lanes(string.match(name, '^(%d+):(.*)$'))
-    elseif kind == 'limit' then look_at_words(name) end
+    elseif kind == 'limit' then look_at_words(name)
+    elseif kind == 'sort' or kind == 'jobs' then sort_piece(kind, string.match(name, '^(%d+):(.*)$')) end
   end
   read_gates()
   -- A program that held a limit was not heard of for its lease.

@@ -96,8 +96,8 @@ local function round(s)
   return not s.stop and goes_on(s)
 end
 
--- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score, gates, more
--- gates) leases a job, and says 'taken' and its cost, 'gone' (it leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
+-- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score, class, gates of
+-- its values) leases a job, and says 'taken' and its cost, 'gone' (it leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
 -- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by this claim.
 local function serve(c, score, bound, room, queue, ways, take)
   read_class(c)

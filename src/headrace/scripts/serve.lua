@@ -4,6 +4,7 @@
 -- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
 -- clock   now
 -- derive  slots  hash  slots:<owner>
+-- derive  job    hash  job:<id>
 -- many    HSET
 -- many    ZADD
 -- Jobs that one claim moves to their lanes.
@@ -23,14 +24,22 @@ local function take_plain(queue, id, score, ways)
   return true
 end
 
--- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate.
-local function take_limited(queue, id, score, shared, own, ways)
+-- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate. One that has other limits now goes to its lane, or starts without any.
+local function take_limited(queue, id, score, c, own, ways)
   local fields, node = ways.read(id)
   local over, cost = false, 1
+  local rule = fields.err or not fields[1] or limits_of(fields[1], queue)
+  if rule ~= true and (rule and rule[1]) ~= c.limits then
+    if not to_lane(queue, id, score, fields) then
+      redis.call('HDEL', job .. id, 'lane')
+      ways.take(queue, id, score, fields, node)
+    end
+    return 'gone', cost
+  end
   if not fields.err and fields[3] then
     local rest = redis.call('HMGET', job .. id, 'expires', 'cost')
     over, cost = (tonumber(rest[1]) or math.huge) <= now, cost_of(rest[2])
-    if cost > 1 and not over and too_dear({shared, own}, cost) then return 'dear' end
+    if cost > 1 and not over and too_dear({c.gates, own}, cost) then return 'dear' end
   end
   if ways.may and not fields.err and not ways.may(queue, fields[1]) then return 'later' end
   return ways.take(queue, id, score, fields, node) and not over and 'taken' or 'gone', cost
