@@ -6,14 +6,21 @@ Must not: know what Headrace stores. The nodes' Unix sockets lead past every pro
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
 import redis
 from redis.crc import key_slot  # type: ignore[attr-defined]
 
@@ -42,7 +49,11 @@ class Node(Server):
 
     frozen = False
 
-    def __init__(self, number: int, *, proxied: bool, config: Mapping[str, str], binary: Binary | None) -> None:
+    def __init__(
+        self, number: int, *, proxied: bool, config: Mapping[str, str], binary: Binary | None, clock: int = 0
+    ) -> None:
+        if clock:
+            self.environment = {"LD_PRELOAD": str(clock_shim()), "HR_CLOCK": str(clock)}
         self.address = f"127.0.1.{number + 1}"
         self.front = self.bus = None
         ports = free_port(), free_port()
@@ -127,6 +138,7 @@ class Cluster:
         primaries, replicas: how many, and how many of each primary.
         proxied: each node is reached through proxies, so that :meth:`cut_off` works; clients too.
         config: further directives of each node.
+        clock: what the clocks of replicas are ahead, seconds.
 
     Attributes:
         nodes: primaries, in the order of their slots, then their replicas.
@@ -140,11 +152,13 @@ class Cluster:
         proxied: bool = False,
         config: Mapping[str, str] | None = None,
         binary: Binary | None = None,
+        clock: int = 0,
     ) -> None:
         self.nodes: list[Node] = []
         try:
             for number in range(primaries * (1 + replicas)):
-                self.nodes.append(Node(number, proxied=proxied, config=config or {}, binary=binary))
+                ahead = 0 if number < primaries else clock
+                self.nodes.append(Node(number, proxied=proxied, config=config or {}, binary=binary, clock=ahead))
             self._form(primaries)
         except BaseException:
             self.stop()
@@ -238,6 +252,14 @@ class Cluster:
         eventually(lambda: _knows_all_slots(heir), timeout, what="a cluster that serves all slots")
         return heir
 
+    def lose_replication(self, primary: Node) -> Node:
+        """Stop the replica of a primary, which replicates nothing from now on; returns it."""
+        replica = self.replica_of(primary)
+        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
+        replica.freeze()
+        primary.ask("CLIENT", "KILL", "TYPE", "REPLICA")
+        return replica
+
     def stop(self) -> None:
         """End every process; stopping twice is fine."""
         for node in self.nodes:
@@ -266,6 +288,49 @@ class Cluster:
         for number, node in enumerate(self.nodes[primaries:]):
             primary = self.nodes[number % primaries]
             eventually(lambda n=node, p=primary: _replicates(n, p), what="the replica's link")
+
+
+_SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+static long ahead(void) { const char *text = getenv("HR_CLOCK"); return text ? atol(text) : 0; }
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, at);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) at->tv_sec += ahead();
+    return result;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+@functools.cache
+def clock_shim() -> Path:
+    """A library that sets the clock of a process that loads it; the test is skipped without Linux and a compiler."""
+    if sys.platform != "linux" or (compiler := shutil.which("cc")) is None:
+        pytest.skip("a node's clock can be set on Linux only, with a C compiler")
+    directory = Path(tempfile.mkdtemp(prefix="hr-clock-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    (directory / "clock.c").write_text(_SHIM)
+    library = directory / "clock.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, directory / "clock.c", "-ldl"], check=True)
+    return library
 
 
 def _epoch_of(node: Node, slot: int) -> int | None:

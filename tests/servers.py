@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -166,6 +166,9 @@ class Server:
     ``tcp`` adds a loopback port. ``config`` passes further directives of the server.
     """
 
+    environment: Mapping[str, str] = MappingProxyType({})
+    """Further variables of its process."""
+
     def __init__(
         self,
         binary: Binary | None = None,
@@ -248,7 +251,7 @@ class Server:
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                start_new_session=True, env={**os.environ, **self.environment},
             )  # fmt: skip
         if not ready:
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.system.fleet import Fleet
 
 NewCluster = Callable[..., Cluster]
 NewFleet = Callable[..., Fleet]
+LEASE = 3.0
 SLOT = slot_of()
 
 
@@ -79,3 +81,45 @@ def test_a_slot_that_moves_key_by_key_under_load_loses_no_job(new_cluster: NewCl
     fleet.drained()
     assert_each_ran_once(fleet, jobs)
     fleet.check()
+
+
+@pytest.mark.parametrize("clock", [-3600, 3600], ids=["behind", "ahead"])
+def test_tokens_grow_on_a_new_primary_whose_clock_is_off(
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path, clock: int
+) -> None:
+    cluster = new_cluster(3, 1, clock=clock)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    for _ in range(2):
+        fleet.worker(processes=1)
+    gates = [fleet.enqueue("process.gate", str(tmp_path / "open")) for _ in range(2)]
+    for gate in gates:
+        fleet.started(gate)
+    heir = cluster.fail_over(cluster.serving(SLOT))
+    assert abs(int(heir.ask("TIME")[0]) - time.time() - clock) < 600
+    jobs = fleet.enqueue_many("process.nap", [(0.0,)] * 20)
+    (tmp_path / "open").touch()
+    fleet.drained()
+    assert_each_ran_once(fleet, [*gates, *jobs])
+    last = max(line.token for gate in gates for line in fleet.ledger.starts(gate.id))
+    assert all(line.token > last for job in jobs for line in fleet.ledger.starts(job.id))
+    fleet.check()
+
+
+def test_tokens_that_a_dead_primary_gave_to_another_worker_are_outrun(
+    new_cluster: NewCluster, new_fleet: NewFleet
+) -> None:
+    cluster = new_cluster(3, 1, clock=-3600)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    first, _ = fleet.worker(queues="first"), fleet.worker(queues="second")
+    fleet.ended(fleet.enqueue("process.nap", 0.0, queue="second"))
+    primary = cluster.serving(SLOT)
+    heir = cluster.lose_replication(primary)
+    forgotten = fleet.enqueue("process.nap", 0.0, queue="first")
+    fleet.ended(forgotten)
+    first.kill("worker")
+    primary.kill()
+    heir.thaw()
+    later = fleet.enqueue("process.nap", 0.0, queue="second")
+    assert fleet.ended(later).crashes == 0
+    (before,), (after,) = fleet.ledger.starts(forgotten.id), fleet.ledger.starts(later.id)
+    assert after.token > before.token

@@ -258,7 +258,7 @@ class Core:
         if self.worker.owner:
             self.ends.growth.restart()
             self._requests.forget(*GROWTH)
-            self._requests.send_first([self._reconciler.look()])
+            self._requests.send_first([*self._reconciler.outrun(), self._reconciler.look()])
             # What was written to us meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.maintenance.renewal.renew_soon()
 

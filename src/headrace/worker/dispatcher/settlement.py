@@ -148,6 +148,17 @@ class Reconciler:
         """Ask what the store knows. Cost: a page for each 500 claims."""
         return self._page(self._worker.starts.view(), [])
 
+    def outrun(self) -> list[Step]:
+        """Let no new token be less than one of a server that failed: the clock of the next one may be behind.
+
+        Tokens of other workers are met, too: each was at most what the clock of its server showed.
+        """
+        worker = self._worker
+        if not worker.server_ahead:
+            return []  # nothing was claimed yet
+        newest = round(worker.server_ahead + worker.now * 1e6)
+        return [(settle_calls.restore(worker.keys, worker.owner, [("", newest)]), lambda _: None)]
+
     def _page(self, view: Starts, found: Rows) -> Step:
         call = settle_calls.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
