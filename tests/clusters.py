@@ -119,6 +119,11 @@ class Node(Server):
         super().kill()
         self.frozen = False
 
+    def renumber(self, port: int, bus_port: int) -> None:
+        """Give it other ports, from its next start on."""
+        self._config |= {"port": str(port), "cluster-port": str(bus_port)}
+        self.port, self.bus_port = port, bus_port
+
     def stop(self) -> None:
         # Nothing is kept that an orderly end would save, and a frozen node does not hear TERM.
         self.kill()

@@ -73,6 +73,10 @@ class Proxy:
         password = f":{self._server.password}@" if self._server.password else ""
         return f"redis://{password}127.0.0.1:{self.port}"
 
+    def lead_to(self, port: int) -> None:
+        """Connect to another loopback port from now on."""
+        self._server = port
+
     def drop(self, addresses: Collection[str] | None = None) -> None:
         """Reset every connection that is open now, or those from some addresses."""
         with self._lock:

@@ -1,0 +1,291 @@
+"""What a cluster does to jobs when nodes die, stop, are cut off or move: each job ends once, and nobody is charged."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import HeadraceError
+from headrace.tasks.job_handle import Job
+from tests.deadline import eventually
+from tests.proxy import Proxy
+from tests.servers import free_port
+from tests.system.fleet import LEASE, Fleet
+from tests.system.test_cluster import SLOT, NewCluster, NewFleet, assert_each_ran_once, records
+from tests.system.test_soak import say
+
+
+@contextlib.contextmanager
+def load(fleet: Fleet) -> Iterator[list[Job[float]]]:
+    """Enqueue one job after another meanwhile; those that were acknowledged are in the list."""
+    jobs: list[Job[float]] = []
+    failed: list[Exception] = []
+    over = Event()
+
+    def produce() -> None:
+        with Headrace(fleet.url, timeout=60) as app:
+            task = app.by_name("process.nap")
+            try:
+                while not over.wait(0.002):
+                    jobs.append(task.enqueue(0.001))
+            except HeadraceError as error:
+                failed.append(error)
+
+    thread = Thread(target=produce)
+    thread.start()
+    try:
+        eventually(lambda: len(jobs) > 20 or failed, what="the first jobs")
+        yield jobs
+        before = len(jobs)
+        eventually(lambda: len(jobs) > before + 20 or failed, what="jobs after the fault")
+    finally:
+        over.set()
+        thread.join()
+    assert not failed, failed
+
+
+def longest_gap(fleet: Fleet, since: int = 0) -> float:
+    """Seconds between two ends of jobs, at most."""
+    ends = sorted(line.at for line in fleet.ledger.ends() if line.at >= since)
+    return max((after - before for before, after in itertools.pairwise(ends)), default=0) / 1e9
+
+
+def _moves(new_cluster: NewCluster, new_fleet: NewFleet, moves: int) -> None:
+    cluster = new_cluster(3, 0)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=2)
+    with load(fleet) as jobs:
+        since = time.monotonic_ns()
+        for number in range(moves):
+            source = cluster.serving(SLOT)
+            target = cluster.other(source)
+            if number % 3 == 1:
+                # Cancelled, or over before that: the slot is in one place in any case.
+                source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", SLOT, SLOT, "NODE", target.id)
+                with contextlib.suppress(Exception):
+                    source.ask("CLUSTER", "CANCELSLOTMIGRATIONS")
+                eventually(lambda: cluster.settled, what="a cluster that agrees")
+            else:
+                cluster.move(SLOT, target)
+            ran = len(fleet.ledger.ends())
+            eventually(lambda ran=ran: len(fleet.ledger.ends()) > ran, what="jobs after the move")
+    fleet.drained()
+    say(f"{moves} moves, {len(jobs)} jobs, longest gap {longest_gap(fleet, since):.2f} s")
+    assert_each_ran_once(fleet, jobs)
+    fleet.check()
+
+
+def test_slots_that_move_at_once_under_load_lose_no_job(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    _moves(new_cluster, new_fleet, 3)
+
+
+@pytest.mark.soak
+def test_twenty_moves_under_load_lose_no_job(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    _moves(new_cluster, new_fleet, 20)
+
+
+def test_a_killed_primary_charges_nobody(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    cluster = new_cluster(3, 1)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=2)
+    primary = cluster.serving(SLOT)
+    with load(fleet) as jobs:
+        before = len(jobs)
+        # What was acknowledged and not replicated may be lost: its own case.
+        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
+        began = time.monotonic_ns()
+        heir = cluster.fail_over(primary)
+    assert cluster.serving(SLOT) is heir
+    found = records(fleet, jobs[:before])
+    fleet.drained()
+    lost = sum(record is None for record in found)
+    say(f"{len(jobs)} jobs, {lost} lost, longest gap {longest_gap(fleet, began):.2f} s")
+    assert all(record is None or record.crashes == 0 for record in records(fleet, jobs))
+    assert not [id for id, ends in fleet.ledger.counts("E").items() if ends > 1]
+    fleet.check()
+
+
+def test_a_shard_that_is_away_for_three_leases_charges_nobody(
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, 0)
+    fleet = new_fleet(cluster.url, lease=LEASE)
+    worker = fleet.worker(processes=1)
+    job = fleet.enqueue("process.gate", str(tmp_path / "open"))
+    fleet.started(job)
+    node = cluster.serving(SLOT)
+    node.freeze()
+    end = time.monotonic() + 3 * LEASE
+    runners = worker.runners()
+    fleet.until(lambda: time.monotonic() >= end and not set(runners) & set(worker.runners()))
+    node.thaw()
+    fleet.started(job, 2)
+    (tmp_path / "open").touch()
+    record = fleet.ended(job)
+    assert (record.crashes, record.failures) == (0, 0)
+    fleet.check()
+
+
+def test_claims_and_settles_that_a_failover_lost_complete_once(
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, 1)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=1, threads=2, kinds="process,thread")
+    waiting = fleet.enqueue("thread.gate", str(tmp_path / "never"), delay=3600)
+    primary = cluster.serving(SLOT)
+    held = fleet.enqueue("process.gate", str(tmp_path / "open"), delay=0.001)
+    settled = fleet.enqueue("thread.gate", str(tmp_path / "shut"))
+    fleet.started(settled)
+    fleet.started(held)
+    heir = cluster.lose_replication(primary)
+    (tmp_path / "shut").touch()
+    fleet.ended(settled)
+    lost = fleet.enqueue("thread.nap", 0.0)
+    fleet.ended(lost)
+    primary.kill()
+    heir.thaw()
+    assert waiting.state == "scheduled"
+    (tmp_path / "open").touch()
+    assert {fleet.ended(held).state, fleet.ended(settled).state} == {"succeeded"}
+    assert fleet.ledger.counts("E") == {held.id: 1, settled.id: 1, lost.id: 1}
+    assert cluster.serving(SLOT) is heir
+    waiting.cancel()
+    fleet.check()
+
+
+def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+    cluster = new_cluster(3, 1, proxied=True)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=2)
+    primary = cluster.serving(SLOT)
+    with load(fleet) as jobs:
+        eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
+        before = len(jobs) - 1
+        cluster.cut_off(primary)
+        eventually(lambda: cluster.serving(SLOT) is not primary, what="a failover")
+    cluster.reconnect()
+    fleet.drained()
+    ended = fleet.ledger.counts("E")
+    say(f"{len(jobs)} jobs, {sum(not ended[job.id] for job in jobs)} lost")
+    assert all(ended[job.id] == 1 for job in jobs[:before])
+    assert max(ended.values()) == 1
+    fleet.check()
+
+
+def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 1, proxied=True)
+    with Headrace(cluster.url, timeout=60) as app:
+        task = app.by_name("tasks.add")
+        task.enqueue(0)
+
+        def lost(then: Callable[[], object]) -> None:
+            """The next reply to an enqueue is lost, after this has happened."""
+            front = cluster.serving(SLOT).front
+            assert front is not None
+            once = [then]
+            front.cut = lambda data: bool(b"ok" in data and once and (once.pop()(), True))
+
+        lost(lambda: cluster.move(SLOT, cluster.other(cluster.serving(SLOT))))
+        task.enqueue(1)
+        eventually(lambda: cluster.replica_of(cluster.serving(SLOT)), what="a replica of the new node")
+
+        def die() -> None:
+            node = cluster.serving(SLOT)
+            assert node.ask("WAIT", 1, 30_000) == 1
+            node.kill()
+
+        lost(die)
+        task.enqueue(2)
+        assert app.overview().states["ready"] == 3
+
+
+def test_a_cluster_without_a_majority_is_asked_twice_a_second_and_found_again(
+    new_cluster: NewCluster, new_fleet: NewFleet
+) -> None:
+    cluster = new_cluster(3, 0)
+    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet.worker(processes=1)
+    node = cluster.serving(SLOT)
+    others = [each for each in cluster.nodes if each is not node]
+    for other in others:
+        other.freeze()
+    eventually(lambda: b"cluster_state:fail" in node.ask("CLUSTER", "INFO"), what="a cluster that is down")
+    tried = connections(node)
+    end = time.monotonic() + 5
+    fleet.until(lambda: time.monotonic() >= end)
+    # A dispatcher makes three connections at each try.
+    assert connections(node) - tried <= 3 * 2 * 5 + 6
+    for other in others:
+        other.thaw()
+    eventually(lambda: cluster.settled, what="a cluster that is up")
+    back = time.monotonic()
+    fleet.ended(fleet.enqueue("process.nap", 0.0))
+    say(f"resumed {time.monotonic() - back:.2f} s after the cluster")
+    fleet.check()
+
+
+def connections(node: object) -> int:
+    found: bytes = node.ask("INFO", "stats")  # type: ignore[attr-defined]
+    line = next(line for line in found.splitlines() if line.startswith(b"total_connections_received"))
+    return int(line.partition(b":")[2])
+
+
+def test_nodes_that_all_got_new_addresses_are_found_by_the_seeds(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 0)
+    # What a name is in a network: a place that stays, and leads to where the node is now.
+    names = [Proxy(node.port) for node in cluster.nodes]
+    seeds = ",".join(f"127.0.0.1:{name.port}" for name in names)
+    try:
+        with Headrace(f"cluster://{seeds}", timeout=60) as app:
+            app.by_name("tasks.add").enqueue(1)
+            for node, name in zip(cluster.nodes, names, strict=True):
+                node.kill()
+                node.renumber(free_port(), free_port())
+                node.start()
+                name.lead_to(node.port)
+                eventually(lambda: cluster.settled, what="nodes that know the new address")
+            app.by_name("tasks.add").enqueue(2)
+            assert app.overview().states["ready"] == 2
+    finally:
+        for name in names:
+            name.close()
+
+
+def test_many_clients_that_lose_a_node_ask_for_one_map(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 1)
+    failed: list[Exception] = []
+
+    def one(app: Headrace) -> None:
+        try:
+            app.by_name("tasks.add").enqueue(1)
+        except HeadraceError as error:
+            failed.append(error)
+
+    apps = [Headrace(cluster.url, timeout=60) for _ in range(50)]
+    try:
+        for app in apps:
+            one(app)
+        slots = apps[0].client.store.target.slots
+        assert slots is not None
+        assert slots.asked == 1
+        began = time.monotonic()
+        cluster.serving(SLOT).kill()
+        threads = [Thread(target=one, args=(app,)) for app in apps]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed[0]
+        assert slots.asked <= 2 + (time.monotonic() - began) // 5
+        assert apps[0].overview().states["ready"] == 100
+    finally:
+        for app in apps:
+            app.close()
