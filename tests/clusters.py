@@ -48,6 +48,8 @@ class Node(Server):
     """
 
     frozen = False
+    announced = 0
+    """The port that a test has it announce; 0: its own."""
 
     def __init__(
         self, number: int, *, proxied: bool, config: Mapping[str, str], binary: Binary | None, clock: int = 0
@@ -118,6 +120,12 @@ class Node(Server):
     def kill(self) -> None:
         super().kill()
         self.frozen = False
+
+    def log_in(self, password: str) -> None:
+        """Use this password from now on, where the test has changed it."""
+        self.password = password
+        for name in ("_raw", "owner"):
+            self.__dict__.pop(name, None)
 
     def renumber(self, port: int, bus_port: int) -> None:
         """Give it other ports, from its next start on."""

@@ -98,6 +98,33 @@ def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> li
     return warnings
 
 
+def cluster_warnings(app: Headrace) -> list[str]:
+    """What of a cluster's configuration keeps jobs waiting for longer than it must. Cost: one round trip."""
+    target, lease, warnings = app.store.target, app.settings.lease, list[str]()
+    if not target.seeds:
+        return warnings
+    names = ("cluster-require-full-coverage", "cluster-node-timeout")
+    with contextlib.suppress(driver.RedisError, OSError), contextlib.closing(RawConnection(target, PATIENCE)) as link:
+        slots, *found = link.ask(("CLUSTER", "SLOTS"), *(("CONFIG", "GET", name) for name in names))
+        # A server may keep its configuration to itself.
+        coverage, timeout = (b"" if isinstance(row, Exception) or not row else row[1] for row in found)
+        if coverage == b"yes":
+            warnings.append(
+                "one node that dies without a replica stops the whole cluster: set cluster-require-full-coverage to no "
+                "on each node"
+            )
+        if timeout and int(timeout) / 1000 > lease / 3:
+            warnings.append(
+                f"a failover may outlast the lease of {lease:g} s and stop the jobs of its workers: set "
+                f"cluster-node-timeout to {lease / 3 * 1000:.0f} at most on each node, not {int(timeout)}"
+            )
+        if 1 < (primaries := len({owners[0][2] for _, _, *owners in slots})) < 3:
+            warnings.append(
+                f"the cluster has {primaries} primaries: no replica takes over when half are gone, so have three"
+            )
+    return warnings
+
+
 def metrics_address(app: Headrace) -> tuple[str, int] | None:
     """Where Prometheus is to be answered, if at all.
 

@@ -79,6 +79,7 @@ def _serve(
     warnings = left_out()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += preflight.queue_warnings(app, options.queues.names, app.overview())
+        warnings += preflight.cluster_warnings(app)
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
     for complaint in warmup.complaints(f"the import of {target}", before):

@@ -277,10 +277,13 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
 def _misnamed(error: Exception, target: Target) -> UrlError | None:
     """The error to raise where the URL takes a server for a cluster, or a node of a cluster for a server."""
     if target.seeds:
-        scheme = "rediss" if target.tls else "redis"
-        without = "cluster support disabled" in str(error)
-        return UrlError(f"{target.shown} is no cluster: write {scheme}://host:6379 in the URL") if without else None
+        return _no_cluster(target) if "cluster support disabled" in str(error) else None
     return _node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
+
+
+def _no_cluster(target: Target) -> UrlError:
+    scheme = "rediss" if target.tls else "redis"
+    return UrlError(f"{target.shown} is no cluster: write {scheme}://host:6379 in the URL")
 
 
 def _node_of_a_cluster(target: Target) -> UrlError:
@@ -382,13 +385,14 @@ def check_server(info: str, target: Target, allow_eviction: bool) -> None:
     """Whether the server may hold jobs, by its INFO text.
 
     Raises:
-        UrlError: it is a node of a cluster, and the URL does not say so.
+        UrlError: it is a node of a cluster and the URL says otherwise, or the reverse.
         ServerTooOld: below Redis 6.2 or Valkey 7.2.
         EvictingServer: its policy may drop keys, and with them jobs.
     """
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    if facts.get("redis_mode", facts.get("server_mode")) == "cluster" and not target.seeds:
-        raise _node_of_a_cluster(target)
+    mode = facts.get("redis_mode") or facts.get("server_mode") or ""
+    if mode and (mode == "cluster") != bool(target.seeds):
+        raise _no_cluster(target) if target.seeds else _node_of_a_cluster(target)
     name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
     if "valkey_version" in facts:
         name, least, version = "Valkey", (7, 2), facts["valkey_version"]

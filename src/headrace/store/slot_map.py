@@ -77,7 +77,8 @@ class SlotMap:
                 except driver.AskError:
                     self._places[slot] = place  # it has the slot, which is about to move
                 except (driver.RedisError, OSError) as failed:
-                    error = failed
+                    # A node that is up and knows of no owner says more than others that are away.
+                    error = error if isinstance(error, driver.ClusterDownError) else failed
                     continue
                 if found := self._places.get(slot):
                     return found
