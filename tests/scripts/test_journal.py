@@ -140,7 +140,7 @@ def test_what_a_dead_worker_ran_is_told(stage: Stage, known: bool, why: str) -> 
     (one,) = attempts(stage, claim.id)
     assert (one.ready_us, one.started_us, one.ended_us, one.outcome) == (0, claim.token, stage.now, "crashed")
     assert one.worker == f"host:{OWNER}"
-    assert one.error == f"Crashed: {why} while the job ran"
+    assert one.error == f"Crashed: {why} while it held the job"
 
 
 @pytest.mark.mangles

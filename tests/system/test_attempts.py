@@ -29,7 +29,7 @@ def test_every_kind_of_end_is_in_the_journal(fleet: Fleet, tmp_path: Path) -> No
     first, runner_died = attempts[:2]
     assert (first.worker, first.error) == (
         worker.place,
-        "Crashed: the dispatcher of its worker died while the job ran",
+        "Crashed: the dispatcher of its worker died while it held the job",
     )
     assert (runner_died.signal, runner_died.error) == (
         signal.SIGKILL,

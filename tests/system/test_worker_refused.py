@@ -100,7 +100,7 @@ def test_a_worker_whose_user_may_not_wait_for_jobs_says_so_at_its_start(client: 
             await_server(app, said.append)
     finally:
         client.execute_command("ACL", "DELUSER", "hasty")
-    assert [line.partition("refuses ")[2].partition(" (")[0] for line in said] == ["BZPOPMIN", "CLIENT ID"]
+    assert [line.partition("refuses ")[2].partition(" (")[0] for line in said] == ["CLIENT ID", "BZPOPMIN"]
 
 
 def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redis.Redis, url: str) -> None:

@@ -155,6 +155,7 @@ class Job:
     starts: int = 0
     settled: tuple[str, int, float] = ("", 0, 0.0)
     lag: float = 0.0
+    once: bool = False
 
 
 @dataclass(slots=True)
@@ -414,9 +415,9 @@ class Store:
                 job.task.encode(),
                 b"\x92\x90\x80",
             ]
-            if job.key or job.crashes:
-                crashes = str(job.crashes).encode() if job.crashes else None
-                more.append([id.encode(), [None, job.key.encode(), None, crashes, *[None] * 6]])
+            if job.key or job.crashes or job.once:
+                crashes, once = str(job.crashes).encode() if job.crashes else None, b"1" if job.once else None
+                more.append([id.encode(), [None, job.key.encode(), None, crashes, None, None, once, *[None] * 3]])
             if job.parents:
                 nodes += [id.encode(), b"", job.parents.encode(), b""]
         reply = [b"ok", self.now, self.due, flat, more, nodes, [], len(self.paused), held]

@@ -38,7 +38,7 @@ class Table:
 
     def start(self, task: str, crashes: int = 0, kind: str = "process", now: float = NOW) -> Attempt | None:
         """Choose a seat for a job and book it there."""
-        handle = self.assignment.choose(kind, task, now, suspect=crashes > 0)
+        handle = self.assignment.choose(kind, task, now, alone=crashes > 0)
         if handle is None:
             return None
         self._token += 1
@@ -63,7 +63,7 @@ def test_a_limited_job_prefers_the_runner_of_its_key_and_waits_for_none(table: T
 
     def prefer(token: int) -> RunnerHandle | None:
         claim = Claim("id", token, "default", 0, "job", b"", key="k", lane="default|api|")
-        handle = table.assignment.prefer("process", claim, "hash", NOW, suspect=False)
+        handle = table.assignment.prefer("process", claim, "hash", NOW, alone=False)
         if handle is not None:
             table.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)
         return handle

@@ -508,3 +508,27 @@ def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: in
         told.append(sum(len(outcome.data) for outcome, _ in ends.take()))
     assert len(told) == calls
     assert max(told) <= 5 << 18
+
+
+@pytest.mark.parametrize("strategy", ["available", "hash", "least_loaded"])
+def test_jobs_that_may_start_once_are_not_sent_ahead(strategy: str) -> None:
+    """Those that had not begun failed with the one that ran, when the worker was killed."""
+    world = made(("process",), processes=1)
+    for _ in range(60):
+        world.store.add(f"process-{strategy}", "a", key="k")
+    for _ in range(60):
+        world.begin()
+        world.end("succeeded")
+        world.turn()
+        world.calm(0.5)
+    claims = world.store.claims
+    for _ in range(30):
+        world.store.add(f"process-{strategy}", "a", key="k").once = True
+    for n in range(30):
+        world.calm(0.5)
+        assert len([job for job in world.store.jobs.values() if job.state == "running"]) == 1
+        assert [len(runner.held) for runner in world.runners.values()] == [1], n
+        world.begin()
+        world.end("succeeded")
+        world.turn()
+    assert world.store.claims < claims + 100

@@ -77,12 +77,12 @@ def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
     life.runner_pool.supply.resize(kind, 1)
     handle = life.born(1, kind)
     assert life.room(kind) == 0
-    assert life.runner_pool.assignment.choose(kind, "task", NOW, suspect=False) is None
+    assert life.runner_pool.assignment.choose(kind, "task", NOW, alone=False) is None
     life.runner_pool.supply.freed.clear()
     life.says(1, Up())
     assert life.runner_pool.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
-    assert life.runner_pool.assignment.choose(kind, "task", NOW, suspect=False) is handle
+    assert life.runner_pool.assignment.choose(kind, "task", NOW, alone=False) is handle
 
 
 def test_one_that_runs_nothing_first_gets_work_at_once(life: Life) -> None:

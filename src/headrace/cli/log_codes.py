@@ -40,6 +40,7 @@ CODES: dict[object, str] = {
     "this worker cannot reckon the ticks of schedule %s: %s": "schedule.failed",
     "the supervisor died: stopping": "supervisor.died",
     "the dispatcher died (%s)": "dispatcher.died",
+    "the dispatcher has not moved for %.1f s and its lease ends: killing its runners": "dispatcher.silent",
     "the dispatcher has not moved for %.0f s: it is killed, since the worker stops": "dispatcher.killed",
     "a process of the worker failed": "process.failed",
     "cannot fork a process (%s); trying again in %.1f s": "fork.failed",

@@ -182,19 +182,27 @@ def _trouble(error: Exception, target: Target) -> str:
 
 def _ask(app: Headrace, target: Target, patience: float, warn: Callable[[str], None]) -> str:
     keys = app.client.keys
-    # What a worker sleeps with; without these it works all the same.
-    asleep = {"BZPOPMIN": (keys.wake("preflight"), 0.01), "CLIENT ID": (), "CLIENT UNBLOCK": (0,)}
     with contextlib.closing(RawConnection(target, patience)) as connection:
         facts = examined(connection, target, app.settings.allow_eviction)
         # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
-        replies = connection.ask(*((*name.split(), *arguments) for name, arguments in asleep.items()))
         accepted(connection.ask(("SUBSCRIBE", keys.mail("preflight"))))
     app.store.run(greet(keys, SCHEMA))
     app.store.close()
-    for name, reply in zip(asleep, replies, strict=True):
-        if isinstance(reply, driver.ResponseError) and not isinstance(verdict(reply, target, name), StoreFull):
-            warn(f"{target.shown} refuses {name} ({reply}), so an idle worker asks for jobs twice a second: permit it.")
+    _try_to_sleep(target, patience, keys.wake("preflight"), warn)
     return _version(facts)
+
+
+def _try_to_sleep(target: Target, patience: float, key: str, warn: Callable[[str], None]) -> None:
+    """Say which commands with which a worker waits for jobs do not work here; it works without them."""
+    for name, *arguments in (("CLIENT ID",), ("CLIENT UNBLOCK", 0), ("BZPOPMIN", key, 0.01)):
+        try:
+            with contextlib.closing(RawConnection(target, patience)) as connection:
+                accepted(connection.ask((*str(name).split(), *arguments)))
+        except (driver.RedisError, OSError) as error:
+            if not isinstance(verdict(error, target, str(name)), StoreFull):
+                warn(
+                    f"{target.shown} refuses {name} ({error}): permit it, or idle workers ask for jobs twice a second."
+                )
 
 
 def _version(facts: str) -> str:

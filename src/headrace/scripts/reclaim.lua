@@ -31,7 +31,7 @@ local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0
 if #held > 0 then redis.call('SREM', cancels, unpack(held)) end
 if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
-local why = (known == 1 and 'the dispatcher of its worker died' or 'its worker ended or lost its lease') .. ' while the job ran'
+local why = (known == 1 and 'the dispatcher of its worker died' or 'its worker ended or lost its lease') .. ' while it held the job'
 local evidence = '{"type":"Crashed","message":"' .. why .. '","worker":' .. cjson.encode(place) .. '}'
 local tokens = #held > 0 and redis.call('ZMSCORE', claims, unpack(held)) or {}
 for n, id in ipairs(held) do

@@ -85,6 +85,11 @@ class Stamp(NamedTuple):
         return self.unhealthy(now) + [text for wrong, text in checks if wrong]
 
 
+def fence_at(lease_until: float, lease: float) -> float:
+    """When runners must be stopped that another worker may take over from: a little before the end of the lease."""
+    return lease_until - min(1.0, lease / 10)
+
+
 class HealthStamps:
     """The bytes of one worker: its file, and the memory that its processes share.
 

@@ -11,6 +11,7 @@ from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.settlement import Reconciler, Settlement
 from headrace.worker.dispatcher.worker_state import ENDS, NEVER, WorkerState
+from headrace.worker.health_stamps import fence_at
 from headrace.worker.messages import TIME_OVER
 
 # A worker that cannot reach the store at shutdown leaves this long (seconds) after its runners ended.
@@ -56,11 +57,11 @@ class Departure:
         begins.
         """
         worker, renewal = self._worker, self._maintenance.renewal
-        fence_at = NEVER
+        at = NEVER
         if worker.owner:
-            fence_at = 0.0 if renewal.gone else renewal.lease_until - min(1.0, worker.settings.lease / 10)
-        worker.timers.set("fence", fence_at)
-        if now >= fence_at:
+            at = 0.0 if renewal.gone else fence_at(renewal.lease_until, worker.settings.lease)
+        worker.timers.set("fence", at)
+        if now >= at:
             self._fence()
         else:
             worker.fenced = False

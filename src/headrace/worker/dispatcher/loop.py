@@ -41,7 +41,7 @@ from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.health_stamps import STAMP_EVERY, STAMP_SHARE, WELL
+from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
@@ -114,9 +114,13 @@ class Dispatcher:
             predecessors: the incarnations that this one takes over from.
         """
         core = self._core
+        # Before the first runner is asked for: the supervisor must not take the last stamp of a dead one for ours.
+        self._stamp(time.monotonic(), 0, 0.0, 0.0)
         self._perform(core.start(predecessors, time.monotonic()))
         while not core.left:
             self._round(min(core.next, time.monotonic() + 60.0))
+        # No lease is left to keep: runners may take their time.
+        self._stamp(time.monotonic(), DRAINING, 0.0, 0.0)
         if self._tally is not None:
             self._tally.pass_on()
             self._app.stats.close()

@@ -139,13 +139,15 @@ class Placement:
                     # It cannot go back to the server, where no other worker would run it.
                     strategy = "least_loaded"
                 suspect = claim.crashes > 0
+                # One that may start at most once is not sent ahead: a killed worker would end it before its start.
+                alone = suspect or claim.once
                 if suspect and kind in SHARED:
                     handle = self.pool.supply.isolated(kind)
                 elif strategy == "available" or (strategy == "hash" and not claim.key):
-                    handle = assignment.choose(kind, claim.task, now, suspect=suspect)
-                elif claim.lane:
+                    handle = assignment.choose(kind, claim.task, now, alone=alone)
+                elif claim.lane or claim.once:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
-                    handle = assignment.prefer(kind, claim, strategy, now, suspect=suspect)
+                    handle = assignment.prefer(kind, claim, strategy, now, alone=alone)
                 elif self.lines.add((claim, plan), kind, strategy):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self.lines.serve(now, self.in_time)

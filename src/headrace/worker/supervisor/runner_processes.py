@@ -249,6 +249,11 @@ class RunnerProcesses:
                     os.kill(child.pid, signal.SIGUSR1 if message.what == "stop" else signal.SIGUSR2)
             return
 
+    def kill(self) -> None:
+        """End all of them with what they started. They are reaped, and the dispatcher is told, as ever."""
+        for child in self._children.values():
+            child.kill()
+
     def reaped(self, pid: int, status: int, memory: int) -> bool:
         """Whether this process was a runner, whose end the dispatcher is told of."""
         child = self._children.pop(pid, None)
@@ -268,8 +273,7 @@ class RunnerProcesses:
             # Nothing reads here what signals and a dead dispatcher have made readable: a select would not wait.
             time.sleep(min(0.01, patience))
             self._reap_quietly(os.WNOHANG)
-        for child in self._children.values():
-            child.kill()
+        self.kill()
         while self._children:
             self._reap_quietly(0)
 

@@ -3,6 +3,7 @@
 Its duties:
 
 1. fork the dispatcher, and another when it dies, after stopping the runners of the dead one (runner_processes.py);
+   stop the runners, too, of one that does not move when its lease ends;
 2. fork a runner when the dispatcher asks, and hand the dispatcher its descriptors (runner_processes.py);
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
@@ -32,7 +33,7 @@ from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import how, reap
 from headrace.worker.forking.standard_streams import STREAMS
-from headrace.worker.health_stamps import SILENT, HealthStamps
+from headrace.worker.health_stamps import REGISTERED, SILENT, HealthStamps, fence_at
 from headrace.worker.messages import (
     Begun,
     Drain,
@@ -60,6 +61,8 @@ EXIT_PATIENCE = 5.0
 # A dispatcher may be silent for so many seconds at the end, however short its lease: it waits for the last runners and
 # for the store of its statistics.
 LAST_SILENCE = 20.0
+# A dispatcher that has not stamped for so many leases when its lease ends does not move. A living one does each 0.2.
+STILL = 0.3
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 _FOREVER = float("inf")
@@ -95,6 +98,7 @@ class Supervisor:
         self._wanted: deque[Spawn] = deque()
         self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
+        self._fence_at = _FOREVER
         self._selector = selectors.DefaultSelector()
         self._dispatcher = DispatcherProcess(self._selector, self._on_message)
         self._runners = RunnerProcesses(app, self.place, self._selector, self._dispatcher, self._strangers)
@@ -115,6 +119,7 @@ class Supervisor:
                 if now >= STREAMS.next:
                     STREAMS.pass_on()
                 of_use = self._again_after == FIRST_PAUSE or self._runners.present
+                self._keep_fence(now)
                 self._end_silent(self.stamps.supervised(now, of_use=of_use))
                 self.lineage.tick(now)
         finally:
@@ -129,7 +134,7 @@ class Supervisor:
 
     def _pause(self) -> float:
         fork = min(self._dispatcher.fork_at, *(side.next for side in self.sides), 0.0 if self._wanted else _FOREVER)
-        wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next)
+        wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next, self._fence_at)
         return max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
@@ -257,6 +262,20 @@ class Supervisor:
         self._runners.stop(0.0)
         if not (self.stopping or self.retired):
             self._dispatcher.replace()
+
+    def _keep_fence(self, now: float) -> None:
+        """Kill the runners of a dispatcher that does not move (SIGSTOP) before another worker may start its jobs."""
+        stamp, lease = self.stamps.read(), self.app.settings.lease
+        at = max(fence_at(stamp.until, lease), stamp.dispatcher + STILL * lease)
+        if not (stamp.flags & REGISTERED and self._runners.present):
+            at = _FOREVER
+        elif now >= at:
+            silence = now - stamp.dispatcher
+            log.error("the dispatcher has not moved for %.1f s and its lease ends: killing its runners", silence)
+            self._runners.kill()
+            # One that was forked meanwhile is killed at a further turn.
+            at = now + 1.0
+        self._fence_at = at
 
     def _end_silent(self, silence: float) -> None:
         """A dispatcher that does not move (SIGSTOP) must not hold up the end of the worker; its lease is over."""

@@ -190,17 +190,17 @@ class Assignment:
         singles = [handle for handle in self.handles.values() if handle.single and handle.kind == kind]
         return self.coming[kind] + len(singles) < SINGLES and not any(handle.starting for handle in singles)
 
-    def choose(self, kind: Kind, task: str, now: float, *, suspect: bool) -> RunnerHandle | None:
+    def choose(self, kind: Kind, task: str, now: float, *, alone: bool) -> RunnerHandle | None:
         """The runner for one job: one that has a free slot, or the least loaded if it may be sent ahead; None: neither.
 
         Args:
-            suspect: an earlier start of it crashed: it travels alone, so that it takes nobody with it.
+            alone: it is not sent ahead, since an earlier start of it crashed or since it may start at most once.
         """
         places = self.kinds.get(kind)
         if places is None:
             return None
         while (place := places.ranks.least()) is not None and (handle := place.handle) is not None:
-            if not place.rank or (not place.line and self.fits(handle, task, now, suspect=suspect)):
+            if not place.rank or (not place.line and self.fits(handle, task, now, alone=alone)):
                 return handle
             if place.rank < handle.load:
                 places.reindex(place)
@@ -211,16 +211,16 @@ class Assignment:
             places.demote(place)
         return None
 
-    def prefer(self, kind: Kind, claim: Claim, strategy: str, now: float, *, suspect: bool) -> RunnerHandle | None:
+    def prefer(self, kind: Kind, claim: Claim, strategy: str, now: float, *, alone: bool) -> RunnerHandle | None:
         """The runner that a strategy chooses for a job, if that has room now, else as :meth:`choose`."""
         snapshot = self.places(kind).snapshot
         place: Place | None = STRATEGIES[strategy](snapshot, claim.key) if snapshot.size else None
         handle = None if place is None or place.line else place.handle
-        if handle is not None and handle.ready and self.fits(handle, claim.task, now, suspect=suspect):
+        if handle is not None and handle.ready and self.fits(handle, claim.task, now, alone=alone):
             return handle
-        return self.choose(kind, claim.task, now, suspect=suspect)
+        return self.choose(kind, claim.task, now, alone=alone)
 
-    def fits(self, handle: RunnerHandle, task: str, now: float, *, suspect: bool) -> bool:
+    def fits(self, handle: RunnerHandle, task: str, now: float, *, alone: bool) -> bool:
         """Whether a runner may be given one more job now."""
         if not handle.starts:
             return handle.ready
@@ -233,7 +233,7 @@ class Assignment:
             cost is not None
             and handle.load + cost <= self.prefetch_seconds
             and now - handle.progress <= STALL
-            and not (suspect or handle.suspect)
+            and not (alone or handle.suspect)
             and handle.spare(MOST_AHEAD) > 0
         )
 

@@ -20,6 +20,10 @@ Stage = Literal["soft", "again", "hard"]
 AGAIN = 0.1
 
 
+# Why what runs is handed back when the lease ends.
+FENCED = "the worker could not keep its lease"
+
+
 class Deadline(msgspec.Struct, frozen=True, order=True):
     """One limit of one start.
 
@@ -167,5 +171,5 @@ class JobStops:
         """End the runners that run something; what runs is handed back."""
         for handle in self._assignment.handles.values():
             if handle.starts:
-                handle.condemned = "the worker could not keep its lease"
+                handle.condemned = FENCED
                 self._commands.signal(handle, "kill")

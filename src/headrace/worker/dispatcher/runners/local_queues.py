@@ -93,7 +93,7 @@ class LocalQueues:
                 handle is not None
                 and place.line
                 and handle.open
-                and assignment.fits(handle, place.line[0][0].task, now, suspect=place.line[0][0].crashes > 0)
+                and assignment.fits(handle, place.line[0][0].task, now, alone=place.line[0][0].crashes > 0)
             ):
                 waiting = self._next(place)
                 if may_start(waiting):

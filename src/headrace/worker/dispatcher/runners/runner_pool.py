@@ -22,7 +22,7 @@ from headrace.protocol.consume import Note
 from headrace.settings import AUTO, preload_names
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.runners.assignment import STALL, Assignment
-from headrace.worker.dispatcher.runners.job_stops import JobStops
+from headrace.worker.dispatcher.runners.job_stops import FENCED, JobStops
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
@@ -201,7 +201,8 @@ class RunnerPool:
         claim = start.claim
         handle.done += 1
         handle.clocks -= start.clocked
-        if handle.ahead:
+        if handle.ahead and not claim.once:
+            # Else claims would bring more of these than may be given to runners.
             self.assignment.measure(claim.task, min(done.cost / 1e6, share) + len(claim.args) * CARRY)
         self.assignment.release(handle, start)
         if self.advice.rows:
@@ -278,6 +279,9 @@ class RunnerPool:
         )
         # What a shutdown had interrupted is told so, whatever then ended its runner.
         why = TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing
+        if died.signal == signal.SIGKILL and self._worker.timers.due("fence", self._worker.now):
+            # The supervisor killed it, since this process did not move.
+            why = why or FENCED
         stop_reason = start.stop_reason or ("other" if why else "")
         return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random(), why))
 
