@@ -9,10 +9,10 @@ from __future__ import annotations
 import _thread
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from headrace.clock import monotonic
 from headrace.settings import Duration, seconds
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Stopping:
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until a stop begins; False when none has begun within ``timeout`` seconds. Cost: none."""
-        end = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+        end = None if timeout is None else monotonic() + seconds(timeout, "timeout")
         while not self._begun():
-            left = _LOOK if end is None else min(_LOOK, end - time.monotonic())
+            left = _LOOK if end is None else min(_LOOK, end - monotonic())
             if left <= 0:
                 return False
             if self._lock.acquire(timeout=left):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freezegun import freeze_time
 
 from headrace import Pool
 from headrace.errors import (
@@ -605,3 +606,13 @@ def test_a_closed_pool_refuses_by_name(make: Make, kind: str) -> None:
         pool.resize(2)
     with pytest.raises(PoolClosed):
         pool.reserve()
+
+
+def test_a_call_ends_at_its_timeout_while_the_clock_is_frozen() -> None:
+    gate = threading.Event()
+    with freeze_time("2026-01-01"), Pool(1, kind="thread") as pool:
+        pool.submit(gate.wait, 60)
+        second = pool.submit(int, timeout=0.1)
+        with pytest.raises(CallTimeout):
+            second.result(20)
+        gate.set()

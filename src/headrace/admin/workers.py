@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headrace.clock import monotonic
 from headrace.errors import OptionsError, WorkerNotFound
 from headrace.model.limit_rules import is_whole
 from headrace.model.options import KINDS, Kind
@@ -88,22 +89,22 @@ class Workers:
 
         Cost: two round trips, and one for each tenth of a second until the answer.
         """
-        end = time.monotonic() + seconds(timeout, "timeout")
+        end = monotonic() + seconds(timeout, "timeout")
         worker, request = self._client.drive(_asking(self._client, name))
         while True:
             text = self._client.run(operations.read_stacks(self._client.keys, worker.owner))
-            found = _stacks(worker, text, request, end - time.monotonic())
+            found = _stacks(worker, text, request, end - monotonic())
             if found is not None:
                 return found
             time.sleep(POLL)
 
     async def astacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
         """See :meth:`stacks`."""
-        end = time.monotonic() + seconds(timeout, "timeout")
+        end = monotonic() + seconds(timeout, "timeout")
         worker, request = await self._client.adrive(_asking(self._client, name))
         while True:
             text = await self._client.arun(operations.read_stacks(self._client.keys, worker.owner))
-            found = _stacks(worker, text, request, end - time.monotonic())
+            found = _stacks(worker, text, request, end - monotonic())
             if found is not None:
                 return found
             await asyncio.sleep(POLL)

@@ -19,7 +19,6 @@ import logging
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 from headrace.cache.change_watchers import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
+from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.store.connection import Bell, Lost, in_forks, pause_before
 from headrace.store.url import Target
@@ -198,12 +198,12 @@ class Listener:
     def _run(self, bell: Bell) -> None:
         failures = 0
         while not self._closing:
-            pause, began = 0.0, time.monotonic()
+            pause, began = 0.0, monotonic()
             try:
                 self._live(TrackingLink(self._target(), self._timeout, self._keys), bell)
             except Lost as lost:
                 # At once, unless links do not last: then somebody ends them on purpose.
-                failures = 0 if time.monotonic() - began > 1.0 else failures + 1
+                failures = 0 if monotonic() - began > 1.0 else failures + 1
                 pause = pause_before(failures - 1, random.random()) if failures > 1 else 0.0
                 log.info("the cache lost its connection and is empty: %s", lost)
             except Untracked as error:
@@ -249,7 +249,7 @@ class Listener:
                         raise Lost(self.fault)
                     if spoke:
                         link.listen(self._hear)
-                    self.shelf.expire(time.monotonic())
+                    self.shelf.expire(monotonic())
         except Lost as lost:
             with self._lock:
                 if self._link is link:
@@ -284,7 +284,7 @@ class Listener:
     def _until(self, link: TrackingLink) -> float | None:
         """Seconds until there is something to do unasked: a copy ends, or the server has been silent for too long."""
         with self._lock:
-            now, end = time.monotonic(), self.shelf.next_end()
+            now, end = monotonic(), self.shelf.next_end()
             times = [] if end is None else [end]
             if link.may_fall_silent and (len(self.shelf) or link.flights):
                 times.append(link.look(now, self._silence / 2))

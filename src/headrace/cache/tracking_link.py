@@ -7,7 +7,6 @@ make the server track a name for it. Must not decide what is served: it says wha
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ import hiredis
 import msgspec
 from redis import exceptions as driver
 
+from headrace.clock import monotonic
 from headrace.errors import ServerError
 from headrace.protocol.cache_calls import probe
 from headrace.protocol.keys import Keys
@@ -51,7 +51,7 @@ class Flight(msgspec.Struct, eq=False):
     link: TrackingLink
     landed: Callable[[], object]
     awaited: int = 2
-    sent: float = msgspec.field(default_factory=time.monotonic)
+    sent: float = msgspec.field(default_factory=monotonic)
     replies: list[Any] = msgspec.field(default_factory=list[Any])
     failed: bool = False
 
@@ -88,7 +88,7 @@ class TrackingLink:
             self.close()
             raise
         self.wire.sock.settimeout(0)
-        self.heard, self.asked = time.monotonic(), 0.0
+        self.heard, self.asked = monotonic(), 0.0
         # A Unix socket's other end cannot vanish without a word.
         self.may_fall_silent = "path" not in target.options
 
@@ -128,7 +128,7 @@ class TrackingLink:
             Lost: nothing heard over this link counts any more.
         """
         messages = self.wire.receive()
-        self.heard = time.monotonic()
+        self.heard = monotonic()
         for message in messages:
             if _is_announcement(message):
                 hear(self._names(message[-1]))
@@ -162,14 +162,14 @@ class TrackingLink:
 
     def _probe(self, name: str) -> None:
         """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
-        deadline = time.monotonic() + PROBE_TIMEOUT
+        deadline = monotonic() + PROBE_TIMEOUT
         call = probe(self._keys, name)
         (key,) = call.keys
         heard, answers = False, list[Any]()
         packet = packed([("GET", key), ("SCRIPT", "LOAD", call.script.text), call.command()])
         self.wire.sock.sendall(b"".join(packet))
         while not heard or len(answers) < 3:
-            self.wire.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            self.wire.sock.settimeout(max(0.001, deadline - monotonic()))
             try:
                 message = self.wire.wait()
             except (TimeoutError, driver.TimeoutError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from headrace.clock import monotonic
 from headrace.embedded import handle, locks, paths, resp
 from headrace.errors import ServerError
 
@@ -99,7 +100,7 @@ def stop(directory: Directory = None, *, timeout: float = 30.0) -> bool:
         if not _alive(spot):
             return False
         paths.write(spot.stopped, "")
-        _end(spot, time.monotonic() + timeout)
+        _end(spot, monotonic() + timeout)
     except OSError as error:
         raise paths.unusable(spot, error) from error
     return True
@@ -152,7 +153,7 @@ def _end(spot: paths.DataFiles, deadline: float) -> None:
             told = locks.notify(spot.guard, signal.SIGTERM)
         elif guard != told:
             return
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise ServerError(
                 f"the private server of {spot.directory} did not end (guard: process {guard}): see {spot.journal}"
                 f" and {spot.log}, and try again"

@@ -21,6 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
+from headrace.clock import monotonic
 from headrace.embedded import locks, paths
 from headrace.embedded.server import Server
 from headrace.errors import ServerError, ServerTooOld
@@ -155,9 +156,9 @@ class Guard:
                     if self.server.dead():
                         self.recover()
                 case "alone":
-                    self.leave_at = time.monotonic() + self.orders.idle_timeout
+                    self.leave_at = monotonic() + self.orders.idle_timeout
                 case None:
-                    if self.leave_at is not None and time.monotonic() >= self.leave_at and self.deserted(users):
+                    if self.leave_at is not None and monotonic() >= self.leave_at and self.deserted(users):
                         return
 
     def next(self) -> Event | None:
@@ -165,7 +166,7 @@ class Guard:
         if self.pending:
             return self.pending.popleft()
         try:
-            left = WATCH if self.leave_at is None else min(WATCH, max(0, self.leave_at - time.monotonic()))
+            left = WATCH if self.leave_at is None else min(WATCH, max(0, self.leave_at - monotonic()))
             return self.events.get(timeout=left)
         except Empty:
             return None
@@ -190,7 +191,7 @@ class Guard:
         quiet = time.time() - os.fstat(users).st_mtime
         if 0 <= quiet < self.orders.idle_timeout:
             # Somebody came and went during the idle timeout, so there is likely a next one.
-            self.leave_at = time.monotonic() + self.orders.idle_timeout - quiet
+            self.leave_at = monotonic() + self.orders.idle_timeout - quiet
             return False
         if not locks.take(users, fcntl.LOCK_EX, 0):
             self.again.release()
@@ -209,14 +210,14 @@ class Guard:
         """
         known = len(self.server.repaired)
         while True:
-            now = time.monotonic()
+            now = monotonic()
             if len(self.crashes) == CRASHES and now - self.crashes[0] < WINDOW:
                 raise ServerError(f"the server ended {CRASHES} times within {WINDOW:.0f} s: see {self.spot.log}")
             self.crashes.append(now)
             recent = sum(1 for t in self.crashes if now - t < WINDOW)
             note(f"the server ended by itself ({self.server.ended()}): starting it again")
             until = now + 0.05 * (2**recent - 2)
-            while (left := until - time.monotonic()) > 0:
+            while (left := until - monotonic()) > 0:
                 self.pause(left)
             try:
                 self.server.start()

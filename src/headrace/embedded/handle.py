@@ -9,10 +9,10 @@ import fcntl
 import logging
 import os
 import threading
-import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
+from headrace.clock import monotonic
 from headrace.embedded import launch, locks, paths, project
 from headrace.errors import ServerError
 
@@ -87,7 +87,7 @@ class Embedded:
             raise ServerError(
                 f"the private server of {self.directory} was stopped by command: `headrace server start` starts it"
             )
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         try:
             removed = not locks.names(self._spot.users, self._hold)
             if removed:
@@ -149,7 +149,7 @@ def attach(
     """
     idle_timeout = settings().embedded_idle_timeout if idle_timeout is None else idle_timeout
     spot = where(directory)
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     try:
         paths.prepare(spot)
         hold = _enter(spot, deadline)

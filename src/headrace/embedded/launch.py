@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.clock import monotonic
 from headrace.embedded import guard, locks, paths, resp, server
 from headrace.errors import ServerError, ServerTooOld
 
@@ -63,7 +64,7 @@ def _bring_up(spot: DataFiles, idle_timeout: float, deadline: float) -> tuple[st
     lost = 0
     pause = 0.002
     while not serves(spot):
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise ServerError(_stalled(spot))
         if locks.holder(spot.guard) is None:
             report = _start_guard(spot, idle_timeout, deadline)
@@ -122,7 +123,7 @@ def _hear(spot: DataFiles, reader: int, deadline: float) -> tuple[str, ...] | No
     poll.register(reader, select.POLLIN)
     # The end of the line, not of the file: a child that another thread forked may keep the pipe open.
     while not said.endswith(b"\n"):
-        if not poll.poll(max(0, deadline - time.monotonic()) * 1000):
+        if not poll.poll(max(0, deadline - monotonic()) * 1000):
             raise ServerError(_stalled(spot))
         piece = os.read(reader, 65536)
         if not piece:

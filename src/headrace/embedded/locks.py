@@ -16,6 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from headrace.clock import monotonic
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def take(fd: int, mode: int, deadline: float) -> bool:
             fcntl.flock(fd, mode | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            left = deadline - time.monotonic()
+            left = deadline - monotonic()
             if left <= 0:
                 return False
         # Not a blocking flock: a stopped holder would hang the caller for ever, without an error to show.
@@ -77,7 +78,7 @@ def shared(path: Path) -> bool:
     The lock is taken for a moment to see, so whoever takes it in this package tries more than once.
     """
     # Two who ask at once must not take each other for users.
-    return not _free(path, fcntl.LOCK_EX, time.monotonic() + 0.01)
+    return not _free(path, fcntl.LOCK_EX, monotonic() + 0.01)
 
 
 def _free(path: Path, mode: int, deadline: float) -> bool:

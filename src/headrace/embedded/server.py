@@ -11,9 +11,9 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
+from headrace.clock import monotonic
 from headrace.embedded import aof, locks, paths, resp
 from headrace.errors import ServerError
 
@@ -174,7 +174,7 @@ class Server:
 
     def _sole(self, password: str) -> int:
         """The lock that only the server of these data has. One that lost its guard is told to end first."""
-        deadline = time.monotonic() + PREDECESSOR
+        deadline = monotonic() + PREDECESSOR
         asked = 0.0
         claim: int | None = None
         while True:
@@ -183,13 +183,13 @@ class Server:
             # Where the lock's file was removed, the lock tells nothing: a server that takes the password has the data.
             if claim is not None and resp.health(self.socket, password) in {"absent", "stranger"}:
                 return claim
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise ServerError(
                     f"another server still has the data of {self.spot.directory} and does not end: find it"
                     f" with `lsof {self.spot.server}` and stop that process"
                 )
-            if self.socket is not None and time.monotonic() > asked + 1:
-                asked = time.monotonic()
+            if self.socket is not None and monotonic() > asked + 1:
+                asked = monotonic()
                 with contextlib.suppress(OSError, resp.ReplyError):  # only the lock tells whether it ends
                     resp.ask(self.socket, password, "SHUTDOWN")
             self.pause(0.02)

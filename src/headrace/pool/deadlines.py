@@ -16,9 +16,9 @@ from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty
-from time import monotonic
 from typing import Any, Literal
 
+from headrace.clock import monotonic
 from headrace.errors import CallTimeout
 from headrace.pool.events import Events
 from headrace.pool.overrun import Alert, Overrun

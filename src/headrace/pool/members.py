@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
+from headrace.clock import monotonic
 from headrace.errors import PoolBroken
 from headrace.pool.deadlines import PoolWatch
 from headrace.pool.events import Events

@@ -12,8 +12,8 @@ import threading
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
-from time import monotonic
 
+from headrace.clock import monotonic
 from headrace.pool import shutdown
 from headrace.pool.child import main
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from itertools import count, islice
-from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
+from headrace.clock import monotonic
 from headrace.dispatch.hash_ring import Key, slot
 from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit

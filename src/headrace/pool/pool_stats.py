@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from time import monotonic
 from typing import Literal
 
 import msgspec
 
+from headrace.clock import monotonic
 from headrace.pool.pool_options import PoolOptions
 from headrace.pool.scheduler import Scheduler
 from headrace.pool.state import Member

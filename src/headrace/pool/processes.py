@@ -16,9 +16,9 @@ import threading
 from _thread import start_new_thread
 from multiprocessing.context import ForkServerProcess
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any
 
+from headrace.clock import monotonic
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
 from headrace.pool.child import RemoteTraceback
 from headrace.pool.frames import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, head

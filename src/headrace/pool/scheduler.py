@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
 from itertools import count
 from queue import SimpleQueue
-from time import monotonic
 from typing import Any
 
+from headrace.clock import monotonic
 from headrace.dispatch.hash_ring import Key
 from headrace.dispatch.load_index import Ranks
 from headrace.dispatch.strategy import Snapshot, Strategy, available, hash, next_available, no_members, nobody_free  # noqa: A004

@@ -8,10 +8,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, PENDING, RUNNING
-from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
+from headrace.clock import monotonic
 from headrace.dispatch.hash_ring import Key
 from headrace.pool.unbroken import CallCondition
 

@@ -12,9 +12,9 @@ import sys
 import threading
 from functools import partial
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any, cast
 
+from headrace.clock import monotonic
 from headrace.pool.deferred import DeferredResult
 from headrace.pool.members import Members
 from headrace.pool.state import Call, Member, outcome, settle

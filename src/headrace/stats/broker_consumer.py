@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from headrace.clock import monotonic
 from headrace.errors import HeadraceError
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.stats_calls import Span
@@ -105,9 +106,9 @@ class Taker:
             channel.basic_consume(self._broker.queue, callback=self._keep)
             self._channel = channel
         waiting = self._broker.declared(channel)
-        end = time.monotonic() + PATIENCE
-        while len(self._held) < PEEK and time.monotonic() < end:
-            pause = MORE if self._held or not waiting else max(MORE, end - time.monotonic())
+        end = monotonic() + PATIENCE
+        while len(self._held) < PEEK and monotonic() < end:
+            pause = MORE if self._held or not waiting else max(MORE, end - monotonic())
             if not self._broker.drain(pause):
                 break
         return max(waiting, self._broker.declared(channel) + len(self._held))

@@ -12,11 +12,11 @@ import logging
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from headrace.clock import monotonic
 from headrace.errors import HeadraceError
 from headrace.stats.batch import Batch
 from headrace.stats.buffer import Buffer
@@ -141,7 +141,7 @@ class Flusher:
 
     def dropped(self) -> None:
         """Counters were dropped: say so, once a minute."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._quiet_until:
             return
         self._quiet_until = now + QUIET

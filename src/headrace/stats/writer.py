@@ -7,11 +7,11 @@ Owns one buffer, its flusher, and the numbers of what goes past them.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from headrace.clock import monotonic
 from headrace.errors import CounterFull
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.script import Call
@@ -107,11 +107,11 @@ class Writer:
             make_room = self._drop_oldest
         else:
             make_room = self.flusher.make_room if wait else _no_room
-        deadline = time.monotonic() + WAIT
+        deadline = monotonic() + WAIT
         more = True
         while more:
             # Also a flush that fails makes room: what it sends waits apart. Others may take it, though.
-            more = make_room() and time.monotonic() < deadline
+            more = make_room() and monotonic() < deadline
             with suppress(Full):
                 return lane.add(label, fields, at, check)
         self.buffer.lost += len(fields)

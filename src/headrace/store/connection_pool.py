@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from redis import exceptions as driver
+
+from headrace.clock import monotonic
 
 C = TypeVar("C")
 
@@ -143,7 +144,7 @@ class ConnectionPool(Generic[C]):
         with contextlib.suppress(IndexError):
             while len(self._permits) + len(found) < self._most - 1:
                 oldest: Any = self.idle.popleft()
-                if oldest.used > time.monotonic() - IDLE:
+                if oldest.used > monotonic() - IDLE:
                     self.idle.appendleft(oldest)
                     break
                 found.append(oldest)

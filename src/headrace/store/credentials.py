@@ -6,7 +6,6 @@ Owns where they come from: the settings ``credentials`` and ``password_file``. N
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from redis import exceptions as driver
 
+from headrace.clock import monotonic
 from headrace.errors import SettingsError
 from headrace.settings import Settings, environment_name
 
@@ -81,7 +81,7 @@ class Credentials:
             case (str(user), str(password)):
                 return Login({"username": user, "password": password}, math.inf)
             case (str(user), str(password), int() | float() as seconds):
-                return Login({"username": user, "password": password}, time.monotonic() + _USED * seconds)
+                return Login({"username": user, "password": password}, monotonic() + _USED * seconds)
             case _:
                 raise SettingsError(
                     f"{self.source} must give a password, (user, password) or (user, password, seconds), "

@@ -25,7 +25,6 @@ import contextlib
 import itertools
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,6 +34,7 @@ import hiredis
 import msgspec
 from redis import exceptions as driver
 
+from headrace.clock import monotonic
 from headrace.errors import AppClosed, HeadraceError
 from headrace.model.workflow import WorkflowState
 from headrace.protocol.keys import Keys
@@ -320,7 +320,7 @@ class EndListener(Reach):
                 except (driver.RedisError, OSError, Lost) as lost:
                     fault = driver.ConnectionError(str(lost)) if isinstance(lost, Lost) else lost
                     life.attempt += 1
-                    deadline = deadline if life.attempt > 1 else time.monotonic() + self.settings.timeout
+                    deadline = deadline if life.attempt > 1 else monotonic() + self.settings.timeout
                     self.fault = str(fault)
                     life.over.wait(self.give_up_or_wait(fault, life.attempt, deadline, "SUBSCRIBE"))
                     self.try_to_revive(life.attempt)
@@ -349,13 +349,13 @@ class EndListener(Reach):
             link.close()
 
     def _live(self, life: LinkLife, link: EndLink) -> None:
-        looked = used = time.monotonic()
+        looked = used = monotonic()
         while True:
             with self._lock:
                 if self._life is not life:
                     return
                 self._forget_removed()
-                now = time.monotonic()
+                now = monotonic()
                 if self._waits or self._questions:
                     used = now
                 elif now - used >= IDLE:

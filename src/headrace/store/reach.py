@@ -9,12 +9,12 @@ import contextlib
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from redis import exceptions as driver
 
+from headrace.clock import monotonic
 from headrace.errors import SchemaMismatch, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
@@ -110,9 +110,9 @@ class Reach:
         word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
             raise word from None
-        if time.monotonic() >= deadline:
+        if monotonic() >= deadline:
             raise self._unavailable(error) from None
-        if time.monotonic() >= deadline - self.settings.timeout + SILENCE:
+        if monotonic() >= deadline - self.settings.timeout + SILENCE:
             self.tell_waiting(error)
         if word == "load" or ((slots := self.target.slots) and slots.learn(error, self.target.tag)):
             return 0.0

@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from redis import exceptions as driver
 from redis.crc import key_slot
+
+from headrace.clock import monotonic
 
 Place: TypeAlias = tuple[str, int]
 Ask: TypeAlias = Callable[[Place, Sequence[str]], Any]
@@ -59,12 +60,12 @@ class SlotMap:
         Raises:
             redis.exceptions.RedisError, OSError: no node answered, or none has the slot.
         """
-        slot, end = key_slot(tag.encode()), time.monotonic() + timeout
-        whole = time.monotonic() >= self._ask_at and self._asking.acquire(blocking=False)
+        slot, end = key_slot(tag.encode()), monotonic() + timeout
+        whole = monotonic() >= self._ask_at and self._asking.acquire(blocking=False)
         error: Exception = driver.ConnectionError("no node of the cluster answered in time")
         try:
             for place in self._candidates():
-                if time.monotonic() >= end:
+                if monotonic() >= end:
                     break
                 try:
                     if whole:
@@ -85,7 +86,7 @@ class SlotMap:
                 error = driver.ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
         finally:
             if whole:
-                self._ask_at = time.monotonic() + MAP_PAUSE * random.uniform(1.0, 1.5)
+                self._ask_at = monotonic() + MAP_PAUSE * random.uniform(1.0, 1.5)
                 self._asking.release()
         raise error
 
@@ -103,7 +104,7 @@ class SlotMap:
                 self.doubt(tag)
             return False
         slot = key_slot(tag.encode())
-        before, now = self._places.get(slot), time.monotonic()
+        before, now = self._places.get(slot), monotonic()
         new = self._new_place(error, before or self._seeds[0])
         if new == before:
             return True  # another connection learned it first

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from redis import exceptions as driver
 
+from headrace.clock import monotonic
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.aside import aside
@@ -85,7 +86,7 @@ class Store(Reach):
 
         Raises: as :meth:`run`.
         """
-        now, attempt = time.monotonic(), 0
+        now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:
             try:
@@ -116,7 +117,7 @@ class Store(Reach):
                 attempt += 1
                 time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 self.try_to_revive(attempt)
-                now = time.monotonic()
+                now = monotonic()
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
@@ -200,7 +201,7 @@ class AsyncStore(Reach):
         return value
 
     async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        now, attempt = time.monotonic(), 0
+        now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:
             try:
@@ -210,7 +211,7 @@ class AsyncStore(Reach):
                 attempt += 1
                 await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 await aside(partial(self.try_to_revive, attempt))
-                now = time.monotonic()
+                now = monotonic()
 
     async def close(self) -> None:
         line = self._pools.get(asyncio.get_running_loop())

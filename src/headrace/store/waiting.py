@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import copy
 import queue
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import Watched, watch
 from headrace.protocol.script import Call
@@ -45,11 +45,11 @@ class Inbox:
             HeadraceError: this was told instead.
         """
         while True:
-            left = SLICE if end is None else end - time.monotonic()
+            left = SLICE if end is None else end - monotonic()
             try:
                 return _message(self._queue.get(timeout=max(0.0, min(left, SLICE))))
             except queue.Empty:
-                if left <= SLICE and end is not None and time.monotonic() >= end:
+                if left <= SLICE and end is not None and monotonic() >= end:
                     return None
 
 
@@ -67,7 +67,7 @@ class AsyncInbox:
 
     async def get(self, end: float | None) -> Any:
         try:
-            async with asyncio.timeout(None if end is None else max(0.0, end - time.monotonic())):
+            async with asyncio.timeout(None if end is None else max(0.0, end - monotonic())):
                 return _message(await self._queue.get())
         except TimeoutError:
             return None
@@ -130,9 +130,9 @@ def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
 
     Cost: one round trip when it has ended; three, shared with others who wait, when it has not.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    end = None if timeout is None else monotonic() + timeout
     (seen,) = ask_all(client, [look(client.keys, id, 0)])
-    while not end_of(seen) and (end is None or time.monotonic() < end):
+    while not end_of(seen) and (end is None or monotonic() < end):
         inbox = Inbox()
         client.ends.add([(id, look)], inbox.put)
         try:
@@ -148,9 +148,9 @@ def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
 async def await_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
     """See :func:`wait_end`."""
     await client.ready()
-    end = None if timeout is None else time.monotonic() + timeout
+    end = None if timeout is None else monotonic() + timeout
     (seen,) = await aask_all(client, [look(client.keys, id, 0)])
-    while not end_of(seen) and (end is None or time.monotonic() < end):
+    while not end_of(seen) and (end is None or monotonic() < end):
         inbox = AsyncInbox()
         client.ends.add([(id, look)], inbox.put)
         try:

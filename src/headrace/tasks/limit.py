@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
+from headrace.clock import monotonic
 from headrace.errors import HeadraceError, LimitInUse, LimitTimeout, OptionsError, UnknownLimit
 from headrace.model.ids import check_name
 from headrace.model.limit_rules import Concurrency, LimitRule, Rate
@@ -63,7 +64,7 @@ class LimitHold:
         self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        begun, attempt = time.monotonic(), 0
+        begun, attempt = monotonic(), 0
         self._begin()
         try:
             while (pause := self._pause(self._client.run(self._hold()), begun, attempt)) is not None:
@@ -86,7 +87,7 @@ class LimitHold:
         self._client.run(self._release())
 
     async def __aenter__(self) -> Self:
-        begun, attempt = time.monotonic(), 0
+        begun, attempt = monotonic(), 0
         self._begin()
         try:
             while (pause := self._pause(await self._client.arun(self._hold()), begun, attempt)) is not None:
@@ -132,7 +133,7 @@ class LimitHold:
                 raise OptionsError(f"limit {name} goes by a value: hold(value) says which")
             case _:
                 pass
-        left = float("inf") if self._wait is None else self._wait - (time.monotonic() - begun)
+        left = float("inf") if self._wait is None else self._wait - (monotonic() - begun)
         if left <= 0:
             raise LimitTimeout(f"limit {name} did not open within {self._wait:g} s")
         # Others look at the same gate: dice keep them apart.

@@ -7,10 +7,10 @@ listener.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
+from headrace.clock import monotonic
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
 from headrace.protocol import graph, produce
 from headrace.protocol.script import Call
@@ -52,7 +52,7 @@ class Completions(Generic[H]):
         self._handles = _checked(client, handles)
         self._left = dict(self._handles)
         self._timeout = None if timeout is None else seconds(timeout, "timeout")
-        self._end = None if self._timeout is None else time.monotonic() + self._timeout
+        self._end = None if self._timeout is None else monotonic() + self._timeout
         self._allow_wait = allow_wait or self._timeout == 0
 
     def __iter__(self) -> Iterator[H]:
