@@ -1,4 +1,4 @@
-"""Each line that a worker logs has a code, and the docs list all of them."""
+"""Each line that a worker logs has a code, given where it is logged, and the docs list all of them."""
 
 from __future__ import annotations
 
@@ -7,72 +7,54 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.cli.log_codes import CODES, code_of
 from headrace.worker.dispatcher import job_log
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*(ROOT / "src/headrace/worker").rglob("*.py"), ROOT / "src/headrace/cli/worker_process.py"]
-# Where lines pass that were given their code before, or have it in what they pass on.
-PASSES = {"job_log.py", "schedule_ticks.py:no_log"}
-LEVELS = {"debug", "info", "warning", "error", "critical"}
+SOURCES = [
+    *(ROOT / "src/headrace/worker").rglob("*.py"),
+    *(ROOT / "src/headrace" / name for name in ("cli/worker_process.py", "store/reach.py")),
+]
+CODE = re.compile(r"[a-z]+\.[a-z_]+")
+# ``log.info(...)`` of a process, ``actions.log(...)`` of the dispatcher's core, and functions that lead there.
+LOGS = re.compile(
+    r"log\.(debug|info|warning|error|exception|critical|log)|(\w+\.)*_?actions\.log|self\._log|self\.(links\.)?tell"
+)
 
 
-def calls() -> Iterator[tuple[str, str, str]]:
-    """Each call that logs a line: where, its template (empty if it is computed) and its source."""
+def lines() -> Iterator[tuple[str, ast.expr | None]]:
+    """Each call that logs a line: where it is, and the code that it gives."""
     for path in SOURCES:
-        text = path.read_text()
-        for function in ast.walk(ast.parse(text)):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            texts: dict[str, list[tuple[int, str]]] = {}
-            for node in ast.walk(function):
-                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                    for target in node.targets:
-                        texts.setdefault(ast.unparse(target), []).append((node.lineno, str(node.value.value)))
-            for node in ast.walk(function):
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
-                    continue
-                whole = ast.unparse(node.func)
-                if whole.startswith("log.") and node.func.attr in LEVELS:
-                    found = node.args[0]
-                elif (whole in ("log.log", "self._log") or whole.endswith("actions.log")) and len(node.args) > 1:
-                    found = node.args[1]
-                else:
-                    continue
-                template = ""
-                if isinstance(found, ast.Constant):
-                    template = str(found.value)
-                elif isinstance(found, ast.Name):
-                    known = [text for line, text in texts.get(found.id, []) if line <= node.lineno]
-                    template = known[-1] if known else ""
-                yield f"{path.name}:{node.lineno}", template, ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and LOGS.fullmatch(ast.unparse(node.func)):
+                given = {one.arg: one.value for one in node.keywords}
+                code = given.get("code")
+                if code is None and isinstance(extra := given.get("extra"), ast.Dict):
+                    code = extra.values[0]
+                yield f"{path.name}:{node.lineno}", code
 
 
-def test_each_line_has_a_code() -> None:
-    found = [call for call in calls() if not call[0].startswith("job_log.py") and "(claim, ended" not in call[2]]
-    assert len(found) > 40
-    missing = [
-        where for where, text, source in found if not code_of(text) and "code=" not in source and "'code'" not in source
-    ]
-    assert missing == []
+def codes(given: ast.expr) -> set[str]:
+    """The codes that an expression may be; none of one that passes on what another call gave."""
+    return {str(one.value) for one in ast.walk(given) if isinstance(one, ast.Constant)}
 
 
-def test_no_code_is_left_of_a_line_that_is_gone() -> None:
-    whole = "".join(path.read_text() for path in SOURCES)
-    # Several branches of one function may give the text of one call.
-    used = {text for _, text, _ in calls()} | {"waiting for %s%s"} | {text for text in CODES if f'"{text}"' in whole}
-    assert set(CODES) - used == set()
+def test_each_line_gives_its_code() -> None:
+    found = dict(lines())
+    assert len(found) > 60
+    assert [where for where, given in found.items() if given is None] == []
+    passed = [where.partition(":")[0] for where, given in found.items() if given is not None and not codes(given)]
+    assert passed == ["job_log.py", "job_log.py", "store_links.py"]
+    assert [
+        code for given in found.values() if given is not None for code in codes(given) if not CODE.fullmatch(code)
+    ] == []
 
 
 def test_each_end_has_a_code() -> None:
     assert job_log.CODES.keys() == job_log._WORDS.keys()
 
 
-def test_the_docs_list_all_codes() -> None:
+def test_the_docs_list_the_codes_that_are_given() -> None:
     page = (ROOT / "docs/logs.md").read_text().partition("## Codes")[2]
-    listed = set(re.findall(r"`([a-z]+\.[a-z_]+)`", page))
-    given = set(
-        re.findall(r"""(?:code=|"code": )"([a-z]+\.[a-z_]+)\"""", "".join(path.read_text() for path in SOURCES))
-    )
-    given |= {"store.refuses", "store.away"}
-    assert listed == {*CODES.values(), *job_log.CODES.values(), *given}
+    listed = re.findall(rf"`({CODE.pattern})`", page)
+    given = {code for _, line in lines() if line is not None for code in codes(line)}
+    assert sorted(listed) == sorted(given | set(job_log.CODES.values()))

@@ -138,7 +138,7 @@ def test_a_clock_that_was_set_back_far_has_schedules_walked_over() -> None:
 
 def test_a_time_zone_that_this_machine_does_not_know_holds_up_no_other_schedule() -> None:
     told: list[tuple[Any, ...]] = []
-    made = TickDuty(keys_of("hr"), (), lambda *words: told.append(words))
+    made = TickDuty(keys_of("hr"), (), lambda *words, **_: told.append(words))
     made.begin("me", 100.0)
     made.learn(100, SERVER, SERVER)
     odd = ticks.Wanting("odd", 1, Timing("* * * * *", "Mars/Olympus").packed(), SERVER, 1)
@@ -153,7 +153,7 @@ def test_a_time_zone_that_this_machine_does_not_know_holds_up_no_other_schedule(
 
 def test_a_clock_that_was_set_back_is_a_line_in_the_log() -> None:
     lines: list[str] = []
-    made = TickDuty(keys_of("hr"), (), lambda _level, text, *given: lines.append(text % given))
+    made = TickDuty(keys_of("hr"), (), lambda _level, text, *given, **_: lines.append(text % given))
     made.begin("me", 100.0)
     made.learn(100, SERVER, SERVER + SECOND)
     answered(made, 100, "schedule_walk", ticks.Walked("", SERVER, 0, ["nightly"]))

@@ -13,7 +13,6 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.cli.log_codes import code_of
 from headrace.cli.output import entry, one_line, to_json
 from headrace.model.hidden_values import NAMES, Redactor, without
 from headrace.running_job import job_if_any
@@ -84,14 +83,13 @@ class LogFormatter(logging.Formatter):
         if trace := fields.pop("traceback", None):
             parts.append(str(trace).rstrip())
         facts, code = fields.pop("facts", None), fields.pop("code", None)
-        ours = record.name.startswith("headrace")
         if self._shape is json_line:
             fields = _job() | (cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}) | fields
-            fields = {"worker": self._worker} | fields
-            if code or (ours and (code := code_of(record.msg))):
-                fields = {"code": code} | fields
+            fields = ({"code": code} if code else {}) | {"worker": self._worker} | fields
         else:
-            fields = _job("job", "task", "attempt") | ({"code": code} if code and not ours else {}) | fields
+            # Of the worker's own lines people need no code.
+            shown = code and not record.name.startswith("headrace")
+            fields = _job("job", "task", "attempt") | ({"code": code} if shown else {}) | fields
         hide = self._redactor
         text = self._shape(record, hide.text(record.getMessage()), hide.value(fields), hide.text("\n".join(parts)))
         return without(self._secrets, _of_job(text))

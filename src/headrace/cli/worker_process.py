@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli import logs, preflight
@@ -26,7 +27,7 @@ from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.store.url import passwords
 from headrace.worker.forking import lifecycle_hooks
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import apply_learned
@@ -69,13 +70,12 @@ def _obey(order: Order, launch: Launch) -> int:
 def _serve(
     app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen, stamps: HealthStamps
 ) -> int:
-    log = logging.getLogger("headrace.worker")
     form, secrets = app.settings.log, _secrets(app)
     logs.configure(form, level, secrets, app.settings.redact.split(","))
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app)
-    version = preflight.await_server(app, log.warning)
+    version = preflight.await_server(app, partial(log.warning, code="store.waiting"))
     warnings = left_out()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += preflight.queue_warnings(app, options.queues.names, app.overview())
@@ -84,7 +84,7 @@ def _serve(
     app.disconnect()
     for complaint in warmup.complaints(f"the import of {target}", before):
         # No error: the module is imported by programs, too, where it may be right.
-        log.warning("%s", complaint, extra={"code": "setup.unsafe"})
+        log.warning("%s", complaint, code="setup.unsafe")
     warmup.warm_up(app)
     learned = apply_learned(app)
     metrics = None if address is None else MetricsAddress(*address)
@@ -93,13 +93,13 @@ def _serve(
     sides = [*([] if metrics is None else [metrics_server(metrics, stamps)]), *watchers(app)]
     facts = _banner(app, target, options, version, url)
     if form == "json":
-        log.info("worker starts", extra=facts)
+        log.info("worker starts", extra=facts, code="worker.starts")
     elif level < logging.WARNING and origin.announces:
         width = max(map(len, facts))
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in warnings:
-        log.warning("%s", warning, extra={"code": "worker.warning"})
+        log.warning("%s", warning, code="worker.warning")
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
     return origin.carry_on(Supervisor(app, options, lineage, sides, learned, stamps).run())
 

@@ -123,7 +123,7 @@ class Reach:
         if not self._told:
             self._told = True
             why = "" if error is None else f" ({error}): {advice(error, self.target)}"
-            log.warning("waiting for %s%s", self.target.shown, why)
+            log.warning("waiting for %s%s", self.target.shown, why, extra={"code": "store.waiting"})
 
     @contextlib.contextmanager
     def patience(self) -> Generator[None]:

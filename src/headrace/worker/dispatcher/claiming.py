@@ -207,7 +207,7 @@ class Claiming:
         self._maintenance.promotion.learn(worker.now, claimed.now, claimed.due)
         for id in claimed.lost:
             text = "job %s was ready, but its record is gone or alien; it left the queue"
-            worker.actions.log(logging.ERROR, text, id, facts={"job": id})
+            worker.actions.log(logging.ERROR, text, id, facts={"job": id}, code="job.no_record")
         for alien in claimed.aliens:
             self._quarantine(alien.id, alien.token)
         if number == self._demand.asking:
@@ -216,6 +216,6 @@ class Claiming:
 
     def _quarantine(self, id: str, token: int) -> None:
         text = "job %s: its id, its priority or its record cannot be read: quarantined"
-        self._worker.actions.log(logging.ERROR, text, ascii(id), facts={"job": id})
+        self._worker.actions.log(logging.ERROR, text, ascii(id), facts={"job": id}, code="job.unreadable")
         error = JobError(type="Corrupt", message="its id, its priority or its record cannot be read")
         self._endings.end_unread(id, token, "corrupt", error)

@@ -247,7 +247,9 @@ class Core:
         worker.actions.add(Owner(owner))
         self.runner_pool.supply.tell_begun()
         worker.actions.add(Subscribe(worker.keys.mail(owner)))
-        worker.actions.log(logging.INFO, "worker %s serves %s", owner, ", ".join(worker.options.queues.names))
+        worker.actions.log(
+            logging.INFO, "worker %s serves %s", owner, ", ".join(worker.options.queues.names), code="worker.serves"
+        )
 
     def _held(self) -> int:
         """How many jobs the store should count as ours."""

@@ -69,12 +69,12 @@ class Departure:
     def _fence(self) -> None:
         worker, requests = self._worker, self._requests
         if not worker.fenced:
-            text = "the lease of %s could not be kept: stopping its jobs"
             renewal = self._maintenance.renewal
-            if renewal.gone and worker.now < renewal.lease_until:
-                # The server was never too slow: nobody looks for a slow network then.
-                text = "the server lost data, the lease of %s among it: stopping its jobs"
-            worker.actions.log(logging.ERROR, text, worker.owner)
+            # The server was not too slow then: the line must send no person to look for a slow network.
+            lost = renewal.gone and worker.now < renewal.lease_until
+            what = "the server lost data, the lease of %s among it" if lost else "the lease of %s could not be kept"
+            text = what + ": stopping its jobs"
+            worker.actions.log(logging.ERROR, text, worker.owner, code="store.lost_data" if lost else "lease.lost")
             worker.fenced = True
             self._pool.stops.kill_busy()
         requests.wake_up()
@@ -96,7 +96,7 @@ class Departure:
     def orphaned(self) -> None:
         """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
         worker = self._worker
-        worker.actions.log(logging.ERROR, "the supervisor died: stopping")
+        worker.actions.log(logging.ERROR, "the supervisor died: stopping", code="supervisor.died")
         self._why = self._stopped_for = "its supervisor died"
         self._pool.stops.orphaned = True
         worker.phase = "draining"
@@ -110,7 +110,7 @@ class Departure:
         if worker.phase == "working":
             name, ran = worker.owner or worker.place, self._endings.finished
             text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
-            worker.actions.log(logging.INFO, text, name, ran, self._pool.running)
+            worker.actions.log(logging.INFO, text, name, ran, self._pool.running, code="worker.draining")
             worker.phase = "draining"
             settings = worker.settings
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
@@ -151,7 +151,7 @@ class Departure:
         if options.max_jobs and self._endings.finished >= options.max_jobs:
             self.drain(now=False)
         elif options.max_idle and self._requests.ready and timers.due("idle", now):
-            worker.actions.log(logging.INFO, "there was nothing to run for %g s", options.max_idle)
+            worker.actions.log(logging.INFO, "there was nothing to run for %g s", options.max_idle, code="worker.idle")
             self.drain(now=False)
         elif options.burst and self._requests.ready and not self._maintenance.has_pending(now):
             self._demand.may_wait()
@@ -178,7 +178,7 @@ class Departure:
             runner_pool.stops.stop_all("interrupt", now)
         if timers.due("stop", now):
             text = "%s: %d jobs are killed and handed back, and no crash is counted"
-            worker.actions.log(logging.WARNING, text, self._stopped_for, runner_pool.running)
+            worker.actions.log(logging.WARNING, text, self._stopped_for, runner_pool.running, code="shutdown.timeout")
             runner_pool.stops.kill_all(self._stopped_for)
             # A server that is full stores no graft.
             self._endings.interrupt_growth()
@@ -198,8 +198,8 @@ class Departure:
         worker = self._worker
         if holds:
             text = "%s still holds jobs; they come back when its lease is over"
-            worker.actions.log(logging.WARNING, text, worker.owner)
+            worker.actions.log(logging.WARNING, text, worker.owner, code="worker.left_jobs")
         if worker.owner:
             text = "worker %s leaves: jobs that have run: %d"
-            worker.actions.log(logging.INFO, text, worker.owner, self._endings.finished)
+            worker.actions.log(logging.INFO, text, worker.owner, self._endings.finished, code="worker.left")
         worker.phase = "left"

@@ -241,7 +241,8 @@ class Log(msgspec.Struct, frozen=True):
 
     level: int
     text: str
-    args: tuple[Any, ...] = ()
+    args: tuple[Any, ...]
+    code: str
     extra: dict[str, Any] | None = None
 
 
@@ -257,15 +258,9 @@ class Actions:
         self._all: list[Action] = []
         self.add = self._all.append
 
-    def log(self, level: int, text: str, *args: Any, code: str = "", facts: dict[str, Any] | None = None) -> None:
-        """Write a line into the log.
-
-        Args:
-            code: of a line whose text is not its own template.
-            facts: of the job that it is about.
-        """
-        extra = {name: value for name, value in (("code", code), ("facts", facts)) if value}
-        self.add(Log(level, text, args, extra or None))
+    def log(self, level: int, text: str, *args: Any, code: str, facts: dict[str, Any] | None = None) -> None:
+        """Write a line with its code into the log; ``facts``: of the job that it is about."""
+        self.add(Log(level, text, args, code, {"facts": facts} if facts else None))
 
     def take(self) -> Sequence[Action]:
         """All of them, in their order."""

@@ -173,12 +173,12 @@ class Endings:
         claim, kind = end.claim, ended.kind
         error = job_log.error_of(kind, ended.data)
         facts = job_log.facts(claim, kind, error, end.cost, end.memory)
-        extra: dict[str, Any] = {"code": job_log.CODES[kind], "facts": facts}
+        extra: dict[str, Any] = {"facts": facts}
         # A crash with a traceback is a fault of Headrace's own code.
         if error is not None and error.traceback and (kind == "crashed" or self._debug):
             extra["traceback"] = error.traceback
         line = job_log.line(claim, kind, error, ended.amount, end.cost, end.memory)
-        self._worker.actions.add(Log(job_log.level(kind), "%s", (line,), extra))
+        self._worker.actions.add(Log(job_log.level(kind), "%s", (line,), job_log.CODES[kind], extra))
 
     # -- the store is told ------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from headrace.model.notation import duration, size
 from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Log
 from headrace.worker.dispatcher.job_stats import ENDS
+from headrace.worker.forking.standard_streams import log
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {
@@ -104,8 +105,6 @@ def _why(error: JobError | None) -> str:
     return f": {text[:_LONGEST]}" + (f" at {error.where}" if error.where else "")
 
 
-log = logging.getLogger("headrace.worker")
-
 # Lines of one code and task that a second has room for.
 MOST = 10
 
@@ -125,20 +124,19 @@ class DispatcherLog:
         self._counts: dict[tuple[str, str], list[int]] = {}
 
     def write(self, action: Log) -> None:
-        extra = action.extra or {}
-        task = extra.get("facts", {}).get("task", "")
+        task = (action.extra or {}).get("facts", {}).get("task", "")
         if task and self._fold:
-            now, code = time.monotonic(), extra.get("code", "")
+            now = time.monotonic()
             self.pass_on(now)
-            if not self.admits(code, task, action.level, now):
+            if not self.admits(action.code, task, action.level, now):
                 return
-        log.log(action.level, action.text, *action.args, extra=action.extra)
+        log.log(action.level, action.text, *action.args, code=action.code, extra=action.extra)
 
     def pass_on(self, now: float) -> None:
         """Tell how many lines were held back, when their second is over."""
         for level, code, task, count in self.rest(now):
-            facts = {"task": task, "more": count}
-            log.log(level, "and %d more of %s (%s)", count, task, code, extra={"code": code, "facts": facts})
+            extra = {"facts": {"task": task, "more": count}}
+            log.log(level, "and %d more of %s (%s)", count, task, code, code=code, extra=extra)
 
     def admits(self, code: str, task: str, level: int, now: float) -> bool:
         """Whether a line is to be logged; else it is counted."""

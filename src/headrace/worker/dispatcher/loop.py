@@ -7,7 +7,6 @@ connections (store_links.py).
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -40,13 +39,11 @@ from headrace.worker.dispatcher.links.watched import Selectors
 from headrace.worker.dispatcher.runners.status import probe
 from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.worker_state import WorkerState
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor, ToSupervisor
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
-
-log = logging.getLogger("headrace.worker")
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
 PLENTY = 8
@@ -195,4 +192,4 @@ class Dispatcher:
         while self._core.runner_pool.present and time.monotonic() < end:
             self._round(end)
         if self._core.runner_pool.present:
-            log.warning("leaving runners that do not exit to the supervisor")
+            log.warning("leaving runners that do not exit to the supervisor", code="shutdown.runners_stay")

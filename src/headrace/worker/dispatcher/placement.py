@@ -215,7 +215,11 @@ class Placement:
         if ended is not None:
             if isinstance(ended, Corrupt):
                 self._worker.actions.log(
-                    logging.ERROR, "job %s: its record names no task", claim.id, facts={"job": claim.id}
+                    logging.ERROR,
+                    "job %s: its record names no task",
+                    claim.id,
+                    facts={"job": claim.id},
+                    code="job.no_task",
                 )
             self.endings.end(claim, ended)
         return ended is None

@@ -187,7 +187,9 @@ class RemoteControl:
         elif kind in self._worker.kinds and size.isdecimal():
             self._scale(kind, int(size))
         else:
-            self._worker.actions.log(logging.WARNING, "cannot do what was asked of this worker: %.100r", text)
+            self._worker.actions.log(
+                logging.WARNING, "cannot do what was asked of this worker: %.100r", text, code="worker.not_understood"
+            )
 
     def _scale(self, kind: Kind, size: int) -> None:
         """Another process wishes so many jobs of a kind at once: those that come after us keep to it."""
@@ -195,7 +197,7 @@ class RemoteControl:
         try:
             worker.options.resized(kind, size)
         except OptionsError as error:
-            worker.actions.log(logging.WARNING, "not resized: %s", error)
+            worker.actions.log(logging.WARNING, "not resized: %s", error, code="worker.not_resized")
             return
         worker.actions.add(Size(kind, size))
         self.resize(kind, size)
@@ -206,7 +208,7 @@ class RemoteControl:
         if worker.phase != "working" or size == worker.options.at_once(kind):
             return
         text = "%s: %d at once, %d before"
-        worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind))
+        worker.actions.log(logging.INFO, text, kind, size, worker.options.at_once(kind), code="worker.resized")
         worker.options = worker.options.resized(kind, size)
         if kind not in worker.kinds:
             return

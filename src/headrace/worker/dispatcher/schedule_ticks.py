@@ -111,7 +111,7 @@ class TickDuty:
                     self._declare_at = now + AGAIN
                 elif word == "taken":
                     text = "schedule %s is not that of this code: one of this name was stored otherwise; delete it"
-                    self._log(logging.WARNING, text, row[0])
+                    self._log(logging.WARNING, text, row[0], code="schedule.taken")
 
         return ticks.declare(self._keys, self._owner, rows), declared
 
@@ -119,7 +119,12 @@ class TickDuty:
         self.learn(sent, reply.now, reply.due)
         self._wanting.extend(reply.wanting)
         for name in reply.broken:
-            self._log(logging.ERROR, "schedule %s: its record cannot be read; delete and declare it anew", name)
+            self._log(
+                logging.ERROR,
+                "schedule %s: its record cannot be read; delete and declare it anew",
+                name,
+                code="schedule.unreadable",
+            )
 
     def _walked_on(self, reply: ticks.Walked, now: float) -> None:
         self._walked = reply.after
@@ -127,7 +132,12 @@ class TickDuty:
             self._walk_at = now
         self.learn(now, reply.now, reply.due)
         for name in reply.rewound:
-            self._log(logging.WARNING, "the server's clock was set back: schedule %s is reckoned anew from now", name)
+            self._log(
+                logging.WARNING,
+                "the server's clock was set back: schedule %s is reckoned anew from now",
+                name,
+                code="schedule.rewound",
+            )
 
     def _refill(self, now: float) -> Step | None:
         server_now, then = self._server
@@ -158,7 +168,13 @@ class TickDuty:
         except (HeadraceError, msgspec.MsgspecError) as error:
             if wants.name not in self._refused:
                 self._refused.add(wants.name)
-                self._log(logging.ERROR, "this worker cannot reckon the ticks of schedule %s: %s", wants.name, error)
+                self._log(
+                    logging.ERROR,
+                    "this worker cannot reckon the ticks of schedule %s: %s",
+                    wants.name,
+                    error,
+                    code="schedule.failed",
+                )
             return None
         pairs = [(tick, timing.due(wants.name, tick)) for tick in nominal]
         return ticks.Refill(wants, pairs, search.passed, search.more, len(nominal) - len(search.ticks) < AHEAD)

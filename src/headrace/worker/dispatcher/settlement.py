@@ -64,7 +64,7 @@ class Settlement:
                 self._learn(batch, reply.stale)
             if reply.stale:
                 text = "refused, since a newer start owns it or the server lost it: %s"
-                worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]))
+                worker.actions.log(logging.WARNING, text, ", ".join(reply.stale[:10]), code="outcome.refused")
             self._settled(reply)
 
         return call, settled
@@ -178,6 +178,7 @@ class Reconciler:
             logging.WARNING, "the server lost data, which this worker repairs: "
             "%d claims are stored again, %d batches of outcomes are sent again, %d unknown jobs are returned",
             len(repair.restore), len(repair.again), len(repair.unknown),
+            code="store.lost_data",
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
@@ -196,7 +197,9 @@ class Reconciler:
             refused.extend(reply.stale)
             if refused and not left:
                 text = "refused, since a newer start owns them or the server lost them: %d jobs, such as %s"
-                self._worker.actions.log(logging.WARNING, text, len(refused), ", ".join(refused[:10]))
+                self._worker.actions.log(
+                    logging.WARNING, text, len(refused), ", ".join(refused[:10]), code="outcome.refused"
+                )
             self._settlement.settled_again(reply)
 
         for n in range(0, len(calls), TOGETHER):
@@ -209,5 +212,5 @@ class Reconciler:
         for id in reply.others:
             if id in held:
                 text = "stopping job %s: the server lost its start, and it starts again"
-                self._worker.actions.log(logging.WARNING, text, id, facts={"job": id})
+                self._worker.actions.log(logging.WARNING, text, id, facts={"job": id}, code="job.lost_start")
                 self._placement.cancel(id)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import logging
 import os
 import signal
 import socket
@@ -29,7 +28,7 @@ from typing import Any, NoReturn
 
 from headrace.worker.channel import Channel
 from headrace.worker.forking import standard_streams
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.forking.standard_streams import STREAMS, log
 
 # Signal handlers of ours are defined in here.
 _OURS = "headrace.worker."
@@ -200,9 +199,6 @@ def leave_at_once(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-log = logging.getLogger("headrace.worker")
-
-
 def how(status: int) -> str:
     """How a process ended, in words."""
     code = os.waitstatus_to_exitcode(status)
@@ -293,7 +289,7 @@ def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], paren
             die_with(parent)
         code = main()
     except BaseException:
-        log.critical("a process of the worker failed", exc_info=True)
+        log.critical("a process of the worker failed", exc_info=True, code="process.failed")
     finally:
         standard_streams.flush()
         STREAMS.drain()

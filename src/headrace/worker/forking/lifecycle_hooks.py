@@ -11,7 +11,6 @@ under numpy stops its own before each) could not be told from the others.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -23,7 +22,7 @@ from types import FrameType
 
 import msgspec
 
-log = logging.getLogger("headrace.worker")
+from headrace.worker.forking.standard_streams import log
 
 Hook = Callable[[], object]
 
@@ -67,9 +66,14 @@ def run_around_fork(hooks: Sequence[Hook]) -> None:
 
 def _failed_around_fork(hook: Hook, error: BaseException, seconds: float) -> None:
     if isinstance(error, HookTimeout):
-        log.error("the hook %s took more than %.2g s around a fork and was interrupted", name_of(hook), seconds)
+        log.error(
+            "the hook %s took more than %.2g s around a fork and was interrupted",
+            name_of(hook),
+            seconds,
+            code="hook.cut",
+        )
     else:
-        log.error("the hook %s failed around a fork", name_of(hook), exc_info=error)
+        log.error("the hook %s failed around a fork", name_of(hook), exc_info=error, code="hook.failed")
 
 
 def _ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler

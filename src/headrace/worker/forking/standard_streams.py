@@ -24,9 +24,20 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from _typeshed import ReadableBuffer
 
-log = logging.getLogger("headrace.worker")
+
+class WorkerLog(logging.LoggerAdapter[logging.Logger]):
+    """The worker's log: each call gives a ``code``, which stays when the words change. ``docs/logs.md`` lists them."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {"code": kwargs.pop("code"), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+log = WorkerLog(logging.getLogger("headrace.worker"))
 
 # Bytes that are kept for a reader that is late; what a log says in a busy second fits in.
 KEPT = 1 << 20
@@ -92,7 +103,7 @@ class StandardStream(io.RawIOBase):
             lost = 0 if self.kept else self.lost
             self.lost -= lost
         if lost:
-            log.warning("%d lines of output were dropped, since their reader was too slow", lost)
+            log.warning("%d lines of output were dropped, since their reader was too slow", lost, code="log.dropped")
 
     def be_patient(self) -> None:
         """From now on to write waits for room."""

@@ -11,7 +11,6 @@ Owns the form in which the store keeps what was learned: a line ``TASK NAME`` fo
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from headrace.model.options import Kind
 from headrace.protocol import operations
 from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import lifecycle_hooks
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import Found
 from headrace.worker.preload import trial, warmup
 from headrace.worker.preload.trial import UNRELATED, WORK
@@ -228,9 +228,6 @@ def _shown(task: str, row: AdviceRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-log = logging.getLogger("headrace.worker")
-
-
 def apply_learned(app: Headrace) -> Learned:
     """With ``preload=auto``: try in a child what earlier runs learned, and do here what stands the trial.
 
@@ -251,12 +248,12 @@ def apply_learned(app: Headrace) -> Learned:
             app.client.run(operations.learn(keys, [f"{wanted[name]} {name} {word}" for name, word in news.items()]))
             app.disconnect()
     except HeadraceError as error:
-        log.warning("what earlier runs learned is not known: %s", error)
+        log.warning("what earlier runs learned is not known: %s", error, code="preload.unknown")
         return NOTHING
     done = {name: cost for name, word in verdicts.items() if word == trial.WARM and (cost := _do(name)) is not None}
     if done:
         shown = ", ".join(f"{name} ({duration(cost)})" for name, cost in done.items())
-        log.info("done before the fork, since earlier runs did it in each runner: %s", shown)
+        log.info("done before the fork, since earlier runs did it in each runner: %s", shown, code="preload.done")
     return Learned(done, refused | news)
 
 
@@ -282,7 +279,7 @@ def _tried(app: Headrace, names: Iterable[str]) -> trial.Verdicts:
         try:
             found = trial.attempt(left, never)
         except OSError as error:
-            log.warning("no trial can be forked (%s): nothing more is preloaded", error)
+            log.warning("no trial can be forked (%s): nothing more is preloaded", error, code="preload.no_trial")
             break
         if not found:
             break
@@ -297,9 +294,9 @@ def _do(name: str) -> int | None:
     try:
         warmup.preload(name)
     except (Exception, SystemExit):
-        log.exception("the preload of %s failed, which its trial had not", name)
+        log.exception("the preload of %s failed, which its trial had not", name, code="preload.failed")
         return None
     cost = (time.monotonic_ns() - began) // 1000
     for complaint in warmup.complaints(f"the preload of {name}", before):
-        log.error("%s", complaint, extra={"code": "setup.unsafe"})
+        log.error("%s", complaint, code="setup.unsafe")
     return cost

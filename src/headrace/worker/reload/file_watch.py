@@ -8,14 +8,12 @@ of a core.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Container, Iterable, Iterator
 
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.reload.handover import Succession
-
-log = logging.getLogger("headrace.worker")
 
 PAUSE = 0.25
 # Editors write a file in several steps, and people save several files: what changed must rest for this long.
@@ -89,7 +87,7 @@ class Reload:
         changes = self._sources.changes()
         self._changed.update(changes)
         if self._changed and not changes:
-            log.info("%s changed", _few(sorted(self._changed), self._sources.directory))
+            log.info("%s changed", _few(sorted(self._changed), self._sources.directory), code="reload.changed")
             self._changed.clear()
             self._succession.supersede()
         pause = REST if self._changed else PAUSE

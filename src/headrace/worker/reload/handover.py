@@ -16,7 +16,6 @@ is the lineage; those of later images have an :class:`headrace.worker.reload.ima
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import selectors
 import signal
@@ -27,10 +26,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from headrace.model.options import Kind
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.reload.image_launch import Image, Launch, Word, Works
-
-log = logging.getLogger("headrace.worker")
-
 
 # An image that was given up hands its jobs back; one that has not ended so many seconds later is killed.
 PATIENCE = 5.0
@@ -119,18 +116,18 @@ class Succession(msgspec.Struct):
             return
         if self.warming is not None:
             if not self.again:
-                log.info("a reload is in progress; another one follows it")
+                log.info("a reload is in progress; another one follows it", code="reload.waiting")
             self.again = True
             return
         self.again, self.reason = False, ""
         try:
             self.warming = self.launch.start(first=self.current is None and self.retire is None)
         except OSError as error:
-            log.error("the new process could not be started, so nothing is replaced: %s", error)
+            log.error("the new process could not be started, so nothing is replaced: %s", error, code="reload.failed")
             return
         self.grant()
         self._tell_sizes(self.warming)
-        log.info("reloading: new process %d is warming up", self.warming.pid)
+        log.info("reloading: new process %d is warming up", self.warming.pid, code="reload.begun")
         self.adopt(self.warming)
 
     def grant(self) -> None:
@@ -230,11 +227,14 @@ class Succession(msgspec.Struct):
         # While it warmed up it may not have listened, and some may have found no room.
         self._tell_sizes(image)
         if old is not None:
-            log.info("new process %d is serving; old process %d is draining", image.pid, old.pid)
+            log.info("new process %d is serving; old process %d is draining", image.pid, old.pid, code="reload.done")
             old.signal(signal.SIGTERM)
         elif self.retire is not None:
             log.info(
-                "new process %d is serving; old process %d is draining, then only supervises", image.pid, os.getpid()
+                "new process %d is serving; old process %d is draining, then only supervises",
+                image.pid,
+                os.getpid(),
+                code="reload.done",
             )
             self.retire()
             self.retire = None
@@ -258,7 +258,7 @@ class Succession(msgspec.Struct):
         elif image is self.current:
             self.current, self.over, self.code = None, True, code if code >= 0 else 128 - code
             if code < 0 and not self.stopping:
-                log.error("process %d, which was serving, was ended by signal %d", pid, -code)
+                log.error("process %d, which was serving, was ended by signal %d", pid, -code, code="reload.died")
         else:
             del self.retiring[pid]
 
@@ -269,7 +269,7 @@ class Succession(msgspec.Struct):
             # Matters where nothing works yet.
             self.code = code if code >= 0 else 128 - code
         how = self.reason or (f"it was ended by signal {-code}" if code < 0 else f"it left with exit code {code}")
-        log.error("the new process did not become ready, so nothing is replaced: %s", how)
+        log.error("the new process did not become ready, so nothing is replaced: %s", how, code="reload.failed")
         if self.again:
             self.asked()
 

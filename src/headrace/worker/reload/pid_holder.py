@@ -14,7 +14,6 @@ One thread; signals are values in a queue that one loop reads. Its duties:
 from __future__ import annotations
 
 import json
-import logging
 import os
 import selectors
 import signal
@@ -28,12 +27,10 @@ from msgspec.structs import asdict, replace
 
 from headrace.worker.forking import child_process, standard_streams
 from headrace.worker.forking.child_process import reap
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.reload.file_watch import Reload
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Image, Launch, Words
-
-log = logging.getLogger("headrace.worker")
 
 # How a process that carries on learns what there is to carry on.
 STATE = "HEADRACE_ANCHOR"
@@ -153,7 +150,9 @@ def carry_on(state: Succession, form: LogForm, code: int) -> int:
         # -P: a module of the application's directory must not take the place of Python's own.
         os.execve(sys.executable, [sys.executable, "-P", "-m", "headrace.cli.first_process"], environ)  # noqa: S606
     except OSError as error:
-        log.warning("%s cannot be started again (%s): the old code stays in memory", sys.executable, error)
+        log.warning(
+            "%s cannot be started again (%s): the old code stays in memory", sys.executable, error, code="reload.stays"
+        )
         for sock in state.links():
             sock.set_inheritable(False)
     return Anchor(state).run()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import traceback
@@ -21,8 +20,7 @@ from headrace.errors import LifespanError
 from headrace.model.options import Kind
 from headrace.tasks.lifespan import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
-
-log = logging.getLogger("headrace.worker")
+from headrace.worker.forking.standard_streams import log
 
 # A start-up that takes longer than this (seconds) is told of, and again after as long.
 SLOW = 10.0
@@ -166,7 +164,8 @@ class Lifespans:
                 # The pools of other jobs must not close for that.
                 log.warning(
                     "the task that holds the lifespans was cancelled, by a job or for a failed child of a task group: "
-                    "they stay open until the runner leaves"
+                    "they stay open until the runner leaves",
+                    code="lifespan.cancelled",
                 )
                 _uncancel()
         await self._aleave()
@@ -261,11 +260,17 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
         yield
     except BaseException as error:
         if isinstance(error, RuntimeError) and str(error) in _TWICE:
-            log.error("the lifespan %s yields more than once: what follows its second yield never runs", lifespan.name)
+            log.error(
+                "the lifespan %s yields more than once: what follows its second yield never runs",
+                lifespan.name,
+                code="lifespan.yields",
+            )
         elif isinstance(error, HookTimeout):
-            log.error("the lifespan %s took too long to leave, and was cut", lifespan.name)
+            log.error("the lifespan %s took too long to leave, and was cut", lifespan.name, code="lifespan.cut")
         else:
-            log.error("the lifespan %s failed while it was left", lifespan.name, exc_info=error)
+            log.error(
+                "the lifespan %s failed while it was left", lifespan.name, exc_info=error, code="lifespan.leave_failed"
+            )
 
 
 @contextlib.contextmanager

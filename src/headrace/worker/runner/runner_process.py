@@ -56,6 +56,7 @@ from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking import memory_mapping, standard_streams
 from headrace.worker.forking.child_process import FAULTY, NoRoom, let_fork
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import FromRunner, Run, ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
@@ -147,8 +148,6 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOption
             here.receive(wait=True)
 
 
-log = logging.getLogger("headrace.worker")
-
 # One kind of runner.
 Work: TypeAlias = Process | Threads | Loop
 # The part of the time for leaving that lifespans may take before exit hooks have their turn.
@@ -174,7 +173,7 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
         if work is not None:
             work.serve()
     except (LifespanError, NoRoom) as error:
-        log.error("%s: this runner is replaced", error, exc_info=error.__cause__)
+        log.error("%s: this runner is replaced", error, exc_info=error.__cause__, code="lifespan.failed")
         _write_out()
         return FAULTY
     if work is not None:

@@ -13,7 +13,6 @@ its queue. In a rolling restart the address passes on when the old image retires
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import selectors
 import signal
@@ -25,12 +24,12 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.worker.forking.child_process import fork_child, how
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.health_stamps import HealthStamps
 
 if TYPE_CHECKING:
     from headrace.stats.http_server import Answer, Page
 
-log = logging.getLogger("headrace.worker")
 
 # Seconds that the image before this may take to give the address up: what keeps it for longer is to be told of.
 PATIENCE = 10.0
@@ -62,11 +61,11 @@ class MetricsAddress:
         """Whether the address is ours; if not, it is tried again: the image before this has it until it retires."""
         if self.sock is None:
             try:
-                log.info("metrics server listens on %s", self.listen())
+                log.info("metrics server listens on %s", self.listen(), code="metrics.listens")
             except HeadraceError as error:
                 self._since = now if self._since is None else self._since
                 if now - self._since >= PATIENCE and not self.told:
-                    log.warning("the metrics server cannot start yet: %s", error)
+                    log.warning("the metrics server cannot start yet: %s", error, code="metrics.waiting")
                     self.told = True
         return self.sock is not None
 
@@ -165,7 +164,7 @@ class SideProcess:
             return False
         self.pid = 0
         if not self._stopped:
-            log.warning("the %s exited (%s); restarting", self._name, how(status))
+            log.warning("the %s exited (%s); restarting", self._name, how(status), code="process.restarted")
             self.next = time.monotonic() + PAUSE
         return True
 

@@ -17,7 +17,6 @@ reads.
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -32,7 +31,7 @@ from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import how, reap
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import REGISTERED, SILENT, HealthStamps, fence_at
 from headrace.worker.messages import (
     Begun,
@@ -52,8 +51,6 @@ from headrace.worker.reload.image_launch import Heir
 from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, make_once
 from headrace.worker.supervisor.side_processes import SideProcess
 from headrace.worker.worker_options import WorkerOptions
-
-log = logging.getLogger("headrace.worker")
 
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
@@ -152,7 +149,9 @@ class Supervisor:
                 if now >= side.next:
                     side.fork(self.app, self._selector, self._strangers())
         except OSError as error:
-            log.error("cannot fork a process (%s); trying again in %.1f s", error, self._again_after)
+            log.error(
+                "cannot fork a process (%s); trying again in %.1f s", error, self._again_after, code="fork.failed"
+            )
             self._again_at = time.monotonic() + self._again_after
             self._again_after = min(self._again_after * 2, LONGEST_PAUSE)
             return
@@ -258,7 +257,7 @@ class Supervisor:
         self._wanted.clear()
         if os.waitstatus_to_exitcode(status) == 0:
             return
-        log.error("the dispatcher died (%s)", how(status))
+        log.error("the dispatcher died (%s)", how(status), code="dispatcher.died")
         self._runners.stop(0.0)
         if not (self.stopping or self.retired):
             self._dispatcher.replace()
@@ -271,7 +270,8 @@ class Supervisor:
             at = _FOREVER
         elif now >= at:
             silence = now - stamp.dispatcher
-            log.error("the dispatcher has not moved for %.1f s and its lease ends: killing its runners", silence)
+            text = "the dispatcher has not moved for %.1f s and its lease ends: killing its runners"
+            log.error(text, silence, code="dispatcher.silent")
             self._runners.kill()
             # One that was forked meanwhile is killed at a further turn.
             at = now + 1.0
@@ -281,7 +281,11 @@ class Supervisor:
         """A dispatcher that does not move (SIGSTOP) must not hold up the end of the worker; its lease is over."""
         limit = max(SILENT * self.app.settings.lease, LAST_SILENCE)
         if silence >= limit and self._dispatcher.pid and (self.stopping or self.retired):
-            log.error("the dispatcher has not moved for %.0f s: it is killed, since the worker stops", silence)
+            log.error(
+                "the dispatcher has not moved for %.0f s: it is killed, since the worker stops",
+                silence,
+                code="dispatcher.killed",
+            )
             os.kill(self._dispatcher.pid, signal.SIGKILL)
 
     def _begun(self, trouble: str) -> None:

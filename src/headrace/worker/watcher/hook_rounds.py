@@ -27,9 +27,8 @@ from headrace.protocol.script import Call
 from headrace.protocol.streams import StreamPiece
 from headrace.worker.forking.child_process import fork_child, how, kill_group
 from headrace.worker.forking.lifecycle_hooks import Hook, run_each
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.preload import warmup
-
-log = logging.getLogger("headrace.worker")
 
 # Seconds that a call may take, and that the application's exit hooks may take after it.
 LONGEST, EXIT_HOOKS = 30.0, 5.0
@@ -85,13 +84,13 @@ def _call(app: Headrace, hook: EventHook, events: list[EventRecord]) -> int:
             asyncio.run(found)
         code = 0
     except BaseException as error:
-        log.error("the event hook %s raised", hook.name, exc_info=error)
+        log.error("the event hook %s raised", hook.name, exc_info=error, code="watcher.hook_raised")
     run_each([*app.exit_hooks, *app.closers, logging.shutdown], EXIT_HOOKS, _failed)
     return code
 
 
 def _failed(hook: Hook, error: BaseException, seconds: float) -> None:  # noqa: ARG001 - as run_each calls it
-    log.error("the exit hook %r failed after a call of an event hook", hook, exc_info=error)
+    log.error("the exit hook %r failed after a call of an event hook", hook, exc_info=error, code="watcher.exit_hook")
 
 
 # Seconds between two looks of a watcher that holds a hook, and of one that waits for another watcher's to become free.
@@ -242,7 +241,13 @@ class HookRounds:
                 one.tries += 1
             except OSError as error:
                 one.next = now + PAUSES[0]
-                log.warning("no process for the event hook %s (%s): again in %g s", one.hook.name, error, PAUSES[0])
+                log.warning(
+                    "no process for the event hook %s (%s): again in %g s",
+                    one.hook.name,
+                    error,
+                    PAUSES[0],
+                    code="watcher.no_process",
+                )
 
     def _ended(self, one: _HookProgress, trouble: str, now: float) -> None:
         if not trouble:
@@ -252,13 +257,20 @@ class HookRounds:
             self._give_up(one)
         else:
             pause = PAUSES[one.tries - 1]
-            log.warning("the event hook %s failed (%s); it is called again in %g s", one.hook.name, trouble, pause)
+            log.warning(
+                "the event hook %s failed (%s); it is called again in %g s",
+                one.hook.name,
+                trouble,
+                pause,
+                code="watcher.hook_failed",
+            )
             one.next = now + pause
 
     def _give_up(self, one: _HookProgress) -> None:
         log.error(
             "the event hook %s failed %d times, and goes past these events: headrace events --order asc --after %s",
             one.hook.name, TRIES, one.at,
+            code="watcher.hook_given_up",
         )  # fmt: skip
         one.dealt_with()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import select
 import signal
@@ -34,6 +33,7 @@ from headrace.stats.engine_labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
 from headrace.worker.forking import child_process
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.watcher.hook_rounds import HookRounds
 
 EVERY = 10.0
@@ -152,8 +152,6 @@ def _share(bucket: Bucket) -> float:
     return wrong / started if wrong >= FEWEST and started else 0.0
 
 
-log = logging.getLogger("headrace.worker")
-
 # Seconds until a store that did not answer is asked again; a call has waited for it before.
 AGAIN = 5.0
 # Seconds until one that refuses is asked again.
@@ -190,7 +188,7 @@ def _look(part: HookRounds | AlarmRounds, now: float) -> None:
         # The dispatcher tells of it.
         part.next = time.monotonic() + AGAIN
     except HeadraceError as error:
-        log.warning("hooks and alarms are not looked after: %s", error)
+        log.warning("hooks and alarms are not looked after: %s", error, code="watcher.refused")
         part.next = time.monotonic() + REFUSED
 
 

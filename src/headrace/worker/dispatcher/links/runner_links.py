@@ -9,7 +9,6 @@ A dispatcher's way to its supervisor: messages both ways, and the descriptors of
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -46,8 +45,6 @@ from headrace.worker.messages import (
     WakeHint,
 )
 from headrace.worker.tickets import give_tickets, take_back
-
-log = logging.getLogger("headrace.worker")
 
 STDERR_TAIL = 4096
 # A line of stderr that becomes longer than this many bytes is passed on in pieces.

@@ -38,6 +38,7 @@ from headrace.protocol.script import Script
 from headrace.store.connection import connect, packed, pause_before, verdict
 from headrace.store.url import Target, parse
 from headrace.worker.dispatcher.links.watched import Selectors
+from headrace.worker.forking.standard_streams import log
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0
@@ -271,8 +272,6 @@ class Connector:
         return links
 
 
-log = logging.getLogger("headrace.worker")
-
 # A fault that lasts is told again after this many seconds.
 AGAIN_AFTER = 60.0
 # Faults that are remembered: a server that is half away fails in two or three ways by turns.
@@ -377,7 +376,7 @@ class StoreLinks:
         """A request was answered on this connection, if only with a refusal."""
         if self.failures[name]:
             if name == "main":
-                log.info("%s answers again", self.target.shown)
+                log.info("%s answers again", self.target.shown, code="store.back")
             del self.failures[name]
             self._say_again = {said: at for said, at in self._say_again.items() if said[0] != name}
 
@@ -385,13 +384,13 @@ class StoreLinks:
         """The server refused one call, and works."""
         text = str(verdict(error, self.target, doing))
         self._refused[doing] = text
-        self.tell(logging.ERROR, text, "store.refuses")
+        self.tell(logging.ERROR, text, code="store.refuses")
 
     def accepted(self, doing: str) -> None:
         """The server did what was asked."""
         if self._refused and doing in self._refused:
             self._say_again.pop(("", self._refused.pop(doing)), None)
-            log.info("%s accepts %s again", self.target.shown, doing)
+            log.info("%s accepts %s again", self.target.shown, doing, code="store.back")
 
     def _name(self, link: StoreConnection) -> str:
         return next((name for name in Links._fields[:3] if getattr(self.made, name, None) is link), "main")
@@ -406,7 +405,7 @@ class StoreLinks:
         now = time.monotonic()
         if (slots := self.target.slots) and slots.learn(error, self.target.tag):
             self._connect_at = now
-            log.info("the slot of the namespace is at another node now (%s)", error)
+            log.info("the slot of the namespace is at another node now (%s)", error, code="store.moved")
             return
         self.failures[name] += 1
         self._connect_at = now + pause_before(self.failures[name], random.random(), self.target.most_pause)
@@ -414,17 +413,17 @@ class StoreLinks:
         word = error if isinstance(error, HeadraceError) else verdict(error, self.target, doing, private=private)
         refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
-        level, code = (logging.ERROR, "store.refuses") if refused else (logging.WARNING, "store.away")
-        self.tell(level, text, code, name)
+        level = logging.ERROR if refused else logging.WARNING
+        self.tell(level, text, name, code="store.refuses" if refused else "store.away")
 
-    def tell(self, level: int, text: str, code: str, name: str = "") -> None:
+    def tell(self, level: int, text: str, name: str = "", *, code: str) -> None:
         """Write a line into the log, unless it was written a short time ago."""
         now = time.monotonic()
         if now >= self._say_again.get((name, text), 0.0):
             if len(self._say_again) == MOST:
                 self._say_again.clear()
             self._say_again[name, text] = now + AGAIN_AFTER
-            log.log(level, "%s", text, extra={"code": code})
+            log.log(level, "%s", text, code=code)
 
     def _drop(self) -> None:
         made, self.made = self.made, None

@@ -205,7 +205,7 @@ class StoreSession:
         """Claim twice a second for a while, since the server does not let this worker sleep."""
         if not self._polls_until:
             text = f"{self.links.target.shown} does not let a worker wait for jobs ({why}): it asks twice a second"
-            self.links.tell(logging.WARNING, text, "store.polled")
+            self.links.tell(logging.WARNING, text, code="store.polled")
         self._polls_until = time.monotonic() + SLEEP_AGAIN
 
     def _tell_ready(self) -> None:

@@ -238,7 +238,7 @@ class RunnerPool:
             return
         if garbled:
             text = "runner %d wrote what is no message into its socket: it is killed and replaced"
-            self._actions.log(logging.ERROR, text, handle.pid)
+            self._actions.log(logging.ERROR, text, handle.pid, code="runner.garbled")
             handle.garbled = True
         self._dying[runner] = handle
         handle.gone = True
