@@ -14,12 +14,16 @@ from headrace.metrics.exporter import Exporter
 from headrace.metrics.metric_families import BOUNDS, FAMILIES, FoldedHistogram, fold
 from headrace.metrics.snapshot import MOST
 from headrace.model.form import Form
-from headrace.protocol import consume, operations, produce, ticks
+from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.protocol import consume, operations, overviews, produce, ticks
+from headrace.protocol.limit_verbs import read_limits
 from headrace.settings import Settings
 from headrace.stats import Stats
 from headrace.stats.histogram import bucket_of
 from headrace.store.client import Client
 from tests.schedules.bench_of_ticks import put, row
+from tests.scripts.limited_stage import change, declare
+from tests.scripts.limited_stage import put as put_limited
 from tests.scripts.stage import SECOND, Stage
 
 prometheus_client = pytest.importorskip("prometheus_client")
@@ -168,6 +172,35 @@ def test_it_tells_of_jobs_queues_and_workers(app: Headrace, stage: Stage) -> Non
 def test_the_delay_is_the_true_one_whatever_the_priority(app: Headrace, stage: Stage, priority: int) -> None:
     stage.put(priority=priority)
     assert 0 <= told(app)["headrace_queue_delay_seconds"]["default",] < 60
+
+
+def test_a_limit_that_holds_everything_is_seen(app: Headrace, stage: Stage) -> None:
+    """A paused limit, and fifty jobs that wait for it: the queue had a delay of 0, and no metric named the limit."""
+    declare(
+        stage,
+        {
+            "call": [LimitRule("api", concurrency=Concurrency(2))],
+            "other": [LimitRule("free", concurrency=Concurrency(9))],
+        },
+    )
+    change(stage, "api", paused=True)
+    put_limited(stage, *range(50))
+    stage.now += 300_000_000
+    put_limited(stage, 1, task="other")
+    limits, seen = stage.run(read_limits(stage.keys, limit=9)), stage.run(overviews.overview(stage.keys))
+    (queue,) = seen.queues
+    assert (queue.size, queue.held, queue.waited(stage.now)) == (51, 50, 300)
+    assert {one.name: (one.waiting, one.opens, one.paused) for one in limits.rows} == {
+        "api": (50, None, True), "free": (1, 0, False),
+    }  # fmt: skip
+    found = told(app)
+    assert found["headrace_queue_held"] == {("default",): 50}
+    assert found["headrace_limit_waiting"] == {("api",): 50, ("free",): 1}
+    assert found["headrace_limit_open"] == {("api",): 0, ("free",): 1}
+    assert found["headrace_limit_paused"] == {("api",): 1, ("free",): 0}
+    change(stage, "api", gone=["paused"])
+    assert len(stage.take(limit=9)) == 3
+    assert told(app)["headrace_queue_held"] == {("default",): 48}
 
 
 def test_workers_whose_lease_is_over_have_no_series(app: Headrace) -> None:

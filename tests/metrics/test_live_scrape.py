@@ -28,7 +28,7 @@ Series = list[tuple[str, dict[str, str], float]]
 ASKED = [rule.expr for rule in RULES] + [expr for panel in PANELS for expr, _ in panel.exprs]
 SELECTOR = re.compile(r"(headrace_\w+)(?:\{([^}]*)\})?")
 MORE = """
-from headrace import Retry
+from headrace import Concurrency, Retry
 
 @app.task(retries=Retry(max=1, delay=0))
 def again() -> None:
@@ -41,6 +41,7 @@ def dies_once() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 app.every(1, add, 1, name="often")
+app.limit("few", Concurrency(1))
 """
 
 

@@ -56,6 +56,9 @@ COURSES: dict[str, list[tuple[dict[str, str], dict[str, str] | None, int]]] = {
     "HeadraceClaimsStopped": [
         (_IDLE, _MAIL, 12),
         ({**_IDLE, **_PAUSED}, None, 60),
+        # All of its jobs wait behind limits, then one does not.
+        ({**_IDLE, f"headrace_queue_held{QUEUE}": "50x180"}, None, 60),
+        ({**_IDLE, f"headrace_queue_held{QUEUE}": "49x180"}, _MAIL, 12),
         ({**_IDLE, 'headrace_runners_busy{kind="process"}': "8x180"}, None, 60),
         # Coroutines are free, and the jobs that wait need a process.
         (

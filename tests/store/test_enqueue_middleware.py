@@ -209,6 +209,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "node",
         "note",
         "restore",
+        "sort_anew",
         "tick",
         "unique_clash",
         "unique_store",

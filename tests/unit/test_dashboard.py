@@ -24,6 +24,8 @@ from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
 from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
+from headrace.model.limit_rules import Concurrency
+from headrace.model.limit_state import LimitState
 from headrace.model.server_facts import server_facts
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of
@@ -184,8 +186,12 @@ def frame(
     )
 
 
-def queue(name: str = "mail", size: int = 3, waited: float = 1, paused: bool = False) -> QueueFacts:
-    return QueueFacts(name, size, paused, NOW - round(waited * 1e6), 0)
+def queue(name: str = "mail", size: int = 3, waited: float = 1, paused: bool = False, held: int = 0) -> QueueFacts:
+    return QueueFacts(name, size, paused, NOW - round(waited * 1e6), 0, held=held)
+
+
+def limit(name: str = "api", waiting: int = 50, paused: bool = True) -> LimitState:
+    return LimitState(name, None, "", "", None, Concurrency(2), 1.0, paused, 0, (), 0, waiting, None)
 
 
 def worker(queues: str = "mail", lease: int = NOW + 1, running: int = 1) -> WorkerFacts:
@@ -203,6 +209,7 @@ def task(failed: int, succeeded: int) -> TaskFigures:
         (frame([queue()], [worker("other")]), [], "No worker serves queue mail", "/queues/mail"),
         (frame([queue(waited=90)], [worker()]), [], "Queue mail is slow", "/queues/mail"),
         (frame([queue(paused=True)], [worker()]), [], "Queue mail is paused", "/queues/mail"),
+        (replace(frame([], [worker()]), limits=[limit()]), [], "Limit api is paused", "/limits/api"),
         (
             frame([], [worker()], parked=2),
             [],

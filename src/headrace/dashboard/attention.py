@@ -67,6 +67,7 @@ def needs(
         *_of_workers(frame),
         *_of_deaths(frame, died),
         *_of_queues(frame),
+        *_of_limits(frame),
         *_of_tasks(frame, tasks),
     ]
     found += [*_of_ends(frame), *_of_store(server)]
@@ -116,8 +117,15 @@ def _of_queues(frame: LiveFrame) -> Iterator[Need]:
             words = f"{jobs_wait(queue.size)}. Start one with --queues {name}"
             yield Need("bad", f"No worker serves queue {name}", words, link)
         elif waits > LONG_WAIT and live:
-            words = f"Its next job has waited for {duration(waits)}, and {count(queue.size)} are ready."
+            held = f", {count(queue.held)} of them behind closed limits" if queue.held else ""
+            words = f"Its next job has waited for {duration(waits)}, and {count(queue.size)} are ready{held}."
             yield Need("warn", f"Queue {name} is slow", words, link)
+
+
+def _of_limits(frame: LiveFrame) -> Iterator[Need]:
+    for one in [one for one in frame.limits if one.paused and one.waiting][:MOST]:
+        words = f"{jobs_wait(one.waiting)} until it is resumed."
+        yield Need("warn", f"Limit {cut(one.name, 48)} is paused", words, f"/limits/{quoted(one.name)}")
 
 
 def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:

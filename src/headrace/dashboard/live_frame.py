@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from headrace.model.limit_state import LimitState
 from headrace.model.workflow import WorkflowState
 from headrace.protocol import graph, overviews
+from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.store.client import Client, Steps
 
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 # Seconds that one read serves all who ask.
 AGE = 2.0
+# Limits that a frame tells of.
+LIMITS = 50
 
 _FLOWS = (WorkflowState.RUNNING, WorkflowState.FAILED)
 
@@ -32,10 +36,12 @@ class LiveFrame(msgspec.Struct, frozen=True):
     Attributes:
         overview: counts, queues and workers, without what workers say of their runners.
         flows: how many workflows there are, by the states ``running`` and ``failed``.
+        limits: the first ``LIMITS`` by name.
     """
 
     overview: Overview
     flows: Mapping[str, int]
+    limits: Sequence[LimitState] = ()
 
     @property
     def now(self) -> int:
@@ -73,10 +79,10 @@ class LiveFrame(msgspec.Struct, frozen=True):
 
 def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
     keys = client.keys
-    calls: list[Any] = [overviews.overview(keys, details=details)]
+    calls: list[Any] = [overviews.overview(keys, details=details), read_limits(keys, limit=LIMITS)]
     calls += [graph.flow_count(keys, "", state) for state in _FLOWS]
-    seen, *counts = yield calls
-    return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)})
+    seen, limits, *counts = yield calls
+    return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)}, limits.rows)
 
 
 async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:

@@ -41,7 +41,8 @@ RULES: tuple[AlertRule, ...] = (
         "HeadraceQueueSlow",
         "max by (queue) (headrace_queue_delay_seconds) > 60 and on(queue) headrace_queue_paused == 0",
         "5m", "page", "Jobs of {{ $labels.queue }} wait for {{ $value | humanizeDuration }}",
-        "The next job of the queue waits for more than a minute: add workers, or find what keeps them busy.",
+        "The next job of the queue waits for more than a minute: add workers, or find what keeps them busy. "
+        "headrace_queue_held tells how many jobs wait behind limits.",
         _QUEUE, _QUEUE_PAGE,
     ),
     AlertRule(
@@ -57,11 +58,12 @@ RULES: tuple[AlertRule, ...] = (
         "max by (queue) (headrace_queue_ready) > 0 and on(queue) headrace_queue_paused == 0 "
         "and on(queue) headrace_queue_workers > 0 and on(queue) headrace_queue_running == 0 "
         "unless on(queue) increase(headrace_queue_jobs_total[5m]) > 0 "
+        "unless on(queue) (max by (queue) (headrace_queue_held) >= max by (queue) (headrace_queue_ready)) "
         # No metric tells of which kind the waiting jobs are, so each kind must have room.
         "unless on() (max by (kind) (headrace_runners_busy) >= max by (kind) (headrace_runner_slots))",
         "5m", "page", "Workers have room and take no job of {{ $labels.queue }}",
-        "Jobs are ready, slots of each kind are free, and nothing of the queue ran for five minutes. A limit may hold "
-        "its jobs back; else collect the workers' logs and restart them.",
+        "Jobs are ready that limits do not hold back, slots of each kind are free, and nothing of the queue ran for "
+        "five minutes: collect the workers' logs and restart them.",
         _QUEUE, _QUEUE_PAGE,
     ),
     AlertRule(

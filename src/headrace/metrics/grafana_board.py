@@ -61,6 +61,12 @@ PANELS: tuple[BoardPanel, ...] = (
     BoardPanel("Paused, and workers that serve", "short", (
         (_queue("headrace_queue_paused"), "{{queue}} paused"),
         (_queue("headrace_queue_workers"), "{{queue}} workers"))),
+    BoardPanel("Behind limits", "short", (
+        (_queue("headrace_queue_held"), "{{queue}} held"),
+        ("max by (limit) (headrace_limit_waiting)", "{{limit}} waiting"))),
+    BoardPanel("Limits that are open, and paused", "short", (
+        ("max by (limit) (headrace_limit_open)", "{{limit}} open"),
+        ("max by (limit) (headrace_limit_paused)", "{{limit}} paused"))),
     BoardPanel("Run, 95 of 100", "s", (
         (f"topk(10, {_p95('task', 'headrace_task_run_seconds_bucket')})", "{{task}}"),)),
     BoardPanel("Time in tasks", "s", (

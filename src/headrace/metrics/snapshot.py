@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from headrace.metrics.label_memory import CHANGES, LabelMemory
+from headrace.model.limit_state import LimitState
 from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
+from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import Overview, StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
@@ -30,6 +32,8 @@ OTHER = "other"
 PIECE = 100
 # Microseconds ahead within which a scheduled job counts as due.
 SOON = 60_000_000
+# Limits that have series: each costs the server a dozen commands.
+LIMITS = 100
 
 
 class MetricSnapshot(msgspec.Struct, frozen=True):
@@ -42,6 +46,7 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
         tasks, queues: what was counted of each since the beginning of the coarsest bucket (a month, as a rule).
         workers: what was counted of each live one within this hour.
         schedules: what became of the ticks of each, ever; the first 500 by name.
+        limits: the first ``LIMITS`` by name.
         shown: queues, tasks and workers that have series of their own, by the name of their label.
     """
 
@@ -52,6 +57,7 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
     queues: Mapping[str, Held]
     workers: Mapping[str, Held]
     schedules: Mapping[str, Mapping[TickWord, int]]
+    limits: Sequence[LimitState]
     shown: Mapping[str, frozenset[str]]
 
 
@@ -67,16 +73,19 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
     less where nothing was counted since the last.
     """
     keys, level = way.keys, stats.layout.levels[-1]
-    jobs: list[Any] = [overviews.overview(keys, details=False), store_load(keys, soon=SOON), count_ticks(keys, MOST)]
+    jobs: list[Any] = [
+        overviews.overview(keys, details=False), store_load(keys, soon=SOON), count_ticks(keys, MOST),
+        read_limits(keys, limit=LIMITS),
+    ]  # fmt: skip
     counted: list[Any] = [
         protocol.children(stats.way.keys, TASKS, limit=LOOK),
         protocol.children(stats.way.keys, QUEUES, limit=LOOK),
         protocol.peek(stats.way.keys),
     ]
     if stats.way is way:
-        seen, load, schedules, tasks, queues, line = way.store.run_all(jobs + counted)
+        seen, load, schedules, limits, tasks, queues, line = way.store.run_all(jobs + counted)
     else:
-        seen, load, schedules = way.store.run_all(jobs)
+        seen, load, schedules, limits = way.store.run_all(jobs)
         tasks, queues, line = stats.way.store.run_all(counted)
     live = sorted(seen.live, key=lambda one: -one.running)
     places = [worker.place for worker in live[:MOST]]
@@ -98,6 +107,7 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
         queues_held[1],
         dict(zip(places, workers, strict=True)),
         schedules,
+        limits.rows,
         {"task": tasks_held[0], "queue": queues_held[0], "worker": frozenset(places)},
     )
 

@@ -21,10 +21,11 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
     Attributes:
         size: its ready jobs.
-        oldest: since when its next job is ready, microseconds, whatever its priority; 0: it is empty, or all its jobs
-            wait behind limits.
+        oldest: since when its next job is ready, microseconds, whatever its priority; where jobs wait behind limits,
+            since when the first of these does, if that is longer. 0: it is empty.
         until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
         note: why it is paused, as the person said who did it.
+        held: ready jobs none of which may start now, since limits are closed for all of their values.
     """
 
     name: str
@@ -33,6 +34,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
     oldest: int
     until: int
     note: str = ""
+    held: int = 0
 
     def waited(self, now: int) -> float | None:
         """Seconds that its next job has waited; None: no job may be the next."""
@@ -166,8 +168,16 @@ class Overview(msgspec.Struct, frozen=True):
 def _overview(reply: Any) -> Overview:
     now, states, lines, workers, parked, size = reply
     queues = [
-        QueueFacts(text_of(name), count, bool(paused), _since(score, priority), moment(until), text_of(note))
-        for name, count, paused, score, priority, until, note in lines
+        QueueFacts(
+            text_of(name),
+            count,
+            bool(paused),
+            _first(_since(score, priority), moment(since)),
+            moment(until),
+            text_of(note),
+            held,
+        )
+        for name, count, paused, score, priority, until, note, held, since in lines
     ]
     incarnations = [
         WorkerFacts(text_of(owner), moment(lease), running, text_pairs(facts))
@@ -181,6 +191,10 @@ def _overview(reply: Any) -> Overview:
         {text_of(task): count for task, count in parked},
         size,
     )
+
+
+def _first(one: int, other: int) -> int:
+    return min(one, other) if one and other else one or other
 
 
 def _since(score: bytes | int, priority: bytes | int) -> int:

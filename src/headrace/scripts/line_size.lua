@@ -2,13 +2,21 @@
 -- lazy    limiting line_size
 -- derive  ready    zset  ready:<queue>
 -- derive  classes  hash  classes:<queue>
+-- Also how many of them are behind limits, in classes that do not stand in the line; and since when the first of these waits, or nil (the pace of its class).
 local function line_size(queue)
-  local size, counts = redis.call('ZCARD', ready .. queue), redis.call('HGETALL', classes .. queue)
-  for n = 1, #counts, 2 do
-    if string.sub(counts[n], -1) ~= '|' then
-      size = size + tonumber(counts[n + 1])
-      if redis.call('ZSCORE', ready .. queue, '~' .. counts[n]) then size = size - 1 end
+  local size, counts, held, since = redis.call('ZCARD', ready .. queue), redis.call('HGETALL', classes .. queue), 0, nil
+  local met = {}
+  for n = 1, #counts, 2 do met[counts[n]] = counts[n + 1] end
+  for limits, count in pairs(met) do
+    if string.sub(limits, -1) ~= '|' then
+      size = size + tonumber(count)
+      if redis.call('ZSCORE', ready .. queue, '~' .. limits) then size = size - 1
+      else
+        held = held + tonumber(count)
+        local pace = tonumber(string.match(met[limits .. '|'] or '', ' (%S+)$'))
+        since = pace and math.min(pace, since or pace) or since
+      end
     end
   end
-  return size
+  return size, held, since
 end

@@ -25,7 +25,8 @@
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
--- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0, why it is paused}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+-- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0, why it is paused, how many jobs
+--         are behind limits, and since when the first of these waits or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
 local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'busy', 'since'}
 local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
 -- Queues by name, and whether they are told of even while they are idle.
@@ -54,14 +55,15 @@ end
 local idle, forgotten, limits = 0, {}, redis.call('EXISTS', limited) == 1
 for queue, stays in pairs(names) do
   local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
-  local size = limits and limiting().line_size(queue) or first[1] and redis.call('ZCARD', ready .. queue) or 0
+  local size, behind, since = first[1] and redis.call('ZCARD', ready .. queue) or 0, 0, nil
+  if limits then size, behind, since = limiting().line_size(queue) end
   if size == 0 and not stays then idle = idle + 1 end
   if size == 0 and not stays and idle > IDLE then
     forgotten[#forgotten + 1] = queue
   else
     local priority = first[1] and redis.pcall('HGET', job .. first[1], 'priority')
     lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0, type(priority) == 'string' and priority or 0,
-      held[queue] and redis.call('ZSCORE', resumes, queue) or 0, held[queue] and redis.call('HGET', pauses, queue) or ''}
+      held[queue] and redis.call('ZSCORE', resumes, queue) or 0, held[queue] and redis.call('HGET', pauses, queue) or '', behind, since and string.format('%.0f', since) or 0}
     waiting = waiting + size
   end
 end
