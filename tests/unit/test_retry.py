@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError, SoftTimeLimit
-from headrace.model.retry import Retry, policy
+from headrace.model.retry import Retry, policy, with_parts
 
 
 def test_delays_grow_up_to_the_longest() -> None:
@@ -26,6 +26,7 @@ def test_jitter_moves_a_delay_by_its_share() -> None:
 def test_a_delay_is_never_negative_nor_longer_than_the_longest(
     failures: int, dice: float, delay: float, factor: float, longest: float, jitter: float
 ) -> None:
+    delay = min(delay, longest)
     wait = Retry(max=1000, delay=delay, factor=factor, max_delay=longest, jitter=jitter).wait(failures, dice)
     assert 0 <= wait <= longest
     assert math.isfinite(wait)
@@ -95,3 +96,16 @@ def test_a_number_is_a_policy() -> None:
 def test_what_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionsError, match=text):
         Retry(**options)
+
+
+@pytest.mark.parametrize("given", [{"delay": 7200}, {"delay": 10, "max_delay": 9.5}, {"delay": timedelta(hours=2)}])
+def test_a_first_delay_above_the_longest_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(OptionsError, match=r"delay=.* and max_delay=.* contradict each other.* give max_delay="):
+        Retry(max=3, **given)
+    Retry(max=3, delay=7200, max_delay=7200)
+
+
+def test_a_stored_delay_counts_where_the_task_has_a_shorter_longest_one() -> None:
+    retry = with_parts(Retry(max=1), {"delay": 7200.0, "max": 3})
+    assert (retry.max, retry.delay, retry.max_delay) == (3, 7200, 7200)
+    assert with_parts(Retry(delay=5), {"max_delay": 2.0}).max_delay == 5

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace, Retry, Settings, Task, current_job
+from headrace import Headrace, Retry, Settings, Task, Throttle, current_job
 from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
 from headrace.model import elsewhere
 from headrace.model.form import Form
@@ -242,6 +242,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"result_ttl": -1}, "result_ttl must be at least 0"),
     ({"failure_ttl": "a day"}, "failure_ttl must be seconds or a timedelta, not str"),
     ({"at_most_once": 1}, "at_most_once must be True or False"),
+    ({"at_most_once": True, "max_crashes": 2}, "at_most_once and max_crashes contradict each other"),
+    ({"unique": Throttle(10, trailing=True), "expires": 10}, "expires must be more than per of Throttle"),
     ({"at_most_once": True, "retries": 1}, "at_most_once and retries contradict each other"),
     ({"key": ""}, "key must be a text of 1 to 256 characters"),
     ({"key": 7}, "key must be a text"),
@@ -273,6 +275,13 @@ def test_each_option_is_checked_at_the_task_and_at_the_call(app: Headrace, optio
 def test_what_only_the_task_may_say_is_refused_at_the_call(app: Headrace, options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionsError, match=text):
         app.task(plain).options(**options)
+
+
+def test_a_job_that_would_expire_before_its_time_is_refused(app: Headrace) -> None:
+    task = app.task(plain, expires=60)
+    with pytest.raises(OptionsError, match="expires must be more than the time until at"):
+        task.options(at=datetime(2100, 1, 1, tzinfo=UTC))
+    task.options(at=datetime.now(UTC))
 
 
 def test_contradictions_between_task_and_call_are_found(app: Headrace) -> None:

@@ -196,6 +196,10 @@ def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("at") is not None and given.get("delay") is not None:
         raise OptionsError("delay and at contradict each other: give the one or the other")
+    if given.get("at_most_once") and given.get("max_crashes") is not None:
+        raise OptionsError(
+            "at_most_once and max_crashes contradict each other: a start that is lost fails the job; leave out one"
+        )
     checked: dict[str, Any] = {}
     for name, value in given.items():
         row = ROWS.get(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, Snooze, SoftTimeLimit
 from headrace.settings import Duration, seconds
@@ -19,7 +19,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         max: further starts after an error, 0 to 1000.
         delay: seconds before the first of them.
         factor: each later delay is this many times the one before, at least 1.
-        max_delay: no delay is longer, seconds.
+        max_delay: no delay is longer, seconds; at least ``delay``.
         jitter: each delay is moved by up to this share of itself, 0 to 1, so that a herd spreads out.
         on: only these exceptions are retried; a list or tuple of classes.
         never: these are not, even when ``on`` names them; likewise.
@@ -42,6 +42,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionsError(f"jitter is a share of the delay, from 0 to 1, not {self.jitter!r}")
         force_setattr(self, "delay", seconds(self.delay, "the delay before a retry"))
         force_setattr(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
+        if self.delay > self.max_delay:  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
+            raise OptionsError(
+                f"delay={self.delay:g} and max_delay={self.max_delay:g} contradict each other: no delay is longer than "
+                f"max_delay; give max_delay={self.delay:g} or more"
+            )
         force_setattr(self, "on", _classes("on", self.on))
         force_setattr(self, "never", _classes("never", self.never))
 
@@ -60,6 +65,12 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         # The exponent is capped: 1000 ** 1000 overflows a float long before max_delay is reached.
         spread = min(base * self.factor ** min(failures - 1, 60), ceiling)
         return min(spread * (1 + self.jitter * (2 * dice - 1)), ceiling)
+
+
+def with_parts(known: Retry, parts: Mapping[str, float]) -> Retry:
+    """A policy with stored numbers. Of a delay above a longest one that was not stored with it, the delay counts."""
+    delay, longest = (parts.get(part, getattr(known, part)) for part in ("delay", "max_delay"))
+    return replace(known, **parts | {"max_delay": max(delay, longest)})
 
 
 def _is_number(value: Any) -> bool:

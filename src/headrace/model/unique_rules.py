@@ -58,6 +58,8 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
             raise OptionsError(f"unique ({self.clash}) says when the job becomes ready: give no delay= and no at=")
         if self.clash == "debounce" and 0 < expires <= self.span:
             raise OptionsError("expires must be more than Debounce waits: the job would expire before it is ready")
+        if self.clash == "trailing" and 0 < expires <= self.span:
+            raise OptionsError("expires must be more than per of Throttle: the job may expire before the window ends")
 
 
 class Unique(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -165,7 +166,10 @@ class BoundTask(Generic[P, R]):
         Raises:
             OptionsError: names the option that is out of range, or the two that contradict each other.
         """
-        return BoundTask(self.context, self._signature, of_call(self._options, options))
+        found = of_call(self._options, options)
+        if found.at and 0 < found.expires <= found.at - time.time_ns() // 1000:
+            raise OptionsError("expires must be more than the time until at: the job would expire before it is ready")
+        return BoundTask(self.context, self._signature, found)
 
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, client.settings.max_payload)

@@ -23,7 +23,7 @@ from headrace.model.ids import flow_of, is_flow, is_node, is_ordered, shard_of
 from headrace.model.job import State
 from headrace.model.job_record import Finder, Record, ValueReader
 from headrace.model.options import ROWS
-from headrace.model.retry import Retry
+from headrace.model.retry import Retry, with_parts
 from headrace.model.signature import Signature
 from headrace.protocol import produce
 from headrace.protocol.keys import Keys
@@ -193,7 +193,7 @@ def options_again(record: Record) -> dict[str, Any]:
         raise CorruptOptions(f"the stored options of job {record.id} cannot be read: {error}") from None
     retry = {part: found.pop(name) for name, (part, _) in RETRY_PARTS.items() if name in found}
     if retry:
-        found["retries"] = Retry(**retry)
+        found["retries"] = with_parts(Retry(), retry)
     headers = {name: text for name, text in record.headers.items() if name not in (SCHEDULE, TRACE)}
     if is_ordered(record.id) and not is_node(record.id):
         found["ordered"] = True

@@ -25,7 +25,7 @@ from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
 from headrace.model.retry import Retry
 from headrace.model.unique_rules import UniqueRule
-from headrace.settings import microseconds
+from headrace.settings import CENTURY, microseconds
 
 
 class OptionField(msgspec.Struct, frozen=True):
@@ -313,5 +313,7 @@ def _retries(found: Envelope) -> dict[str, Any]:
     """What it asks for its retries, checked."""
     parts = {name: getattr(found, name) for name in RETRY_PARTS if name != "retries"}
     given = {name: OPTION_FIELDS[name].given(value) for name, value in parts.items() if value is not None}
-    Retry(**{RETRY_PARTS[name][0]: value for name, value in given.items()})
+    # What the task says of the longest delay is not known here.
+    numbers: dict[str, Any] = {RETRY_PARTS[name][0]: value for name, value in given.items()}
+    Retry(**{"max_delay": CENTURY} | numbers)
     return given

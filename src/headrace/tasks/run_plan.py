@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model.form import RETRY_PARTS, Options, Overrides
 from headrace.model.option_checks import check_strategy
-from headrace.model.retry import NO_RETRY, Retry
+from headrace.model.retry import NO_RETRY, Retry, with_parts
 from headrace.settings import Settings, microseconds
 
 _overrides = msgspec.msgpack.Decoder(Overrides)
@@ -48,7 +47,7 @@ def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets
     try:
         own = _overrides.decode(stored) if stored else Overrides()
         numbers = {part: getattr(own, name) for name, (part, _) in RETRY_PARTS.items()}
-        retry = replace(task.retries, **{part: n for part, n in numbers.items() if n is not None})
+        retry = with_parts(task.retries, {part: n for part, n in numbers.items() if n is not None})
         strategy = check_strategy("strategy", own.strategy) if own.strategy else ""
     except (msgspec.MsgspecError, OptionsError, ValueError) as error:
         raise CorruptOptions(
