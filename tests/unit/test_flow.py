@@ -257,7 +257,7 @@ def test_a_due_time_of_a_bound_task_is_refused_and_a_tasks_own_expiry_does_not_c
         graph(lambda flow: flow.run(fetch.options(expires=5), "u"))
     mine = Headrace("redis://localhost:1/0")
     brief = mine.task(name="brief", expires=5)(lambda: None)
-    made = mine.workflow(name="w")(lambda flow: flow.run(brief) and None).graph()
+    made = mine.workflow(name="w")(lambda flow: [flow.run(brief)] and None).graph()
     assert made.nodes[0].form.expires == 0
 
 
@@ -623,3 +623,39 @@ def test_a_chain_and_a_fan_of_10_000_are_made_in_moments() -> None:
 def test_a_retry_policy_of_a_node_is_numbers() -> None:
     found = graph(lambda flow: flow.run(fetch, "u", options={"retries": Retry(max=4, delay=2)}))
     assert msgspec.msgpack.decode(found.nodes[0].form.options, type=Overrides).retries == 4
+
+
+READS: list[Callable[[Any], object]] = [
+    bool, list, len, int, float, range, sum,
+    lambda n: n == 0, lambda n: n != "x", lambda n: n == 0, lambda n: n[0], lambda n: 1 in n, lambda n: n > 0,
+    lambda n: n > 0, lambda n: n + 1, lambda n: 2 * n, lambda n: not n,
+]  # fmt: skip
+
+
+def test_code_that_reads_a_node_is_refused() -> None:
+    refused = 0
+
+    def define(flow: Flow) -> None:
+        nonlocal refused
+        node = flow.run(fetch, "u")
+        for one in (node, node.on_failure("skip")):
+            for read in READS:
+                with pytest.raises(WorkflowError, match=r"has no value while .* when=, .* flow\.map\(.* pass the node"):
+                    read(one)
+                refused += 1
+
+    app.workflow(name="reads")(define).graph()
+    assert refused == 2 * len(READS)
+
+
+def test_nodes_are_compared_and_collected() -> None:
+    def define(flow: Flow) -> None:
+        first, second = flow.run(fetch, "a"), flow.run(fetch, "b")
+        assert first == first and first != second  # noqa: PT018
+        assert first is not None and first != None  # noqa: E711, PT018
+        assert second in [first, second]
+        assert {first: 1, second: 2}[second] == 2
+        assert len({first, second, first}) == 2
+        assert [first, second].index(second) == 1
+
+    app.workflow(name="compares")(define).graph()

@@ -70,7 +70,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 def with_parts(known: Retry, parts: Mapping[str, float]) -> Retry:
     """A policy with stored numbers. Of a delay above a longest one that was not stored with it, the delay counts."""
     delay, longest = (parts.get(part, getattr(known, part)) for part in ("delay", "max_delay"))
-    return replace(known, **parts | {"max_delay": max(delay, longest)})
+    return replace(known, **{**parts, "max_delay": max(delay, longest)})
 
 
 def _is_number(value: Any) -> bool:

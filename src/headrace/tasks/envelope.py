@@ -314,6 +314,6 @@ def _retries(found: Envelope) -> dict[str, Any]:
     parts = {name: getattr(found, name) for name in RETRY_PARTS if name != "retries"}
     given = {name: OPTION_FIELDS[name].given(value) for name, value in parts.items() if value is not None}
     # What the task says of the longest delay is not known here.
-    numbers: dict[str, Any] = {RETRY_PARTS[name][0]: value for name, value in given.items()}
-    Retry(**{"max_delay": CENTURY} | numbers)
+    numbers: dict[str, Any] = {"max_delay": CENTURY}
+    Retry(**numbers | {RETRY_PARTS[name][0]: value for name, value in given.items()})
     return given

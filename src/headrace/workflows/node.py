@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeAlias, TypedDict, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -79,6 +79,25 @@ class Edge(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<Edge from {self.node.name}>"
 
+
+def _refuse(node: Node[Any] | Edge[Any], *_: object) -> NoReturn:
+    raise WorkflowError(
+        f"{node!r} has no value while its workflow is defined: a worker runs it later. Run a node on a condition with "
+        f"when=, a task for each item with flow.map(...), or pass the node to a task that reads its value"
+    )
+
+
+def _same(node: Node[Any] | Edge[Any], other: object) -> bool:
+    return node is other if other is None or is_node(other) else _refuse(node)
+
+
+# Code that reads a node would silently go on with an object that is true. Set here, so that type checkers still refuse
+# what the classes do not define.
+_READS = "bool iter len getitem contains lt le gt ge add radd sub rsub mul rmul int float index"
+for _kind in (Node, Edge):
+    setattr(_kind, "__eq__", _same)  # noqa: B010 - as the others
+    for _read in _READS.split():
+        setattr(_kind, f"__{_read}__", _refuse)
 
 Ref: TypeAlias = Node[Any] | Edge[Any] | BoundTask[..., Any] | Defined | str
 Runnable: TypeAlias = BoundTask[..., R]
