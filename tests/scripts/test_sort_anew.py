@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from headrace.model.rates import Rate
 
-from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.protocol import operations
 from tests.scripts.asked import why
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, ids, look, promote, put

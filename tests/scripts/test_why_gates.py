@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace.model.rates import Rate
 
-from headrace.model.limit_rules import Concurrency, LimitRule
+from headrace.model.limit_rules import Concurrency, LimitRule, Rate
 from headrace.protocol import operations
 from tests.scripts.asked import codes, why
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, put
