@@ -32,6 +32,30 @@ async def test_what_failures_share_is_hidden_as_elsewhere(empty: Shop, kit: Kit)
     assert CANARY not in page
 
 
+async def test_many_failures_of_one_cause_hide_no_other(empty: Shop, kit: Kit) -> None:
+    for n in range(5):
+        empty.sign.enqueue("x", {"token": str(n)})
+    empty.show.enqueue("other")
+    await kit.adrain(raises=False)
+    empty.app.enqueue_many(empty.show.job("the flood") for _ in range(700))
+    await kit.adrain(raises=False)
+    dashboard = Dashboard(empty.app, operator)
+    found = json.loads((await ask(dashboard, "/causes.json")).text)
+    assert [(one["task"], one["number"]) for one in found["causes"]] == [("shop.show", 701), ("shop.sign", 5)]
+    found = json.loads((await ask(dashboard, "/causes.json?task=shop.sign")).text)
+    assert [one["number"] for one in found["causes"]] == [5]
+
+
+async def test_a_cause_whose_failures_were_retried_stays_without_a_link(empty: Shop, kit: Kit) -> None:
+    job = empty.show.enqueue("<b>once</b>")
+    await kit.adrain(raises=False)
+    job.retry()
+    page = await ask(Dashboard(empty.app, operator), "/causes")
+    assert "&lt;b&gt;once&lt;/b&gt;" in page.text
+    assert "retried or deleted" in page.text
+    assert not any("errands/new" in link for link in page.links())
+
+
 async def test_two_failures_share_nothing_worth_telling(empty: Shop, kit: Kit) -> None:
     for _ in range(2):
         empty.show.enqueue("the same text")

@@ -253,7 +253,7 @@ class LaneMachine(RuleBasedStateMachine):
         self._promote()
         assert_invariants(self.client)
         left = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in self.client.keys("*")}
-        assert left - {"events", "deaths", "causes", "floods", "schema"} <= {
+        assert left - {"events", "deaths", "causes", "cause", "floods", "schema"} <= {
             "token",
             "sender",
             "limit",

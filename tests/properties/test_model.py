@@ -422,9 +422,12 @@ class Machine(RuleBasedStateMachine):
         assert self.stage.bytes() == 0
         assert not self.stage.client.exists(*(self.keys(f"turn:{key}") for key in ORDERED))
         left = {key.partition(b"}:")[2].partition(b":")[0].decode() for key in self.client.keys("*")}
-        assert left - {"events", "deaths", "causes", "floods", "schema"} <= {"token", "sender", "request", "totals"}, (
-            left
-        )
+        assert left - {"events", "deaths", "causes", "cause", "floods", "schema"} <= {
+            "token",
+            "sender",
+            "request",
+            "totals",
+        }, left
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def test_another_workflow_keeps_all_that_it_has(stage: Stage) -> None:
     flow = Flow(stage, "a>b c", ttl=KEEP).started()
     flow.play(c="failed")
     flow.delete()
-    past = ("owner", "token", "events", "deaths", "causes", "floods")
+    past = ("owner", "token", "events", "deaths", "causes", "cause", "floods")
     assert {key: value for key, value in stage.everything()["0"].items() if key not in past} == {
         key: value for key, value in before["0"].items() if key not in past
     }

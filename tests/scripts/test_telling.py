@@ -73,10 +73,12 @@ def test_a_cause_is_new_once_and_back_after_a_day(stage: Stage) -> None:
 
 def test_a_thousand_causes_are_known_at_most(stage: Stage) -> None:
     stage.client.zadd(stage.keys("causes"), {f"c{n}": n + 1 for n in range(1000)})
+    stage.client.hset(stage.keys("cause:c0"), "number", 1)
     stage.finished("failed", error_json(ERRORS[0]))
     causes = stage.members("causes")
     assert len(causes) == 1000
     assert "c0" not in causes
+    assert not stage.client.exists(stage.keys("cause:c0"))
     assert "c1" in causes
 
 
@@ -204,7 +206,8 @@ def test_a_batch_of_failures_costs_four_commands_each_at_most(stage: Stage) -> N
     failed = cost(101, "failed") - cost(1, "failed")
     cancelled = cost(101, "cancelled") - cost(1, "cancelled")
     # One that counts the failure, one that reads the task, one that counts it of its cause, and one that tells.
-    assert 3 * 100 <= failed - cancelled <= 4 * 100
+    # The last one is amid a flood, of which a cause keeps no ids.
+    assert 3 * 100 <= failed - cancelled <= 4 * 100 + 1
     assert msgspec.json.decode(error_json(ERRORS[0]))
 
 

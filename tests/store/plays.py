@@ -201,6 +201,7 @@ JOBS: dict[str, Play] = {
         lambda k, _, t: release_hold(k, "api", "api:", "a").at(t),
         says(False),
     ),
+    "causes_read": Play(lambda s: s.finished("failed"), lambda k, _, __: index_pages.read_causes(k)),
     "limit_read": Play(
         lambda s: limits.declare(s, {"call": [limits.ACCOUNT]}),
         lambda k, _, t: read_limits(k, ["account"], values=True).at(t),

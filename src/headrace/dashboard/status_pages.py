@@ -16,7 +16,7 @@ from headrace.admin.queue_scale import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.attention import needs
-from headrace.dashboard.cause_pages import Cause, causes_of, newest_failures
+from headrace.dashboard.cause_pages import Cause, newest_causes
 from headrace.dashboard.comparison import EARLIER, compared, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
@@ -31,8 +31,8 @@ from headrace.protocol.overviews import QueueFacts
 DEATHS = 20
 # Tasks and queues that the overview lists; rows of a page of queues.
 TOP, PAGE = 6, 100
-# Newest failures, of all tasks, that a task's page looks at, and the causes of its own that it shows.
-FAILURES, CAUSES = 100, 3
+# Causes of its own that a task's page shows.
+CAUSES = 3
 
 
 def span_of(request: Request) -> TimeRange:
@@ -137,10 +137,10 @@ async def _pause_of(site: DashboardSite, name: str) -> Act | None:
 async def tasks(site: DashboardSite, request: Request) -> Response:
     """All tasks that ran within a range, those that took most time first."""
     span = span_of(request)
-    frame, table, failures = await asyncio.gather(site.frames.get(), site.table(span), newest_failures(site, FAILURES))
+    frame, table, (newest, _) = await asyncio.gather(site.frames.get(), site.table(span), newest_causes(site, each=1))
     rows = sorted(table, key=lambda one: -one.total)
     # Of each task the cause that came last: those before it are overwritten.
-    causes = {cause.example.task: cause for cause in reversed(causes_of(failures.records, site))}
+    causes = {cause.facts.task: cause for cause in reversed(newest)}
     known = {one.name for one in rows}
     idle = [name for name in {**site.app.tasks, **frame.overview.parked} if name not in known]
     return await site.page(
@@ -155,7 +155,7 @@ async def tasks(site: DashboardSite, request: Request) -> Response:
 
 
 def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
-    return None if cause is None else {"id": cause.id, "error": cause.line, "last": iso(cause.last)}
+    return None if cause is None else {"id": cause.facts.id, "error": cause.line, "last": iso(cause.facts.last)}
 
 
 async def task(site: DashboardSite, request: Request) -> Response:
@@ -163,8 +163,7 @@ async def task(site: DashboardSite, request: Request) -> Response:
     frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
     found: list[Cause] = []
     if course.total.failed:
-        failures = await newest_failures(site, FAILURES)
-        found = causes_of((one for one in failures.records if one.task == name), site)[:CAUSES]
+        found, _ = await newest_causes(site, name, limit=CAUSES)
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.job import moment
+from headrace.model.job import State, moment
 from headrace.model.job_record import Finder, Record
 from headrace.protocol.keys import Keys
 from headrace.protocol.produce import LISTED_ARGS, records_of
@@ -158,4 +158,68 @@ def walk(
     return load("walk").bind(
         keys, parsed, names=list(names), place=place, looks=looks, queue=queue or "", task=task or "", key=key or "",
         words=list(words), most=_most(values), **piece,
+    )  # fmt: skip
+
+
+class CauseFacts(msgspec.Struct, frozen=True):
+    """What failures of one task, exception and place have in common; counted when each is stored.
+
+    Attributes:
+        id: names it; see :func:`headrace.model.fingerprint.cause_id`.
+        task, kind, where: of its fingerprint: the task, the exception or signal, the innermost line of the user's code.
+        line: type and first line of the error that came first.
+        number: failures since ``first``, whether they are kept or not.
+        first, last: microseconds: when the first and the newest one ended.
+        lost: whether the newest one is quarantined.
+        newest: its newest failures that have not been retried or deleted since, the last one first; some of 20.
+    """
+
+    id: str
+    task: str
+    kind: str
+    where: str
+    line: str
+    number: int
+    first: int
+    last: int
+    lost: bool
+    newest: list[Record]
+
+
+class CausesFound(msgspec.Struct, frozen=True):
+    """Causes, and how many there are."""
+
+    count: int
+    causes: list[CauseFacts]
+
+
+def read_causes(
+    keys: Keys, task: str = "", *, by: str = "last", limit: int = 100, each: int = 20, finder: Finder | None = None
+) -> Call[CausesFound]:
+    """Causes of failures, of at most 1,000 that the store keeps for a month.
+
+    Args:
+        task: only those of this task.
+        by: ``last`` or ``number``: those with the newest failure first, or with the most failures.
+        limit: at most 100.
+        each: failures of each that are read, of 200 in all.
+
+    Cost: one round trip, O(1,000).
+    """
+
+    def parsed(reply: Any) -> CausesFound:
+        count, rows, stored = reply
+        records = iter(records_of(stored, finder))
+        return CausesFound(count, [_cause_of(row, [next(records) for _ in range(row[2])]) for row in rows])
+
+    return load("causes_read").bind(keys, parsed, task=task, by=by, limit=limit, each=each, reads=200, most=LISTED_ARGS)
+
+
+def _cause_of(row: Any, records: list[Record | None]) -> CauseFacts:
+    name, flat, _ = row
+    f = {text_of(flat[n]): flat[n + 1].decode("utf-8", "surrogateescape") for n in range(0, len(flat), 2)}
+    newest = [one for one in records if one is not None and one.state in (State.FAILED, State.QUARANTINED)]
+    return CauseFacts(
+        text_of(name), f.get("task", ""), f.get("kind", ""), f.get("where", ""), f.get("line", ""), int(f["number"]),
+        int(f.get("first", 0)), int(f.get("last", 0)), f.get("state") == "quarantined", newest,
     )  # fmt: skip

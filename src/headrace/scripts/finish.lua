@@ -23,6 +23,7 @@
 -- batch   retained  {}   {end of retention, id, ...} of those that stay
 -- batch   bytes     0    that their results and errors take
 -- batch   told      {}   {id, state} of each that is waited for
+-- batch   ended_badly  nil  whether any job failed or is quarantined
 -- batch   waits     nil  whether any job is waited for, once that was asked
 -- step    store_ends
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
@@ -32,7 +33,10 @@ local function finish(id, state, data, ttl)
   if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
   local waits = batch.waits and redis.call('ZSCORE', waited, id)
   if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
-  if state == 'failed' or state == 'quarantined' then telling().ended_badly(id, state, data) end
+  if state == 'failed' or state == 'quarantined' then
+    batch.ended_badly = true
+    telling().ended_badly(id, state, data)
+  end
   if not is_plain(id) then
     if is_unique(id) then naming().name_ended(id, state) end
     if is_ordered(id) then turns().pass_on(id) end
@@ -64,6 +68,7 @@ local function finish(id, state, data, ttl)
 end
 
 local function store_ends()
+  if batch.ended_badly then telling().store_causes() end
   unlink_all(batch.gone)
   for state, ended in pairs(batch.indexed) do zadd_all(finals[state], ended) end
   zadd_all(expires, batch.retained)

@@ -1,18 +1,21 @@
 -- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
 -- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
--- lazy    telling happened ended_badly cause_of
+-- lazy    telling happened ended_badly cause_of store_causes
 -- clock   now
 -- key     events  stream  events
 -- key     causes  zset    causes
 -- key     floods  hash    floods
 -- derive  job     hash    job:<id>
+-- derive  cause_at hash   cause:<cause>
 -- batch   tells   nil     whether this script has told something
--- batch   causes  {}      causes that this script has seen
+-- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in common
 -- batch   floods  {}      how many failures of each of them there were in this minute
 -- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most causes.
 local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
 -- So many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
 local FEW, MINUTE = 100, 60000000
+-- Letters of the ids of a cause's newest failures, about 20.
+local RECENT = 440
 
 -- Fields by turns with their values.
 local function happened(kind, fields)
@@ -31,7 +34,7 @@ local function without_traceback(data)
   return to and string.sub(data, 1, from) .. string.sub(data, to + 1) or data
 end
 
--- Name of a failure's cause, as model/job_record.py has it, and the first line of its error.
+-- Name of a failure's cause, as model/job_record.py has it, the first line of its error, its kind and where it happened.
 local function cause_of(task, data)
   local read, e = pcall(cjson.decode, without_traceback(data))
   if not read or type(e) ~= 'table' then e = {} end
@@ -44,7 +47,7 @@ local function cause_of(task, data)
     if where == '' then where = string.gsub(string.gsub(string.sub(message, 1, 80), '0x[0-9a-f]+', '#'), '%d+', '#') end
   end
   line = text_of(e.type) .. (line ~= '' and ': ' .. line or '')
-  return string.sub(redis.sha1hex(task .. '\n' .. kind .. '\n' .. where), 1, 16), string.sub(line, 1, 200)
+  return string.sub(redis.sha1hex(task .. '\n' .. kind .. '\n' .. where), 1, 16), string.sub(line, 1, 200), kind, where
 end
 
 -- How many failures of a cause there were in this minute, this one included.
@@ -61,22 +64,45 @@ local function flood_of(cause)
   return count + 1
 end
 
+-- In a flood the ids are left out.
+local function count_failure(c, id, state, few)
+  c.number, c.state = c.number + 1, state
+  if few then c.recent = string.sub(id .. ' ' .. c.recent, 1, RECENT) end
+end
+
+-- What this script has counted of each cause. The caller runs it at the end.
+local function store_causes()
+  for cause, c in pairs(batch.causes) do
+    local key = cause_at .. cause
+    if redis.call('HINCRBY', key, 'number', c.number) == c.number then redis.call('HSET', key, 'first', now, unpack(c.facts)) end
+    local recent = c.recent ~= '' and string.sub(c.recent .. (redis.call('HGET', key, 'recent') or ''), 1, RECENT)
+    redis.call('HSET', key, 'last', now, 'state', c.state, unpack(recent and {'recent', recent} or {}))
+    redis.call('EXPIRE', key, MONTH)
+  end
+  batch.causes = {}
+end
+
 -- A job failed for good, or is quarantined.
 local function ended_badly(id, state, data)
   local f = redis.pcall('HMGET', job .. id, 'task', 'queue')
   local task = f[1] or ''
-  local cause, line = cause_of(task, data)
+  local cause, line, kind, where = cause_of(task, data)
   local fields = {'job', id, 'task', task, 'queue', f[2] or 'default', 'cause', cause, 'error', line}
   local flood = flood_of(cause)
   if flood > FEW then fields[#fields + 1], fields[#fields + 2] = 'count', flood end
   if flood <= FEW or string.find(string.format('%.0f', flood), '^10*$') then happened(state, fields) end
-  if batch.causes[cause] then return end
-  batch.causes[cause] = true
+  local met = batch.causes[cause]
+  if not met then batch.causes[cause] = {number = 0, recent = '', facts = {'task', task, 'kind', kind, 'where', where, 'line', line}} end
+  count_failure(batch.causes[cause], id, state, flood <= FEW)
+  if met then return end
   local last = tonumber(redis.call('ZSCORE', causes, cause) or 0)
   redis.call('ZADD', causes, now, cause)
   redis.call('EXPIRE', causes, MONTH)
   if last == 0 then
-    redis.call('ZREMRANGEBYRANK', causes, 0, -MOST_CAUSES - 1)
+    for _, old in ipairs(redis.call('ZRANGE', causes, 0, -MOST_CAUSES - 1)) do
+      redis.call('ZREM', causes, old)
+      redis.call('UNLINK', cause_at .. old)
+    end
     happened('cause_new', fields)
   elseif now - last > DAY then
     fields[#fields + 1], fields[#fields + 2] = 'last', string.format('%.0f', last)

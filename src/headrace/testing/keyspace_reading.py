@@ -34,7 +34,7 @@ return found
 """
 _EXPIRING = (
     *("sender", "request", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned", "rewound"),
-    *("acts", "events", "deaths", "causes", "floods", "errands", "errand", "watches", "watch", "stacks"),
+    *("acts", "events", "deaths", "causes", "cause", "floods", "errands", "errand", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
 
