@@ -39,6 +39,20 @@ async def test_links_and_cookies_are_below_the_prefix(url: str, root: str) -> No
     assert f"Path={base};" in left.headers["set-cookie"]
 
 
+@pytest.mark.parametrize("root", ["", "/board", "/дела"])
+async def test_a_slash_at_the_end_leads_to_the_page_by_its_path_alone(url: str, root: str) -> None:
+    dashboard, base = Dashboard(Headrace(url), operator), quote(root)
+    for path, page in (
+        ("/queues/", "/queues"),
+        ("/jobs/?state=failed", "/jobs?state=failed"),
+        ("/a%2Fb/c//", "/a/b/c"),
+    ):
+        answer = await ask(dashboard, path, root=root)
+        assert (answer.status, answer.headers["location"]) == (303, f"{base}{page}"), path
+    assert (await ask(dashboard, "/%2Fevil.example/", root=root)).headers["location"] == f"{base}/evil.example"
+    assert (await ask(dashboard, "/queues/", form={}, root=root)).status == 405
+
+
 def test_a_person_comes_in_below_letters_of_any_alphabet(url: str, tmp_path: Path) -> None:
     with served(url, tmp_path, "--prefix", "/дела") as address:
         assert urlsplit(address).path == quote("/дела")

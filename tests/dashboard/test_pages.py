@@ -20,6 +20,8 @@ from headrace.dashboard.csv_rows import has_rows
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.navigation import NAVIGATION
 from headrace.model.job_record import cause_id
+from headrace.protocol import consume
+from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
 from headrace.worker.watcher.watcher_loop import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
@@ -416,6 +418,24 @@ async def test_a_store_that_is_away_is_said_so() -> None:
         assert "data-retry" not in verb.text
     finally:
         await app.aclose()
+
+
+@pytest.mark.parametrize("span", ["15m", "7d"])
+async def test_the_list_of_queues_says_when_one_is_drained_as_its_page_does(
+    shop: Shop, client: redis.Redis, span: str
+) -> None:
+    app, keys = shop.app, shop.app.client.keys
+    app.enqueue_many(shop.add.options(queue="bulk").job(n) for n in range(102))
+    app.client.run(
+        consume.register(keys, "w1", 60_000_000, ["place", "host:1", "queues", "bulk"], {"shop.add": "process"})
+    )
+    app.client.run(consume.claim(keys, "w1", 1, 2, ["bulk"]))
+    app.stats.absorb("queues/bulk", {"started": 2, "succeeded": 2, f"run~{bucket_of(6.0)}": 2}, time.time() - 60)
+    app.stats.flush()
+    found = [(await ask(Dashboard(app, operator), f"{path}?span={span}")).text for path in ("/queues", "/queues/bulk")]
+    client.flushall()
+    (listed,) = re.findall(r'Drains in">(4 min \d+ s)', found[0])
+    assert f"it drains in {listed}" in found[1]
 
 
 async def test_the_causes_of_a_task_are_looked_for_among_its_own(shop: Shop) -> None:

@@ -239,6 +239,22 @@ def test_what_is_bad_comes_first() -> None:
     assert [need.level for need in found] == ["bad", "warn"]
 
 
+def test_what_harms_most_comes_first_of_what_is_bad() -> None:
+    full = server_facts(b"used_memory:100\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction\r\n")
+    seen = frame([queue("a", size=1), queue("b", size=9)], [worker("other")], {"quarantined": 1}, parked=1)
+    titles = [need.title for need in needs(seen, [task(20, 80)], full)]
+    assert titles[:3] == [
+        "The store uses 100 % of its memory", "No worker serves queue b", "No worker serves queue a"
+    ]  # fmt: skip
+    assert titles[-1] == "1 job is quarantined"
+
+
+def test_a_row_that_is_fresher_than_its_page_is_not_in_the_future() -> None:
+    assert [wording.distance(NOW + ahead, NOW) for ahead in (0, 1_500_000, 2_900_000)] == ["now"] * 3
+    assert wording.distance(NOW + 4_000_000, NOW) == "in 4 s"
+    assert wording.distance(NOW - 2_000_000, NOW) == "2 s ago"
+
+
 def test_a_live_strip_has_the_rate_between_two_reads_across_minutes() -> None:
     strip, minute, next_ = (
         LiveStrip(),

@@ -10,7 +10,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.stacks import MOST_FRAMES, parted, stack
+from headrace.model.stacks import MOST_EACH, MOST_FRAMES, jobs_first, parted, stack
 
 LINES = (
     b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"    raise ValueError\n", b"a line\n",
@@ -69,3 +69,30 @@ def test_a_piece_may_begin_within_a_stack(line: int) -> None:
     lines = dumped().splitlines(keepends=True)
     first, second = parted(b"".join(lines[:line])), parted(b"".join(lines[line:]))
     assert (first[0] + second[0]).replace(b"\n", b"") == b"".join(lines).replace(b"\n", b"")
+
+
+def block(thread: int, *frames: str) -> bytes:
+    lines = [f"Thread 0x{thread:016x} (most recent call first):", *(f'  File "{one}' for one in frames), "", ""]
+    return "\n".join(lines).encode()
+
+
+OURS = '/lib/headrace/worker/runner/execute.py", line 118 in perform'
+
+
+def test_the_stacks_of_jobs_come_before_idle_threads() -> None:
+    idle = b"".join(block(n, *['/lib/threading.py", line 324 in wait'] * 30) for n in range(40))
+    job = block(99, 'tasks.py", line 7 in fetch', OURS)
+    text = jobs_first(idle + job, MOST_EACH)
+    assert text.startswith(job)
+    assert len(text) == MOST_EACH
+    # With jobs alone each has a share, from its innermost frame on.
+    jobs = [block(n, f'tasks.py", line {n} in fetch', *['/lib/a.py", line 1 in b'] * 90, OURS) for n in range(10)]
+    text = jobs_first(idle + b"".join(jobs), MOST_EACH)
+    assert all(f"line {n} in fetch".encode() in text for n in range(10))
+
+
+@given(st.lists(st.sampled_from([*LINES, block(1, OURS), block(2, "a.py")])), st.integers(0, 300))
+def test_nothing_is_lost_that_has_room(parts: list[bytes], most: int) -> None:
+    data = b"".join(parts)
+    assert sorted(jobs_first(data, len(data)).splitlines()) == sorted(data.splitlines())
+    assert len(jobs_first(data, most)) <= most

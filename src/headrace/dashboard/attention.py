@@ -54,7 +54,7 @@ def needs(
     alarms: Sequence[AlarmRecord] = (),
     died: Sequence[EventRecord] = (),
 ) -> list[Need]:
-    """All of them, the bad ones first.
+    """All of them, the bad ones first; of these first what harms most: a store that takes nothing stops everybody.
 
     Args:
         server: what the store's server says of itself; None: nothing.
@@ -63,14 +63,15 @@ def needs(
         died: workers that were lost of late, the newest first.
     """
     found = [
-        *_of_alarms(frame, alarms),
+        *_of_store(server),
         *_of_workers(frame),
-        *_of_deaths(frame, died),
         *_of_queues(frame),
         *_of_limits(frame),
         *_of_tasks(frame, tasks),
+        *_of_alarms(frame, alarms),
+        *_of_ends(frame),
+        *_of_deaths(frame, died),
     ]
-    found += [*_of_ends(frame), *_of_store(server)]
     if lost:
         words = "Figures of that time are too low: the line of statistics was full."
         found.append(Need("warn", f"{plural(lost, 'batch', 'batches')} of statistics lost", words, "/statistics"))
@@ -109,7 +110,7 @@ def _of_deaths(frame: LiveFrame, died: Sequence[EventRecord]) -> Iterator[Need]:
 
 def _of_queues(frame: LiveFrame) -> Iterator[Need]:
     served, live = frame.overview.served, bool(frame.live)
-    for queue in [queue for queue in frame.queues if queue.size][: 10 * MOST]:
+    for queue in sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[: 10 * MOST]:
         link, name, waits = f"/queues/{quoted(queue.name)}", cut(queue.name, 48), frame.waited(queue)
         if queue.paused:
             yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)

@@ -61,7 +61,7 @@ class TaskFigures(msgspec.Struct, frozen=True):
     Attributes:
         started, succeeded, failed, retried: starts, and how they ended; crashed ones count as failed.
         run, wait: seconds that half of them took, and that 95 of 100 did not exceed.
-        total: seconds that all of them ran.
+        total: seconds that all of them ran; mean: that one did.
     """
 
     name: str
@@ -72,6 +72,7 @@ class TaskFigures(msgspec.Struct, frozen=True):
     run: tuple[float, float]
     wait: tuple[float, float]
     total: float
+    mean: float = 0.0
 
     @property
     def share(self) -> float:
@@ -104,6 +105,7 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
         (run.percentile(50), run.percentile(95)),
         (wait.percentile(50), wait.percentile(95)),
         run.mean * run.count,
+        run.mean,
     )
 
 

@@ -37,6 +37,7 @@ from headrace.dashboard import (
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
 from headrace.dashboard.token_login import TokenLogin
 from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
+from headrace.dashboard.wording import quoted_path
 from headrace.errors import HeadraceError, MissingExtra, OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.hidden_values import Redactor
 
@@ -136,7 +137,7 @@ class Dashboard:
         self._authorize = authorize if login is None else login.visitor
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)
-        self._router = Router(_routes(self._site), default=_not_found)
+        self._router = Router(_routes(self._site), default=_not_found, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -157,7 +158,8 @@ class Dashboard:
             # A copy: a mount changes what it is given, and the page of an error needs it as it was.
             await self._router(dict(request.scope), receive, with_headers)
         except HTTPException as error:
-            page = await self._problem(request, error.status_code, error.detail)
+            other = _without_slash(request) if error.status_code == 404 else None
+            page = other or await self._problem(request, error.status_code, error.detail)
             await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
             # A wait of our own ends without words.
@@ -253,6 +255,15 @@ def _keeping(request: Request) -> tuple[bytes, bytes]:
 
 async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HTTPException(404, "There is no such page.")
+
+
+def _without_slash(request: Request) -> Response | None:
+    """The way to a page without the slash at its end; by its path alone, since a proxy has changed scheme and host."""
+    path = path_of(request)
+    if request.method not in SAFE or path == "/" or not path.endswith("/"):
+        return None
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{base_of(request)}/{quoted_path(path.strip('/'))}{query}", 303)
 
 
 def _routes(site: DashboardSite) -> list[Any]:

@@ -20,12 +20,12 @@ from headrace.dashboard.cause_pages import Cause, newest_causes
 from headrace.dashboard.comparison import EARLIER, compared, pairs_of_plots
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import NORMAL, SPANS, Course, TaskFigures, TimeRange, figures_document
-from headrace.dashboard.live_frame import LiveFrame, read_frame
+from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.wording import link
 from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import streams
-from headrace.protocol.overviews import QueueFacts
+from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
@@ -79,7 +79,9 @@ def _counts(frame: LiveFrame) -> dict[str, Any]:
 async def queues(site: DashboardSite, request: Request) -> Response:
     """Queues: what waits in each, for how long, and who serves it; of many those that need work first, or by name."""
     span, after = span_of(request), request.query_params.get("after")
-    frame, table = await asyncio.gather(site.frames.get(), site.table(span, "queues"))
+    frame, table, load = await asyncio.gather(
+        site.frames.get(), site.table(span, "queues"), site.reading(("load",), lambda: _load(site), AGE)
+    )
     figures = {one.name: one for one in table}
     found = _by_need(frame) if after is None else [one for one in frame.queues if one.name > after]
     rows = found[:PAGE]
@@ -89,13 +91,18 @@ async def queues(site: DashboardSite, request: Request) -> Response:
         lambda: {"now": iso(frame.now), "queues": [_queue_document(one, frame) for one in rows]},
         frame=frame, rows=rows, figures=figures, span=span, count=len(frame.queues),
         served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
-        drains={one.name: _drain(one.size, figures.get(one.name), span) for one in rows},
+        drains={one.name: _drain(one.size, figures.get(one.name), load.running.of(one.name)) for one in rows},
     )  # fmt: skip
 
 
-def _drain(size: int, figures: TaskFigures | None, span: TimeRange) -> float | None:
-    """Seconds until so many jobs have started at the pace of a range; None: none started in it."""
-    return size * span.seconds / figures.started if figures is not None and figures.started else None
+async def _load(site: DashboardSite) -> StoreLoad:
+    """How many jobs of each queue run now. Cost: one round trip."""
+    return await site.client.arun(store_load(site.client.keys))
+
+
+def _drain(size: int, figures: TaskFigures | None, running: int) -> float | None:
+    """Seconds until so many jobs have started, as many at once as run now; None: none runs, or none has ended."""
+    return size * figures.mean / running if figures is not None and figures.mean and running else None
 
 
 def _queue_document(queue: QueueFacts, frame: LiveFrame) -> dict[str, Any]:

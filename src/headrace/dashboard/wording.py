@@ -16,6 +16,8 @@ _STATE = Markup(
     "</span>"
 )
 _TIME = Markup('<time datetime="{iso}" title="{utc}" data-at="{at}">{text}</time>')
+# Seconds by which a row may be read later than the frame beside it.
+FRESHER = 3
 # What stands where there is nothing to say.
 DASH = "\N{EN DASH}"
 _NONE = Markup('<span class="none">{}</span>').format(DASH)
@@ -49,7 +51,8 @@ def duration(seconds: float | None) -> str:
 def distance(microseconds: int, now: int) -> str:
     """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
     away = (now - microseconds) / 1e6
-    words = "now" if abs(away) < 1 else _one_unit(abs(away))
+    # A row may be fresher than the frame whose time this is, so it is not in the future.
+    words = "now" if -FRESHER < away < 1 else _one_unit(abs(away))
     return words if words == "now" else f"{words} ago" if away > 0 else f"in {words}"
 
 

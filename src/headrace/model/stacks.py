@@ -7,8 +7,8 @@ from types import FrameType
 
 import msgspec
 
-# Bytes of all stacks of a worker, and characters of one runner's.
-MOST, MOST_EACH = 60_000, 12_000
+# Bytes of all stacks of a worker, those of one runner, and those that are read of one before the jobs' are chosen.
+MOST, MOST_EACH, MOST_READ = 60_000, 12_000, 1_000_000
 
 # Frames of a thread that are written; faulthandler's own bound.
 MOST_FRAMES = 100
@@ -18,6 +18,10 @@ _HEAD = re.compile(
     rb"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):\n|Stack \(most recent call first\):\n"
 )
 _FRAME = re.compile(rb'  File "[^\n]*", line [0-9?]+ in [^\n]*\n|  (\.\.\.|<[^\n]*>)\n|  Extension modules: [^\n]*\n')
+
+
+# A frame of the code that runs a job: the stack is one of a job. Of a deep stack this frame is cut off.
+_OF_A_JOB = re.compile(rb'runner[/\\]execute\.py", line |\n  \.\.\.\n')
 
 
 class RunnerStacks(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,3 +79,16 @@ def parted(data: bytes) -> tuple[bytes, bytes]:
             inside = False
             others += line
     return bytes(stacks), bytes(others)
+
+
+def jobs_first(data: bytes, most: int) -> bytes:
+    """The stacks of a runner in at most so many bytes: first those of jobs, each from its innermost frame on.
+
+    A runner of threads writes its idle ones, too, and may write them first.
+    """
+    starts = [found.start() for found in _HEAD.finditer(data)]
+    each = [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=False)]
+    of_jobs = [one for one in each if _OF_A_JOB.search(one)]
+    share = max(1000, most // max(1, len(of_jobs)))
+    cut = [one if len(one) <= share else one[: one.rfind(b"\n", 0, share) + 1] + b"  ...\n\n" for one in of_jobs]
+    return b"".join([data[: starts[0]] if starts else data, *cut, *(one for one in each if one not in of_jobs)])[:most]

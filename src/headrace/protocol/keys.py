@@ -98,7 +98,7 @@ key                    type    meaning, owner and end
 ``events``             stream  What failed or changed, the newest 10,000. Ends a week after the last one.
 ``deaths``             stream  Workers that died, the newest 20, as their events. Ends an hour after the last one.
 ``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
-``cause:<cause>``      hash    A cause: its task, kind and place, how many failures, the newest. Ends 30 days after the last.
+``cause:<cause>``      hash    Of a cause: task, kind, place, how many failures, the newest. Ends 30 days after it.
 ``floods``             hash    Failures of a cause in a minute: which minute, how many. Ends two minutes after it began.
 ``errands``            zset    Ids of errands, by when they began, 1,000 at most. Ends a week after a piece of the last.
 ``errand:<id>``        hash    A verb on many jobs, and how far it is; see bite.lua. Ends a week after its last piece.

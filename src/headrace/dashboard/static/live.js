@@ -7,7 +7,7 @@ let round = 0, waits = EVERY;
 // -- times ------------------------------------------------------------------------------------------------------------
 function distance(at) {
   const away = (Date.now() + skew - at) / 1000, size = Math.abs(away);
-  if (size < 1) return "now";
+  if (away > -3 && away < 1) return "now";
   let words = `${Math.round(size / 86400).toLocaleString("en")} d`;
   for (const [unit, length, most] of [["s", 1, 90], ["min", 60, 90], ["h", 3600, 36]]) {
     if (size < length * most) { words = `${Math.round(size / length)} ${unit}`; break; }

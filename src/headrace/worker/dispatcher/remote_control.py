@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
-from headrace.model.stacks import MOST, MOST_EACH, RunnerStacks, WorkerStacks
+from headrace.model.stacks import MOST, MOST_EACH, MOST_READ, RunnerStacks, WorkerStacks, jobs_first
 from headrace.protocol import operations
 from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Capture, StackHeard, Step
@@ -114,7 +114,7 @@ class StackRequests:
             # Too late.
             return
         text = self._heard.setdefault(event.runner, bytearray())
-        if len(text) < MOST_EACH:
+        if len(text) < MOST_READ:
             text += event.text
 
     def steps(self, now: float) -> list[Step]:
@@ -128,7 +128,7 @@ class StackRequests:
         rows: list[RunnerStacks] = []
         for handle in handles:
             first = next(iter(handle.starts.values()), None)
-            text = bytes(self._heard.get(handle.number, b""))[:each].decode("utf-8", "replace")
+            text = jobs_first(bytes(self._heard.get(handle.number, b"")), each).decode("utf-8", "replace")
             rows.append(
                 RunnerStacks(
                     kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.look(handle)[0],
