@@ -38,15 +38,18 @@ async def test_all_failures_of_a_task_are_retried(shop: Shop, dashboard: Dashboa
     (link,) = (link for link in listed.links() if "verb=retry" in link)
     asked = await ask(dashboard, link)
     # One of them is a node, which is retried with its workflow.
-    assert "Retry 2 jobs?" in asked.text
+    assert "Retry 1 job?" in asked.text
+    assert "1 further job is a node of workflows" in asked.text
+    assert "/workflows?state=failed" in asked.links()
     assert "cannot be undone" in asked.text
     answer = await press(dashboard, link)
     assert said(answer) == "Retry: 1 done, 1 refused (node)."
     assert shop.app.job(shop.failed).state == "ready"
     page = await ask(dashboard, answer.headers["location"])
-    assert "1 of 2 done" in page.text
+    assert "1 of 1 done" in page.text
+    assert "1: nodes of workflows" in page.text
     (act,) = shop.app.acts.page()
-    assert (act.verb, act.scope, act.count) == ("retry", "state:failed task:shop.sign", 2)
+    assert (act.verb, act.scope, act.count) == ("retry", "state:failed task:shop.sign", 1)
     assert answer.headers["location"] in set((await ask(dashboard, "/errands")).links())
 
 

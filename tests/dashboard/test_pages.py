@@ -446,6 +446,39 @@ async def test_the_causes_of_a_task_are_looked_for_among_its_own(shop: Shop) -> 
     assert "Nothing of this task has failed." in (await ask(dashboard, "/causes?task=shop.add")).text
 
 
+async def test_a_workflow_leads_to_what_broke_at_any_size(empty: Shop, kit: Kit) -> None:
+    @empty.app.workflow(name="shop.large")
+    def large(flow: Flow) -> None:
+        for n in range(1100):
+            flow.run(empty.add, n)
+        flow.run(empty.show, "it broke <b>here</b>", name="culprit")
+
+    run = large.create()
+    run.start()
+    await kit.adrain(raises=False, limit=5000)
+    (broken,) = empty.app.jobs.page("failed")
+    page = await ask(Dashboard(empty.app, operator), f"/workflows/{run.id}")
+    first = re.search(r"Failed first:</b> (.*?)</p>", page.text)
+    assert first is not None
+    assert f'<a href="/jobs/{broken.id}">culprit</a>' in first[1]
+    assert "RuntimeError: it broke &lt;b&gt;here&lt;/b&gt;" in first[1]
+    (row, *_) = re.findall(r"<tr>(<th scope=.row.>.*?)</tr>", page.text.partition('id="nodes"')[2])
+    assert broken.id in row
+    assert "it broke" in row
+
+
+async def test_pages_of_a_queue_and_a_workflow_say_why(empty: Shop) -> None:
+    empty.add.options(queue="mail").enqueue(1)
+    run = empty.order.create(1)
+    dashboard = Dashboard(empty.app, operator)
+    assert "is not started" in (await ask(dashboard, f"/workflows/{run.id}")).text
+    run.start()
+    for path in ("/queues/mail", f"/workflows/{run.id}"):
+        assert "no worker lives" in (await ask(dashboard, path)).text, path
+    empty.app.queues["mail"].pause()
+    assert "queue mail is paused" in (await ask(Dashboard(empty.app, operator), "/queues/mail")).text
+
+
 async def graph_of(dashboard: Dashboard, path: str) -> str:
     """The picture on a workflow's page, once it is laid out."""
     for _ in range(20):
@@ -546,5 +579,5 @@ async def test_a_job_whose_record_lacks_its_task_and_queue_leads_to_no_page_of_t
     page = await ask(dashboard, f"/jobs/{shop.failed}")
     assert "unknown task" in page.text
     assert not {"/tasks/", "/queues/"} & set(page.links())
-    assert [(await ask(dashboard, path)).status for path in ("/tasks/", "/queues/")] == [404, 404]
+    assert [(await ask(dashboard, path)).status for path in ("/tasks/", "/queues/")] == [303, 303]
     kit.close(check=False)

@@ -67,6 +67,25 @@ async def test_one_that_refuses_stops_no_other_and_says_why(shop: Shop, dashboar
     assert told == f"1 job is cancelled, 1 refused (job {shop.failed} had ended already: failed)."
 
 
+async def test_a_ticked_node_leads_to_its_workflow_and_the_others_are_done(shop: Shop, dashboard: Dashboard) -> None:
+    (node,) = (job.id for job in shop.app.jobs.page("failed", task="shop.sign") if job.id != shop.failed)
+    page = await press(dashboard, "retry", shop.failed, node)
+    assert (page.status, shop.app.job(shop.failed).state) == (200, "failed")
+    assert "Retry 1 job?" in page.text
+    actions = {one.get("action") for tag, one in page.elements if tag == "form"}
+    assert f"/workflows/{shop.flow}/act/retry" in actions
+    assert [one["value"] for tag, one in page.elements if tag == "input" and one.get("name") == "id"] == [shop.failed]
+    assert said(await press(dashboard, "retry", shop.failed)) == "1 job is ready again."
+    assert (await ask(dashboard, f"/workflows/{shop.flow}/act/retry", form={})).status == 303
+    assert shop.app.job(node).state == "ready"
+
+
+async def test_a_node_that_failed_has_a_button_for_its_workflow(shop: Shop, dashboard: Dashboard) -> None:
+    (node,) = (job.id for job in shop.app.jobs.page("failed", task="shop.sign") if job.id != shop.failed)
+    page = await ask(dashboard, f"/jobs/{node}")
+    assert f"/workflows/{shop.flow}/act/retry" in {one.get("action") for tag, one in page.elements if tag == "form"}
+
+
 @pytest.mark.parametrize(
     ("state", "verbs"),
     [("failed", {"retry", "delete"}), ("ready", {"cancel", "delete"}), ("scheduled", {"cancel", "delete"})],

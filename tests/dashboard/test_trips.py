@@ -20,10 +20,10 @@ from tests.servers import Server
 HOUR = 3_600_000_000
 PAGES = {
     "/": 1, "/workers": 1, "/workers/host-0:1": 1, "/causes": 1, "/causes?task=shop.add": 1, "/activity": 1,
-    "/queues": 1, "/queues/queue-1": 1, "/queues/paused": 2, "/tasks": 1, "/tasks/shop.add": 1, "/statistics": 1,
+    "/queues": 1, "/queues/queue-1": 2, "/queues/paused": 2, "/tasks": 1, "/tasks/shop.add": 1, "/statistics": 1,
     "/tasks/shop.fails": 2,
     "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=running": 2,
-    "/jobs?state=ready&queue=queue-1": 2, "/jobs/ID": 1, "/workflows": 1, "/workflows/SMALL": 1, "/workflows/LARGE": 2,
+    "/jobs?state=ready&queue=queue-1": 2, "/jobs/ID": 1, "/workflows": 1, "/workflows/SMALL": 2, "/workflows/LARGE": 3,
     "/schedules": 1, "/limits": 1, "/cache": 1, "/store": 1, "/errands": 1, "/errands/new?verb=retry&state=failed": 1,
 }  # fmt: skip
 

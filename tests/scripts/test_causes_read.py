@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from headrace.model.fingerprint import cause_id
 from headrace.model.job import JobError, error_json
+from headrace.model.job_record import cause_id
 from headrace.protocol import produce
 from headrace.protocol.index_pages import read_causes
 from tests.scripts.stage import SECOND, Stage

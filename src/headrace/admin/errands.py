@@ -30,14 +30,16 @@ class JobCount(msgspec.Struct, frozen=True):
     """How many jobs a filter means now.
 
     Attributes:
-        matched: so many were found.
+        matched: so many were found on which the verb would be done.
         looked: among so many.
         exact: these were all.
+        nodes: further ones that are nodes of workflows and refuse: a workflow is retried or deleted as a whole.
     """
 
     matched: int
     looked: int
     exact: bool
+    nodes: int = 0
 
 
 class Errands:
@@ -210,18 +212,26 @@ def _check(verb: str, which: JobFilter) -> None:
 
 def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     _check(verb, which)
+    refuse = verb in ("retry", "delete")
+    piece: CountedPiece | None = None
     if which.whole:
         index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
-        page: index_pages.IndexPage = yield index_pages.page(client.keys, index, 1)
-        return JobCount(page.count, page.count, True)
-    matched, looked, after, each = 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
+        page: index_pages.IndexPage
+        page, piece = yield [
+            index_pages.page(client.keys, index, 1), operations.count_meant(client.keys, which, EACH)
+        ]  # fmt: skip
+        if not (refuse and piece.nodes):
+            return JobCount(page.count, page.count, True)
+    matched, nodes, looked, after, each = 0, 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
     for _ in range(LOOKS):
-        piece: CountedPiece = yield operations.count_meant(client.keys, which, each, after)
-        matched, looked = matched + piece.matched, looked + piece.looked
+        if piece is None:
+            piece = yield operations.count_meant(client.keys, which, each, after)
+        refused = piece.nodes if refuse else 0
+        matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
         if piece.last is None:
-            return JobCount(matched, looked, True)
-        after = piece.last
-    return JobCount(matched, looked, False)
+            return JobCount(matched, looked, True, nodes)
+        after, piece = piece.last, None
+    return JobCount(matched, looked, False, nodes)
 
 
 def _start(

@@ -27,6 +27,9 @@ def all_of(
     """Do a verb on all jobs that a filter means: count, ask, begin, and work until the end."""
     with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
         counted = headrace.errands.count(verb, which)
+        if counted.nodes:
+            nodes, verb_of_flows = several(counted.nodes, "node"), "retry" if verb == "retry" else "rm"
+            session.output.remark(f"{nodes} of workflows are left alone: headrace workflows {verb_of_flows} ID")
         if not yes and (counted.matched or not counted.exact):
             jobs = f"{_at_least(counted.exact)}{several(counted.matched, 'job')}"
             confirm(f"{verb} {jobs} ({which.words})", "nothing was done", "You cannot undo this.")

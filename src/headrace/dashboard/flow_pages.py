@@ -13,11 +13,16 @@ from starlette.responses import Response
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
 from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, form_wanted, sight_of
 from headrace.dashboard.graph_drawing import Drawing
-from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document
+from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line
 from headrace.dashboard.wording import link
+from headrace.model.ids import number_of
+from headrace.model.job import State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
-from headrace.protocol.graph import read_flows
+from headrace.protocol.graph import node_of, read_flows
+from headrace.protocol.index_pages import page as index_page
+from headrace.protocol.why import why
+from headrace.tasks.reasons import reason
 from headrace.workflows import node_queries
 from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found
@@ -25,6 +30,8 @@ from headrace.workflows.verbs import check_id, found
 PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
 DRAWN, LISTED = 1000, 100
+# States of a node that say why a workflow does not go on, the most telling first.
+ACTIVE = (State.PARKED, State.READY, State.SCHEDULED, State.RUNNING, State.STOPPED, State.BLOCKED)
 # Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
 STEPS, NEAR = 2, 60
 
@@ -52,17 +59,21 @@ async def flows(site: DashboardSite, request: Request) -> Response:
 
 
 async def flow(site: DashboardSite, request: Request) -> Response:
-    """One workflow. Cost: one round trip up to 100 nodes, two up to 600, three for more."""
+    """One workflow. Cost: one round trip up to 100 nodes, two up to 600, three for more; one more while it runs."""
     id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
-    records, page = await site.read(
+    records, page, failed = await site.read(
         asyncio.gather(
             client.arun(read_flows(client.keys, [id])),
             client.adrive(node_queries.page(client, reader, id, node_queries.query(None, DRAWN, None))),
+            client.arun(index_page(client.keys, f"broken:{id}", LISTED, desc=False, values=False, finder=reader)),
         )
     )
     record = found(id, records).read_with(reader)
+    # What broke, by the store's index, whatever the number of nodes: first what failed first.
+    broken = {job.id: node_of(job, number_of(job.id)) for job in failed.records if job is not None}
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]
-    jobs = sorted(nodes, key=lambda node: (urgency(node.job.state), node.number))
+    others = [node for node in nodes if node.job.id not in broken]
+    jobs = [*broken.values(), *sorted(others, key=lambda node: (urgency(node.job.state), node.number))]
     sight = sight_of(site, request)
     now = (await site.frames.get(age=PATIENCE)).now
     graph = None if form_wanted(request) else await _draw(site, request, record, page.rows, jobs)
@@ -73,11 +84,22 @@ async def flow(site: DashboardSite, request: Request) -> Response:
             **({"globals": WITHHELD} if sight == "none" else {}),
             "jobs": [node_document(node) for node in jobs],
         },
-        run=record, jobs=jobs[:LISTED], left=max(0, page.count - LISTED),
+        run=record, jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]],
+        broken=failed.count, why=await _why(site, record, jobs), left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
         drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
         chain=longest_chain(page.rows, now),
     )  # fmt: skip
+
+
+async def _why(site: DashboardSite, record: WorkflowRecord, jobs: Sequence[NodeRecord]) -> str:
+    """Why its first active node does not run, or where it does; empty where none is. Cost: a round trip."""
+    waits = [node for state in ACTIVE for node in jobs if node.job.state is state]
+    if record.state not in ("running", "pending", "stopped") or not waits:
+        return ""
+    node = waits[0]
+    name = node.facts.name or str(node.number)
+    return f"{name}: {reason(await site.client.arun(why(site.client.keys, node.job.id)))}"
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:

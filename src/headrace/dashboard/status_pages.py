@@ -26,6 +26,8 @@ from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_a
 from headrace.model.notation import iso
 from headrace.protocol import streams
 from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load
+from headrace.protocol.why import why
+from headrace.tasks.reasons import reason
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
@@ -123,14 +125,15 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
     load = ask.answer(seen)
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
+    waits = reason(await site.client.arun(why(site.client.keys, page.rows[0].id))) if page.rows else ""
     return await site.page(
         request, "queue.html",
         lambda: {
             **_queue_document(found, frame), "running": load.running, "drain": load.drain,
-            "next": [job_summary(job) for job in page.rows], "course": course.document,
+            "next": [job_summary(job) for job in page.rows], "waits": waits or None, "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
-        pause=await _pause_of(site, name) if found.paused else None, span=span,
+        pause=await _pause_of(site, name) if found.paused else None, span=span, waits=waits,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip

@@ -13,6 +13,7 @@ from headrace.admin.chosen_jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import fields_of, note_and_refresh, words_of
 from headrace.errors import HeadraceError, JobNotFound
+from headrace.model.ids import flow_of, is_node
 from headrace.model.job_record import Record
 from headrace.protocol import produce
 from headrace.tasks.edited_job import check_id
@@ -47,7 +48,8 @@ async def act(site: DashboardSite, request: Request) -> Response:
     back = f"/jobs?{form['list']}" if form.get("list") else "/jobs"
     if not 0 < len(ids) <= MOST:
         raise HTTPException(400, f"Nothing was done: tick between one and {MOST} jobs.")
-    if form.get("sure") != "1":
+    # Nodes refuse: the page that asks has a button for their workflows.
+    if form.get("sure") != "1" or (verb != "cancel" and any(map(is_node, ids))):
         return await _ask(site, request, verb, ids, back)
     try:
         replies = await site.app.jobs.aapply(verb, ids)
@@ -85,7 +87,9 @@ async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str],
         except JobNotFound as error:
             raise HTTPException(400, f"Nothing was done: {error}") from None
     found: list[Record | None] = await site.app.client.arun(produce.read(site.app.client.keys, ids, lean=True))
+    rows = list(zip(ids, found, strict=True))
+    nodes = [] if verb == "cancel" else [id for id in ids if is_node(id)]
     return await site.page(
-        request, "ticked.html", dict, verb=verb, means=MEANS[verb], rows=list(zip(ids, found, strict=True)), back=back,
-        list=back.partition("?")[2],
+        request, "ticked.html", dict, verb=verb, means=MEANS[verb], rows=[row for row in rows if row[0] not in nodes],
+        back=back, list=back.partition("?")[2], flows=Counter(map(flow_of, nodes)), nodes=len(nodes),
     )  # fmt: skip

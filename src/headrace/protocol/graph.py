@@ -14,7 +14,7 @@ import msgspec
 from headrace.model.form import Form
 from headrace.model.ids import code_of, flow_of, node_id, number_of_code, siblings_of
 from headrace.model.job import moment, number
-from headrace.model.job_record import Finder
+from headrace.model.job_record import Finder, Record
 from headrace.model.workflow import (
     FOR_EVER,
     LETTERS,
@@ -373,13 +373,16 @@ def read_nodes(
 
 
 def _node(id: str, nth: int, flat: Any, finder: Finder | None) -> NodeRecord | None:
-    if not flat:
-        return None
-    fields = pairs(flat)
+    return node_of(record_of(id, 0, pairs(flat), finder), nth) if flat else None
+
+
+def node_of(job: Record, nth: int) -> NodeRecord:
+    """The node that a job is."""
+    fields = job.fields
     parents, children = text_of(fields.get("parents")), text_of(fields.get("children"))
     return NodeRecord(
         nth,
-        record_of(id, 0, fields, finder),
+        job,
         parse_facts(fields.get("facts")),
         text_of(fields.get("role")),
         number(fields.get("pending")),

@@ -165,7 +165,7 @@ class CauseFacts(msgspec.Struct, frozen=True):
     """What failures of one task, exception and place have in common; counted when each is stored.
 
     Attributes:
-        id: names it; see :func:`headrace.model.fingerprint.cause_id`.
+        id: names it; see :func:`headrace.model.job_record.cause_id`.
         task, kind, where: of its fingerprint: the task, the exception or signal, the innermost line of the user's code.
         line: type and first line of the error that came first.
         number: failures since ``first``, whether they are kept or not.

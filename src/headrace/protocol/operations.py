@@ -131,9 +131,12 @@ def learned(keys: Keys) -> Call[list[str]]:
 
 
 class CountedPiece(msgspec.Struct, frozen=True):
-    """Of a piece of the jobs of a state: how many are meant, how many were looked at, and the cursor; None: the end."""
+    """Of a piece of the jobs of a state: how many are meant, those of them that are nodes of workflows, how many were
+    looked at, and the cursor; None: the end.
+    """
 
     matched: int
+    nodes: int
     looked: int
     last: tuple[str, str, str] | None
 
@@ -175,8 +178,8 @@ def count_meant(
     """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> CountedPiece:
-        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[2:])
-        return CountedPiece(reply[0], reply[1], (score, member, lane) if member else None)
+        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[3:])
+        return CountedPiece(*reply[:3], (score, member, lane) if member else None)
 
     return load("errand_count").bind(
         keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,

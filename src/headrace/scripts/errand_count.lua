@@ -1,5 +1,6 @@
 -- Errand count: for how many jobs an errand would be, of a bounded piece.
 -- include errand
+-- include ids
 -- clock   now
 -- arg     state   text
 -- arg     queue   text  empty: any, as for those below
@@ -10,7 +11,11 @@
 -- arg     member  text  cursor: the last job seen
 -- arg     lane    text  cursor: the lane in which it waits, or empty
 -- arg     limit   int   jobs that are looked at, at most 1000
--- return  {jobs that are meant, jobs that were looked at, score, id and lane of the last one where there may be more}
+-- return  {jobs that are meant, those of them that are nodes of workflows, jobs that were looked at, score, id and lane of the last one where there may be more}
 local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member, lane = lane, bound = now}
 local found, looked, last = pick(e, limit)
-return {#found, looked, last and last[1] or '', last and last[2] or '', last and last[3] or ''}
+local nodes = 0
+for _, id in ipairs(found) do
+  if is_node(id) then nodes = nodes + 1 end
+end
+return {#found, nodes, looked, last and last[1] or '', last and last[2] or '', last and last[3] or ''}

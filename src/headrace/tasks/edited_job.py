@@ -69,8 +69,8 @@ def retried(id: str, word: str) -> None:
         raise JobStateError(f"job {id} was for one worker alone, which may be gone: broadcast it anew")
     if word == "node":
         raise JobStateError(
-            f"job {id} is a node of workflow {flow_of(id)}, which goes on from it: "
-            f"app.workflows.get({flow_of(id)!r}).retry_failed()"
+            f"job {id} is a node of workflow {flow_of(id)}, which goes on from it: headrace workflows retry "
+            f"{flow_of(id)}, or app.workflows.get({flow_of(id)!r}).retry_failed()"
         )
     if word.startswith("taken "):
         raise JobStateError(f"job {id} is unique, and {word[6:]} has its name: retry it when that has ended")
