@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import msgspec
 
@@ -213,24 +214,21 @@ def _check(verb: str, which: JobFilter) -> None:
 def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     _check(verb, which)
     refuse = verb in ("retry", "delete")
-    piece: CountedPiece | None = None
-    if which.whole:
-        index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
-        page: index_pages.IndexPage
-        page, piece = yield [
-            index_pages.page(client.keys, index, 1), operations.count_meant(client.keys, which, EACH)
-        ]  # fmt: skip
-        if not (refuse and piece.nodes):
-            return JobCount(page.count, page.count, True)
     matched, nodes, looked, after, each = 0, 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
-    for _ in range(LOOKS):
-        if piece is None:
-            piece = yield operations.count_meant(client.keys, which, each, after)
+    piece: CountedPiece
+    for n in range(LOOKS):
+        calls: list[Call[Any]] = [operations.count_meant(client.keys, which, each, after)]
+        if not n and which.whole:
+            index = f"{which.state}:{which.queue or which.task}" if which.state in ("ready", "parked") else which.state
+            calls.append(index_pages.page(client.keys, index, 1))
+        piece, *pages = yield calls
         refused = piece.nodes if refuse else 0
+        if pages and not refused:
+            return JobCount(pages[0].count, pages[0].count, True)
         matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
         if piece.last is None:
             return JobCount(matched, looked, True, nodes)
-        after, piece = piece.last, None
+        after = piece.last
     return JobCount(matched, looked, False, nodes)
 
 

@@ -179,7 +179,7 @@ def count_meant(
 
     def parsed(reply: Any) -> CountedPiece:
         score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[3:])
-        return CountedPiece(*reply[:3], (score, member, lane) if member else None)
+        return CountedPiece(reply[0], reply[1], reply[2], (score, member, lane) if member else None)
 
     return load("errand_count").bind(
         keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,
