@@ -59,8 +59,7 @@ class Errands:
         Raises:
             OptionsError: the verb is not for jobs of this state, or the filter is not complete.
 
-        Cost: one round trip where the filter names one structure as a whole, else one for each 400 jobs, or 200 with a
-        cause.
+        Cost: one round trip to cancel all of one structure, else one for each 400 jobs, or 200 with a cause.
         """
         return self._client.drive(_count(self._client, verb, which))
 
@@ -215,6 +214,7 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     _check(verb, which)
     refuse = verb in ("retry", "delete")
     matched, nodes, looked, after, each = 0, 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
+    whole = 0
     piece: CountedPiece
     for n in range(LOOKS):
         calls: list[Call[Any]] = [operations.count_meant(client.keys, which, each, after)]
@@ -223,13 +223,14 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
             calls.append(index_pages.page(client.keys, index, 1))
         piece, *pages = yield calls
         refused = piece.nodes if refuse else 0
-        if pages and not refused:
-            return JobCount(pages[0].count, pages[0].count, True)
+        whole = pages[0].count if pages else whole
+        if whole and not refuse:
+            return JobCount(whole, whole, True)
         matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
         if piece.last is None:
             return JobCount(matched, looked, True, nodes)
         after = piece.last
-    return JobCount(matched, looked, False, nodes)
+    return JobCount(whole, whole, True) if whole and not nodes else JobCount(matched, looked, False, nodes)
 
 
 def _start(
