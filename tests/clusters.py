@@ -78,7 +78,7 @@ class Node(Server):
                 "cluster-announce-port": str(self.front.port),
                 "cluster-announce-bus-port": str(self.bus.port),
             }
-        super().__init__(binary, append_only=True, config=directives | dict(config))
+        super().__init__(binary, append_only=True, config=directives | dict(config), clustered=False)
         self.port, self.bus_port = ports
 
     @property

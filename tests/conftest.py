@@ -46,6 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"run each test on all of these, separated by commas: {', '.join(servers.NAMES)}",
     )
 
+    parser.addoption("--cluster", action="store_true", help="make each server of a test a cluster of one node")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[RUN_MARK] = uuid.uuid4().hex
@@ -60,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _end_in_order_on_term()
     # A shell without job control has what it starts in the background ignore this, and all that we start would do so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--cluster"):
+        servers.cluster_all()
     asked = config.getoption("--servers")
     try:
         binaries = [servers.find(n) for n in asked.split(",")] if asked else servers.available()

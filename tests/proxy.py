@@ -52,6 +52,9 @@ class Proxy:
         self._server = server
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        if isinstance(server, Server) and server.clustered:
+            # Otherwise the map of the cluster leads past the proxy.
+            server.owner.config_set("cluster-announce-port", self.port)
         self._peers: dict[socket.socket, socket.socket] = {}
         # From which address each client came.
         self._sources: dict[socket.socket, str] = {}
@@ -71,7 +74,8 @@ class Proxy:
     def url(self) -> str:
         assert isinstance(self._server, Server)
         password = f":{self._server.password}@" if self._server.password else ""
-        return f"redis://{password}127.0.0.1:{self.port}"
+        scheme = "cluster" if self._server.clustered else "redis"
+        return f"{scheme}://{password}127.0.0.1:{self.port}"
 
     def lead_to(self, port: int) -> None:
         """Connect to another loopback port from now on."""
@@ -97,6 +101,8 @@ class Proxy:
         self.cut = cut
 
     def close(self) -> None:
+        if isinstance(self._server, Server) and self._server.clustered and self._server.running:
+            self._server.owner.config_set("cluster-announce-port", 0)
         self._stopping.set()
         self._wake.send(b"x")
         self._thread.join(10)

@@ -141,17 +141,30 @@ def connect(url: str, **options: Any) -> redis.Redis:
 def _node(url: str, settings: Mapping[str, Any]) -> str:
     """The URL of the cluster's node that has the keys of the namespace ``hr``, as the first seed that runs knows it."""
     slot = key_slot(b"{hr:0}:")
-    for seed in urlsplit(url).netloc.split(","):
-        with redis.Redis.from_url(f"redis://{seed}", **settings) as client:
+    login, _, seeds = urlsplit(url).netloc.rpartition("@")
+    login += "@" if login else ""
+    for seed in seeds.split(","):
+        with redis.Redis.from_url(f"redis://{login}{seed}", **settings) as client:
             client.response_callbacks.clear()
             try:
                 found: Any = client.execute_command("CLUSTER", "SLOTS")
             except redis.ConnectionError:
                 continue
         return next(
-            f"redis://{place[0].decode()}:{place[1]}" for first, last, place, *_ in found if first <= slot <= last
+            f"redis://{login}{place[0].decode()}:{place[1]}"
+            for first, last, place, *_ in found
+            if first <= slot <= last
         )
     raise AssertionError(f"no node of {url} runs")
+
+
+_all_clustered = False
+
+
+def cluster_all() -> None:
+    """Make each server that is started from now on a cluster of one node."""
+    global _all_clustered
+    _all_clustered = True
 
 
 class Server:
@@ -163,7 +176,8 @@ class Server:
     4. Leaves nothing behind (``stop``).
 
     ``append_only`` keeps an append-only file synced at every write, so that a restart finds the data.
-    ``tcp`` adds a loopback port. ``config`` passes further directives of the server.
+    ``tcp`` adds a loopback port. ``config`` passes further directives of the server. ``clustered`` makes it a cluster of
+    one node; by default it is one if the suite runs with ``--cluster``.
     """
 
     environment: Mapping[str, str] = MappingProxyType({})
@@ -177,18 +191,21 @@ class Server:
         tcp: bool = False,
         password: str | None = None,
         config: Mapping[str, str] | None = None,
+        clustered: bool | None = None,
     ) -> None:
         self.binary = binary or find(DEFAULT)
+        self.clustered = _all_clustered if clustered is None else clustered
         # A socket's path holds about 104 bytes, so this is not pytest's deep tmp_path.
         self.directory = Path(tempfile.mkdtemp(prefix="hr-"))
         self.socket = self.directory / "s.sock"
-        self.port = free_port() if tcp else 0
+        self.port = free_port() if tcp or self.clustered else 0
         self.password = password
         self._config = {
             "save": "",
             "appendonly": "yes" if append_only else "no",
             "appendfsync": "always",
             **({"requirepass": password} if password else {}),
+            **({"cluster-enabled": "yes", "cluster-port": str(free_port())} if self.clustered else {}),
             **(config or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -201,14 +218,19 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the Unix socket is, in the form that clients parse."""
+        """Where the Unix socket is, in the form that clients parse; of a cluster, where its node is."""
+        return self.tcp_url if self.clustered else self._own_url
+
+    @property
+    def _own_url(self) -> str:
         return f"unix://{f':{self.password}@' if self.password else ''}{self.socket}"
 
     @property
     def tcp_url(self) -> str:
         """Where the loopback port is; only for a server made with ``tcp=True``."""
         assert self.port, "this server was started without tcp=True"
-        return f"redis://{f':{self.password}@' if self.password else ''}127.0.0.1:{self.port}"
+        scheme = "cluster" if self.clustered else "redis"
+        return f"{scheme}://{f':{self.password}@' if self.password else ''}127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -231,7 +253,7 @@ class Server:
 
         Takes the options of ``connect``.
         """
-        client = connect(self.url, **options)
+        client = connect(self._own_url, **options)
         self._clients.append(client)
         return client
 
@@ -255,8 +277,13 @@ class Server:
             )  # fmt: skip
         if not ready:
             return
-        with connect(self.url) as probe:
+        with connect(self._own_url) as probe:
             eventually(lambda: self._answers(probe), timeout=30, what=f"{self.binary.name} answers")
+            if self.clustered:
+                probe.response_callbacks.clear()
+                if b"cluster_slots_assigned:0" in probe.execute_command("CLUSTER", "INFO"):
+                    probe.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                eventually(lambda: b"state:ok" in probe.execute_command("CLUSTER", "INFO"), 30, what="a cluster of one")
 
     def load_slowly(self, micros: int) -> None:
         """Start it again, and have it load its data for so many microseconds a key. Returns at once."""

@@ -77,7 +77,7 @@ writer.cache.set("a", 1)
 cache.get("a")
 def tracked():
     import redis
-    with redis.Redis.from_url(url) as client:
+    with connect(url) as client:
         return sum("t" in c["flags"] for c in client.client_list())
 reading, writing = os.pipe()
 pid = os.fork()

@@ -26,7 +26,7 @@ from headrace.testing import Kit
 from headrace.worker.watcher.watcher_loop import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
-from tests.servers import Server
+from tests.servers import Server, connect
 
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
@@ -356,7 +356,7 @@ async def test_the_store_page_says_what_the_server_and_its_caps_are(shop: Shop) 
 async def test_a_store_that_is_nearly_full_says_what_a_full_one_does(new_server: Callable[..., Server]) -> None:
     """A server that refused a call is seldom quite full a second later: its own buffers have shrunk by then."""
     server = new_server(config={"maxmemory": "64mb", "maxmemory-policy": "noeviction"})
-    with Headrace(server.url) as app, redis.Redis.from_url(server.url) as plain:
+    with Headrace(server.url) as app, connect(server.url) as plain:
         # Without a large request, whose buffer would count until the server shrinks it.
         plain.setrange("ballast", 20_000_000, b"x")
         assert "banner" not in (await ask(Dashboard(app, operator), "/store")).text

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-import redis
 
 from headrace import Cron, Every, Headrace
 from headrace.context import CurrentJob
@@ -21,6 +20,7 @@ from headrace.errors import (
 )
 from headrace.model.job import Claim
 from tests.schedules.bench_of_ticks import tick_id
+from tests.servers import connect
 
 HOUR = timedelta(hours=1)
 
@@ -146,7 +146,7 @@ def test_a_backfill_leaves_out_what_is_before_its_start_and_after_its_end(app: H
 
 def test_times_that_cannot_be_read_are_told_as_such(app: Headrace, url: str) -> None:
     one = app.schedules.put("one", Every(60), app.tasks["report"], "a")
-    with redis.Redis.from_url(url) as client:
+    with connect(url) as client:
         client.hset(app.client.keys("schedule:one"), "about", b"\xc1")
     now = datetime.now(UTC)
     with pytest.raises(CronError, match="'one' cannot be read"):

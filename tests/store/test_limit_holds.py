@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from headrace import Concurrency, Headrace, Rate
 from headrace.errors import LimitTimeout, OptionsError, UnknownLimit
 from tests.deadline import eventually
+from tests.servers import connect
 
 # Seconds; it is renewed three times as often. A machine that stands still for less costs no hold.
 LEASE = 3
@@ -71,14 +71,14 @@ def test_a_lease_is_renewed_while_the_block_runs(app: Headrace) -> None:
 
 
 def deadline(app: Headrace) -> float:
-    client: Any = redis.Redis.from_url(app.client.url())
+    client: Any = connect(app.client.url())
     ((_, score),) = client.zrange(app.client.keys("timers"), 0, 0, withscores=True)
     client.close()
     return float(score)
 
 
 def test_a_program_that_lost_its_lease_is_told(app: Headrace, caplog: pytest.LogCaptureFixture) -> None:
-    client: Any = redis.Redis.from_url(app.client.url())
+    client: Any = connect(app.client.url())
     with caplog.at_level(logging.WARNING, "headrace"), app.limits["one"].hold() as mine:
         # As if the server had not heard of it for so long.
         client.delete(app.client.keys("timers"), app.client.keys("gate:one:"), app.client.keys("scheduled"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,22 @@ def test_tokens_that_a_dead_primary_gave_to_another_worker_are_outrun(
     assert fleet.ended(later).crashes == 0
     (before,), (after,) = fleet.ledger.starts(forgotten.id), fleet.ledger.starts(later.id)
     assert after.token > before.token
+
+
+def test_cached_values_and_statistics_follow_the_slot(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 0)
+    # Other seeds make another map, so that each has to learn by itself.
+    seeds = cluster.url_of(cluster.nodes[:2])
+    with Headrace(seeds, timeout=60) as reader, Headrace(cluster.url, timeout=60) as writer:
+        writer.cache.set("colour", "red")
+        assert reader.cache.get("colour") == "red"
+        eventually(lambda: reader.cache.get("colour") and reader.cache.statistics().used, what="a copy")
+        cluster.move(SLOT, cluster.other(cluster.serving(SLOT)))
+        writer.cache.set("colour", "blue")
+        eventually(lambda: reader.cache.get("colour") == "blue", what="the new value")
+        writer.stats.add("views", {"n": 3})
+        writer.stats.flush()
+        cluster.move(SLOT, cluster.other(cluster.serving(SLOT)))
+        writer.stats.add("views", {"n": 4})
+        writer.stats.flush()
+        assert reader.stats.find("views", datetime.now(UTC) - timedelta(hours=1)).total()["n"] == 7

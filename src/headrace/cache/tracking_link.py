@@ -79,13 +79,15 @@ class TrackingLink:
         """
         self.flights: deque[Flight] = deque()
         self.wire = RawConnection(target, timeout)
-        self._keys = keys
+        self._target, self._keys = target, keys
         self._start = keys.cache("").encode()
         try:
             self._track()
             self._probe(os.urandom(9).hex())
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error.__cause__, driver.RedisError):
+                target.learn(error.__cause__)
             raise
         self.wire.sock.settimeout(0)
         self.heard, self.asked = monotonic(), 0.0
@@ -144,6 +146,7 @@ class TrackingLink:
             raise Lost("the server answered what it was not asked")
         flight = self.flights[0]
         if isinstance(reply, driver.RedisError) and not str(reply).startswith("WRONGTYPE"):
+            self._target.learn(reply)
             raise Lost(f"the server refused a read: {reply}")
         flight.replies.append(reply)
         if len(flight.replies) == flight.awaited:
@@ -164,7 +167,7 @@ class TrackingLink:
         """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
         deadline = monotonic() + PROBE_TIMEOUT
         call = probe(self._keys, name)
-        (key,) = call.keys
+        key = call.keys[0]
         heard, answers = False, list[Any]()
         packet = packed([("GET", key), ("SCRIPT", "LOAD", call.script.text), call.command()])
         self.wire.sock.sendall(b"".join(packet))
@@ -201,4 +204,4 @@ def _accepted(replies: Sequence[Any], what: str) -> None:
         if isinstance(reply, driver.RedisError):
             refused = Untracked(f"the server refuses {what}: {reply}")
             refused.passes = isinstance(reply, driver.ReadOnlyError) or str(reply).startswith("NOREPLICAS")
-            raise refused
+            raise refused from reply

@@ -114,7 +114,7 @@ class Reach:
             raise self._unavailable(error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:
             self.tell_waiting(error)
-        if word == "load" or ((slots := self.target.slots) and slots.learn(error, self.target.tag)):
+        if word == "load" or self.target.learn(error):
             return 0.0
         return pause_before(attempt, random.random(), self.target.most_pause)
 

@@ -403,7 +403,7 @@ class StoreLinks:
         """
         self._drop()
         now = time.monotonic()
-        if (slots := self.target.slots) and slots.learn(error, self.target.tag):
+        if self.target.learn(error):
             self._connect_at = now
             log.info("the slot of the namespace is at another node now (%s)", error, code="store.moved")
             return
