@@ -4,7 +4,7 @@
 -- include telling
 -- clock   now
 -- What of a schedule its ticks go by.
-local FIELDS = {'ticks', 'left', 'again_to', 'runs', unpack(WORK)}
+local FIELDS = {'ticks', 'left', 'again_to', 'runs', WORK[1], WORK[2], WORK[3], 'source', 'declared', 'fingerprint'}
 -- A tick is late after so long (microseconds); of those that were missed so many run.
 local LATE, MOST_MISSED = 30000000, 100
 

@@ -1,5 +1,6 @@
 -- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
 -- include due_ticks
+-- include declarers
 -- clock   now
 -- removes first ticking
 -- commit  batch
@@ -9,9 +10,10 @@
 -- derive  plan       hash  schedule:<name>
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
--- A schedule that waits for ticks is looked at again after RETRY (microseconds), one that cannot be read after BROKEN; SHOWN: after its end.
+-- A schedule that waits for ticks is looked at again after RETRY (microseconds), one that no code declares after WAIT, one that cannot be read after BROKEN;
+-- SHOWN: after its end.
 -- TICK: bytes of a tick, its nominal and its due time; a schedule that has less than LOW of them needs more.
-local RETRY, BROKEN, LOW, TICK, SHOWN = 5000000, 60000000, 8, 16, 7 * 86400000000
+local RETRY, WAIT, BROKEN, LOW, TICK, SHOWN = 5000000, 30000000, 60000000, 8, 16, 7 * 86400000000
 local ran, seen, wanting, broken = 0, 0, {}, {}
 
 -- Whether a schedule needs more ticks; the answer asks for them.
@@ -68,6 +70,10 @@ local function fire(name)
     if ended then return show(name, tonumber(ended)) end
     -- Not before the ticks reach beyond now: which one is the newest is not known.
     if wants(name, f[5]) then return now + RETRY end
+  end
+  -- As if no worker were there: the missed policy says what becomes of these ticks if its code comes back.
+  if #due > 0 and f[8] == 'code' and not declared(name, f[9] or '', f[10]) then
+    return standing(name, {f[8], f[9], f[10], unpack(redis.call('HMGET', plan .. name, 'undeclared', 'orphaned'))}) == 'waits' and now + WAIT or nil
   end
   local rest, count = string.sub(f[1], at), {ran = 0}
   local ok, wrong = pcall(run_due, name, f, due, count)

@@ -58,7 +58,14 @@ local function declare(name, fingerprint, fields)
   elseif (old[2] == 'code') ~= (owner ~= '') then
     return 'taken'
   end
-  if owner ~= '' then redis.call('HSET', plan .. name, 'declared', owner) redis.call('HDEL', plan .. name, 'undeclared', 'orphaned') end
+  if owner ~= '' then
+    redis.call('HSET', plan .. name, 'declared', owner)
+    -- Its ticks may wait for code that declares it.
+    if redis.call('HDEL', plan .. name, 'undeclared', 'orphaned') > 0 and not (old[3] or old[5]) then
+      redis.call('ZADD', ticking, now, name)
+      changed = true
+    end
+  end
   -- One that ended begins anew if a caller wants it. An orphaned one ticks from now on, if jobs of its `most` are left, and makes these.
   local returns = old[6] and not old[5]
   if old[1] == fingerprint and not (owner == '' and old[5] or returns) then return 'same' end

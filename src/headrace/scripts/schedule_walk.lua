@@ -1,53 +1,27 @@
 -- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in the end deleted.
+-- include declarers
 -- clock   now
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
--- key     owners     zset  owners
 -- derive  plan       hash  schedule:<name>
 -- derive  history    list  ticks:<name>
--- derive  known      hash  tasks:<owner>
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500
 -- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned anew, since the clock was set back}}
--- Undeclared for so long: orphaned; orphaned for so long: deleted. The clock was set back by more than BACK since the schedule was seen last.
-local UNDECLARED, SHOWN, BACK = 600000000, 7 * 86400000000, 3600000000
-local rewound, live = {}, nil
-
-local function declares(owner, name, fingerprint)
-  return tonumber(redis.call('ZSCORE', owners, owner) or 0) > now and redis.call('HGET', known .. owner, '~' .. name) == fingerprint
-end
-
-local function declared(name, last, fingerprint)
-  if declares(last, name, fingerprint) then return true end
-  live = live or redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE')
-  for _, owner in ipairs(live) do
-    if declares(owner, name, fingerprint) then
-      redis.call('HSET', plan .. name, 'declared', owner)
-      return true
-    end
-  end
-  return false
-end
+-- Orphaned for so long: deleted. The clock was set back by more than BACK since the schedule was seen last.
+local SHOWN, BACK = 7 * 86400000000, 3600000000
+local rewound = {}
 
 -- Whether it stays in the line of ticks.
 local function owned(name, f)
-  if f[1] ~= 'code' then return true end
-  if declared(name, f[2] or '', f[3]) then
-    redis.call('HDEL', plan .. name, 'undeclared', 'orphaned')
-    return true
-  end
-  if not f[4] then
-    redis.call('HSET', plan .. name, 'undeclared', now)
-  elseif f[5] and now - tonumber(f[5]) >= SHOWN then
+  local stands = standing(name, f)
+  if stands ~= 'orphaned' then return true end
+  if f[5] and now - tonumber(f[5]) >= SHOWN then
     redis.call('ZREM', schedules, name)
     redis.call('UNLINK', plan .. name, history .. name)
-    return false
-  elseif not f[5] and now - tonumber(f[4]) >= UNDECLARED then
-    redis.call('HSET', plan .. name, 'orphaned', now)
-    return false
   end
-  return not f[5]
+  return false
 end
 
 local function walk(name)
