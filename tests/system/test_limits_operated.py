@@ -121,7 +121,8 @@ def test_the_oldest_job_makes_room_for_a_new_one(headrace: Program, app: Headrac
 
 def test_errors_say_what_to_do(headrace: Program) -> None:
     assert "limit daily is declared by code that runs" in headrace("limits", "delete", "daily", code=1).fault
-    assert "knows no limit nope" in headrace("limits", "pause", "nope", code=1).fault
+    assert "knows no limit nope: it knows account, daily, newest" in headrace("limits", "pause", "nope", code=1).fault
+    assert "knows no limit acount: did you mean account?" in headrace("limits", "show", "acount", code=1).fault
     assert "nothing to set" in headrace("limits", "set", "account", code=2).fault
     assert "such as 500/1m" in headrace("limits", "set", "account", "--rate", "x", code=2).fault
 

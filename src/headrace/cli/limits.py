@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import UsageFault
+from headrace.cli.exit_codes import OperationFault, UsageFault
 from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
 from headrace.cli.units import distance, moment, parse_duration, span
 
 if TYPE_CHECKING:
+    from headrace.app import Headrace
     from headrace.model.limit_rules import Concurrency, Rate
     from headrace.model.limit_state import LimitState, Override
+    from headrace.tasks.limit import Limit
 
 Name = Annotated[str, argument("NAME", "The limit's name.")]
 Value = Annotated[str | None, option("--value VALUE", "Only this value of the argument or key that it goes by.")]
@@ -40,6 +43,17 @@ def list_(
         session.output.remark("there is no limit: workers declare the limits of their code when they start")
     elif page.next:
         session.output.remark(f"{page.count:,} in all; more: --after {page.next}")
+
+
+def _limit(headrace: Headrace, name: str) -> Limit:
+    """A limit by its name; one that the store does not know is likely mistyped."""
+    page = headrace.limits.page(limit=500)
+    names = [one.name for one in page]
+    if name not in names and page.next is None:
+        near = difflib.get_close_matches(name, names, 1)
+        others = f"it knows {', '.join(names[:10])}" if names else "workers declare those of their code when they start"
+        raise OperationFault(f"the store knows no limit {name}: {f'did you mean {near[0]}?' if near else others}")
+    return headrace.limits[name]
 
 
 def _columns(one: LimitState, now: float) -> tuple[str, str, str, str]:
@@ -70,7 +84,7 @@ def show(
     from headrace.admin.limit_documents import limit_document
 
     with session.view() as headrace:
-        found = headrace.limits[name]
+        found = _limit(headrace, name)
         page = found.values(limit)
         whole, rows = page.rows[0], page.rows[1:]
         if value is not None:
@@ -135,8 +149,8 @@ def set_(
     from headrace.admin.limit_documents import limit_document
 
     with session.acting("set", "limits", _called(name, value)) as (headrace, act):
-        headrace.limits[name].set(*numbers, value=value, weight=weight, duration=duration)
-        state = headrace.limits[name].state(value)
+        _limit(headrace, name).set(*numbers, value=value, weight=weight, duration=duration)
+        state = _limit(headrace, name).state(value)
         what = _columns(state, 0)[0].removesuffix(" (set)")
         act.reply = f"{_called(name, value)}: {what}{_ends(duration)}"
     session.output.done(act.reply, limit_document(state))
@@ -173,7 +187,7 @@ def _ends(duration: float | None) -> str:
 def unset(session: Session, name: Name, value: Value = None) -> None:
     """Return to the numbers and the weight that code declares. A pause stays."""
     with session.acting("unset", "limits", _called(name, value)) as (headrace, act):
-        changed = headrace.limits[name].unset(value)
+        changed = _limit(headrace, name).unset(value)
         act.reply = f"{_called(name, value)} {'is' if changed else 'was'} as code declares it"
     session.output.done(act.reply, {"name": name, "value": value, "changed": changed})
 
@@ -185,7 +199,7 @@ def delete(session: Session, name: Name) -> None:
     It is refused while a worker runs whose code declares it, or jobs or programs hold it.
     """
     with session.acting("delete", "limits", name) as (headrace, act):
-        waiting = headrace.limits[name].delete()
+        waiting = _limit(headrace, name).delete()
         rest = f"; {waiting:,} jobs that waited for it start without it" if waiting else ""
         act.reply = f"{name} is deleted{rest}"
     session.output.done(act.reply, {"name": name, "deleted": True, "waiting": waiting})
@@ -198,7 +212,7 @@ def pause(session: Session, name: Name, value: Value = None, duration: For = Non
     A second pause replaces the end of the first one; without --for, it has no end.
     """
     with session.acting("pause", "limits", _called(name, value)) as (headrace, act):
-        changed = headrace.limits[name].pause(value, duration)
+        changed = _limit(headrace, name).pause(value, duration)
         act.reply = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
     session.output.done(act.reply, {"name": name, "value": value, "paused": True, "changed": changed, "for": duration})
 
@@ -207,8 +221,8 @@ def pause(session: Session, name: Name, value: Value = None, duration: For = Non
 def resume(session: Session, name: Name, value: Value = None) -> None:
     """Resume a paused limit, or one of its values. A pause of the limit and one of a value end each on their own."""
     with session.acting("resume", "limits", _called(name, value)) as (headrace, act):
-        changed = headrace.limits[name].resume(value)
-        state = headrace.limits[name].state(value)
+        changed = _limit(headrace, name).resume(value)
+        state = _limit(headrace, name).state(value)
         act.reply = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
     session.output.done(act.reply, {"name": name, "value": value, "paused": state.paused, "changed": changed})
     if state.paused:
