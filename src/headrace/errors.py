@@ -53,6 +53,21 @@ class StoreFull(ServerError):
     """The server refused a write because its memory or disk is full."""
 
 
+class NotConfirmed(ServerError):
+    """The server stored work, and not as many copies as its ``durability`` asks for confirmed it in time.
+
+    The work runs, unless a failover loses it. A repeat by the same ``request_id``, or of the same ``task.job(...)``,
+    stores nothing twice and waits again.
+
+    Attributes:
+        ids: of the jobs or of the workflow.
+    """
+
+    def __init__(self, text: str, ids: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.ids = ids
+
+
 class BrokerUnavailable(ServerError):
     """The message broker of the statistics cannot be used, or did not answer in time; counts wait in the program."""
 

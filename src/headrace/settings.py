@@ -165,6 +165,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ge=1,
         ),
     ] = 32
+    durability: Annotated[
+        str,
+        Meta(
+            description="What has new work before a call returns: memory (the server's), fsync (its disk too) or "
+            "replicated.",
+            pattern="^(memory|fsync|replicated)$",
+        ),
+    ] = "memory"
+    replicas: Annotated[
+        int, Meta(description="Number of replicas that have new work with durability=replicated.", ge=1, le=100)
+    ] = 1
     request_id_ttl: Annotated[float, Meta(description="Time during which a request id makes only one job.", gt=0)] = (
         86400.0
     )

@@ -203,7 +203,7 @@ def _of_job(life: _Life, overlap: int) -> Iterator[tuple[str, str]]:
     ended = {event.token for event in life.ends}
     if life.refused and begins:
         yield "asked", "began, although its client was told that nothing was stored"
-    if life.gone and not life.refused and (begins or life.acknowledged):
+    if life.gone and life.acknowledged:
         yield "lost", "neither ended nor lives" if life.told else "no client read it at the end"
     for word in life.words:
         if word.kind != "begin" and not begun.get(word.token, word.at + 1) <= word.at:

@@ -159,7 +159,6 @@ MUTATIONS = {
     "lost": [
         drop("told", "twice"),
         drop("told", "waits"),
-        drop("told", "kept"),
         change("told", "first", state=GONE),
         change("told", "repeated", state=GONE),
         change("told", "waits", state=GONE),

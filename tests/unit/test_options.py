@@ -38,7 +38,8 @@ def test_the_records_have_what_travels_and_nothing_else() -> None:
     assert OVERRIDES.keys() <= set(Overrides.__struct_fields__)
     travels = {name for name, row in ROWS.items() if row.travels in ("field", "enqueue")}
     assert set(Form.__struct_fields__) == {*travels, "task", "options"}
-    assert ROWS.keys() <= OPTION_FIELDS.keys()
+    assert {name for name, row in ROWS.items() if row.envelope} <= OPTION_FIELDS.keys()
+    assert ROWS.keys() - OPTION_FIELDS.keys() == {"durability", "replicas"}
 
 
 def test_a_job_has_the_fields_that_the_table_names() -> None:

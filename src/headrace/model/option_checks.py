@@ -203,6 +203,31 @@ SECRETS = OptionRow(
 )
 
 
+def _durability(name: str, value: Any) -> str:
+    if value not in ("memory", "fsync", "replicated"):
+        raise OptionsError(f"{name} must be 'memory', 'fsync' or 'replicated', not {value!r:.80}")
+    return str(value)
+
+
+# The verb that stores a job knows them, and nothing else: no record and no envelope has them.
+DURABILITY = OptionRow(
+    check=_durability,
+    doc="what has the job when the call that stores it returns: the server's ``memory``, its disk too (``fsync``), or "
+    "``replicas`` (``replicated``); the setting ``durability``.",
+    travels="request",
+    default="",
+    flag=Flag(value="NAME", text="Return when it is as safe: memory, fsync or replicated."),
+)
+REPLICAS = OptionRow(
+    check=whole(1, 100),
+    doc='how many replicas have it, with ``durability="replicated"``; the setting ``replicas``.',
+    travels="request",
+    kind=int,
+    default=0,
+    flag=Flag(value="N", text="With --durability replicated: on N replicas."),
+)
+
+
 def trace(name: str, value: Any) -> str:
     """Of which trace its first starts are.
 

@@ -248,6 +248,8 @@ class JobOptions(TypedDict, total=False):
         ),
     ]
     unique: Annotated[GivenUnique, UNIQUE]
+    durability: Annotated[Literal["memory", "fsync", "replicated"] | None, check.DURABILITY]
+    replicas: Annotated[int | None, check.REPLICAS]
 
 
 class CallOptions(JobOptions, total=False):

@@ -80,6 +80,7 @@ key                    type    meaning, owner and end
                                before the fork; by the time it was learned. Ends a month after the last was learned.
 ``chores``             zset    What scripts left to do (see tend.lua), by the time from which it may be done.
 ``sender:<sender>``    string  Number of a producer's last applied request (makes repeats safe). Expires by itself.
+``mark:<sender>``      string  What a producer wrote last behind work that it has confirmed. Expires after a minute.
 ``request:<request>``  string  The job that a request id made. Expires after the request_id_ttl window.
 ``cache:<name>``       string  A cached value: its tags, a line feed, MessagePack. Ends at its ttl.
 ``cached``             zset    Names of cached values, scored by their end. Ends with the last.
@@ -158,6 +159,9 @@ class Keys:
 
     def flows(self, view: str) -> str:
         return f"{self.prefix}flows:{view}"
+
+    def mark(self, sender: str) -> str:
+        return f"{self.prefix}mark:{sender}"
 
     def cache(self, name: str) -> str:
         return f"{self.prefix}cache:{name}"

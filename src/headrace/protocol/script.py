@@ -79,6 +79,17 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
 
+class Command(Call[T], frozen=True, eq=False):
+    """A plain command of the server, ``args``, that travels behind a call and belongs to it."""
+
+    @staticmethod
+    def of(*words: str | int, parse: Callable[[Any], Any] = lambda reply: reply) -> Command[Any]:
+        return Command(_COMMAND, (), words, parse)
+
+    def command(self) -> tuple[str | bytes | int, ...]:
+        return self.args
+
+
 class Script:
     """One Lua file, ready to be bound.
 
@@ -141,6 +152,10 @@ class Script:
             return f"{file}.lua:{line}"
 
         error.args = tuple(_LINE.sub(place, arg) if isinstance(arg, str) else arg for arg in error.args)
+
+
+# What stands for the script of a command, in messages too.
+_COMMAND = Script("confirm", Header(""), "", ())
 
 
 @cache

@@ -12,7 +12,7 @@ from headrace.schedules.requests import CronOptions, EveryOptions, Request, Sche
 from headrace.schedules.schedule_handle import Schedule
 from headrace.schedules.timetables import Cron, Every, Timetable
 from headrace.settings import Duration
-from headrace.store.client import Client
+from headrace.store.client import Client, Steps, single
 
 if TYPE_CHECKING:
     from headrace.tasks.job_handle import Job
@@ -87,18 +87,23 @@ class Schedules:
         Raises:
             DuplicateSchedule: code declares a schedule of this name.
             CronError, UnknownTimezone, ArgumentError, PayloadTooLarge, OptionsError: something cannot be used.
+            NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
 
         Cost: one round trip.
         """
         found = request(name, timetable, unsent(target, args), self._client.settings, options)
-        return self._stored(found, self._client.run(ticks.declare(self._client.keys, "", [found.row])))
+        return self._stored(found, self._client.drive(self._put(found)))
 
     async def aput(
         self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """See :meth:`put`."""
         found = request(name, timetable, unsent(target, args), self._client.settings, options)
-        return self._stored(found, await self._client.arun(ticks.declare(self._client.keys, "", [found.row])))
+        return self._stored(found, await self._client.adrive(self._put(found)))
+
+    def _put(self, found: Request) -> Steps[list[str]]:
+        call = ticks.declare(self._client.keys, "", [found.row])
+        return self._client.kept(single(call), f"schedule {found.name}")
 
     def page(self, after: str | None = None, limit: int = 100) -> SchedulePage:
         """Stored schedules by name, those behind ``after``; at most 500. Cost: one round trip."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from headrace.errors import DuplicateJob, LaneFull, ServerError, SettingsError, StoreUnavailable
 from headrace.model.form import NewJob
 from headrace.model.type_registry import Types
+from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, durability, waits
 from headrace.protocol.keys import Keys, keys_at
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
@@ -118,6 +119,10 @@ class Client:
         self._announced = False
         self.enqueue_middlewares: list[Callable[[Any], Any]] = []
         self._reads = JointReads(self._aread)
+        # None where memory suffices.
+        self._durability = durability(settings) or None
+        # The server has shown that it can tell what is on its disk.
+        self._tells_disk = False
 
     @property
     def store(self) -> Store:
@@ -207,6 +212,7 @@ class Client:
         """
         before = self.settings, self._made
         self.settings, self.keys, self._made = settings, keys_at(settings.namespace, settings.url), stores
+        self._durability, self._tells_disk = durability(settings) or None, False
         return before
 
     def run(self, call: Call[T]) -> T:
@@ -222,30 +228,97 @@ class Client:
     async def _aread(self, calls: list[Call[Any]]) -> list[Any]:
         return await (await self.ready()).run_all(calls)
 
-    def submit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+    def submit(
+        self, jobs: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+    ) -> Accepted:
         """Store new jobs, once however often the connection fails.
 
         Args:
             requests: of each job, empty for one without; none: no job has one.
+            confirmer: says how safe they are to be when this returns; None: the settings do.
 
         Raises:
             DuplicateJob: a unique job clashes, and its rule says so.
             LaneFull: a limit has too many jobs that wait.
+            NotConfirmed: they are stored, and not in time as safe as is asked for.
 
         Cost: one round trip.
         """
         store = self.store
         sender, number = store.slots.take()
-        accepted = store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
+        call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
+        if self._durability is not None or not (confirmer is None or confirmer.idle):
+            return _checked(self.drive(self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())))
+        accepted = store.run(call)
         store.slots.answered(sender, number)
         return _checked(accepted)
 
-    async def asubmit(self, jobs: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+    async def asubmit(
+        self, jobs: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+    ) -> Accepted:
         store = await self.ready()
         sender, number = store.slots.take()
-        accepted = await store.run(enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl))
+        call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
+        if self._durability is not None or not (confirmer is None or confirmer.idle):
+            steps = self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())
+            return _checked(await self.adrive(steps))
+        accepted = await store.run(call)
         store.slots.answered(sender, number)
         return _checked(accepted)
+
+    def _confirmed(
+        self, store: Store | AsyncStore, slot: Slot, call: Call[Accepted], jobs: Sequence[NewJob], confirmer: Confirmer
+    ) -> Steps[Accepted]:
+        wanted = yield from self._begun(store, confirmer, None if confirmer.streams else slot)
+        # Jobs in order wait: a chunk that a failover lost must not be stored behind the next one.
+        later = confirmer.streams and bool(wanted) and not any(job.form.ordered for job in jobs)
+        accepted = yield from confirmer.store(call, wanted, [job.id for job in jobs], later=later)
+        # Those of calls that are not confirmed serve no other: a repeat must have the greatest number.
+        free, confirmer.slots = [*confirmer.slots, slot], []
+        if confirmer.open:
+            confirmer.slots.append(free.pop())
+        for one in free:
+            store.slots.answered(*one)
+        return accepted
+
+    def _begun(self, store: Store | AsyncStore, confirmer: Confirmer, slot: Slot | None = None) -> Steps[Durability]:
+        """How safe work is to be, where the server can say that it is."""
+        wanted = durability(self.settings, confirmer.asked)
+        if not store.confirms:
+            return Durability()
+        if wanted.fsync and not self._tells_disk:
+            # Before anything is stored: an older server knows no such command.
+            yield list(waits(Durability(fsync=True), 1))
+            self._tells_disk = True
+        if wanted and confirmer.own is None:
+            confirmer.begin(self.keys, slot or store.slots.take(), store.confirm_time, store.target.shown)
+        return wanted
+
+    def confirm(self, confirmer: Confirmer) -> None:
+        """Have the last chunk of a stream confirmed. Raises NotConfirmed as :meth:`submit`."""
+        self.drive(self._finished(self.store, confirmer))
+
+    async def aconfirm(self, confirmer: Confirmer) -> None:
+        await self.adrive(self._finished(self.astore, confirmer))
+
+    def _finished(self, store: Store | AsyncStore, confirmer: Confirmer) -> Steps[None]:
+        yield from confirmer.finish()
+        for slot in (*confirmer.slots, *filter(None, [confirmer.own])):
+            store.slots.answered(*slot)
+
+    def kept(self, steps: Steps[T], id: str, asked: Wishes = None) -> Steps[T]:
+        """A verb of several calls that stores work under this id, until that is as safe as is asked for.
+
+        Raises: NotConfirmed, as :meth:`submit`.
+        """
+        return steps if asked is None and self._durability is None else self._kept(steps, id, Confirmer(asked))
+
+    def _kept(self, steps: Steps[T], id: str, confirmer: Confirmer) -> Steps[T]:
+        store: Store | AsyncStore = self._made.get("astore") or self.store
+        wanted = yield from self._begun(store, confirmer)
+        value = yield from confirmer.through(steps, wanted, id) if wanted else steps
+        yield from self._finished(store, confirmer)
+        return value
 
     def drive(self, steps: Steps[T]) -> T:
         """Run a verb of several calls, each or each list of them when the one before was answered."""

@@ -77,16 +77,16 @@ def login(target: Target, timeout: float) -> tuple[dict[str, Any], float]:
     return options | found.options, found.end
 
 
-# Commands that are sent as one piece, where there are so many.
+# Commands that are sent as one piece, at most.
 GATHER = 32
 
 
 def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
     """Commands as what is sent. redis-py's own way to hiredis takes longer than all else that an idle enqueue does."""
     packets: list[bytes] = [_pack_command(tuple(command)) for command in commands]
-    if len(packets) < GATHER:
+    if len(packets) == 1:
         return packets
-    # A system call for each of many takes longer than their copy.
+    # A system call for each takes longer than their copy, and may wake the server each time.
     return [b"".join(packets[first : first + GATHER]) for first in range(0, len(packets), GATHER)]
 
 
@@ -271,7 +271,13 @@ def _fault(error: Exception, text: str, target: Target, doing: str) -> HeadraceE
     if isinstance(error, driver.OutOfMemoryError) or text.startswith(("OOM", "MISCONF")):
         why = _WHERE.sub("", text)
         return StoreFull(f"{target.shown} refused to store: its memory or disk is full ({why})")
-    return None
+    return ServerError(f"{target.shown} {_NO_DISK['unknown' in text]}") if "WAITAOF" in text else None
+
+
+_NO_DISK = (
+    'has no append-only file for durability="fsync": set appendonly yes, or ask for "memory" or "replicated"',
+    'is too old for durability="fsync": upgrade it to Redis 7.2 or Valkey 7.2, or ask for "memory" or "replicated"',
+)
 
 
 def _misnamed(error: Exception, target: Target) -> UrlError | None:

@@ -75,7 +75,7 @@ class EndLink:
     def run(self, calls: Sequence[Call[Any]]) -> list[Any]:
         """Replies to calls, in their order; an error reply is the exception that it is. Cost: one round trip."""
         replies = self.ask([call.command() for call in calls])
-        if absent := missing(replies):
+        if absent := missing(calls, replies):
             scripts = loads([calls[n] for n in absent])
             answers = self.ask([*scripts, *(calls[n].command() for n in absent)])
             fill(replies, absent, answers[: len(scripts)], answers[len(scripts) :])

@@ -18,7 +18,7 @@ from headrace.clock import monotonic
 from headrace.errors import SchemaMismatch, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
-from headrace.protocol.script import Call
+from headrace.protocol.script import Call, Command
 from headrace.settings import Settings
 from headrace.store.connection import RawConnection, advice, check_server, pause_before, verdict
 from headrace.store.url import Target, located
@@ -41,6 +41,8 @@ class Reach:
         round_trips: requests sent so far.
         attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels and on a cluster it
             leaves time to look for the server again: one whose machine is gone says nothing more.
+        confirms: verbs may wait for the copies of what they store; a test kit's server has none.
+        confirm_time: milliseconds that a confirmation may take: its answer comes before ``attempt_time`` is over.
         revive: brings a private server back whose guard was killed or whose directory was removed, and returns its
             URL; None where Headrace does not run the server.
     """
@@ -52,6 +54,8 @@ class Reach:
         self.settings = settings
         self.round_trips: int = 0
         self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
+        self.confirms = True
+        self.confirm_time = int(self.attempt_time * 750)
         self._checked = False
         self._told = False
         self.revive: Callable[[], str] | None = None
@@ -160,18 +164,21 @@ def names(calls: Sequence[Call[Any]]) -> str:
     return "+".join(dict.fromkeys(call.script.name for call in calls))
 
 
-def missing(replies: Sequence[Any]) -> list[int]:
-    """Which calls' scripts the server does not know."""
+def missing(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
+    """Which calls' scripts the server does not know, with the commands behind the first of them."""
     for reply in replies:
         # Every enqueue passes here, and a comprehension is one more function to call.
         if isinstance(reply, driver.NoScriptError):
-            return [n for n, reply in enumerate(replies) if isinstance(reply, driver.NoScriptError)]
+            absent = [isinstance(reply, driver.NoScriptError) for reply in replies]
+            first = absent.index(True)
+            return [n for n, call in enumerate(calls) if absent[n] or (n > first and isinstance(call, Command))]
     return []
 
 
 def loads(calls: Sequence[Call[Any]]) -> list[tuple[str, str, str]]:
     """The commands that make the server know their scripts, one for each script."""
-    return [("SCRIPT", "LOAD", text) for text in dict.fromkeys(call.script.text for call in calls)]
+    texts = dict.fromkeys(call.script.text for call in calls if not isinstance(call, Command))
+    return [("SCRIPT", "LOAD", text) for text in texts]
 
 
 def fill(replies: list[Any], absent: Sequence[int], loaded: Sequence[Any], answers: Sequence[Any]) -> None:

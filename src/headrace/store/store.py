@@ -178,7 +178,7 @@ class Store(Reach):
 
     def _exchange(self, connection: RawConnection, calls: Sequence[Call[Any]]) -> list[Any]:
         replies = self._ask(connection, [call.command() for call in calls])
-        if absent := missing(replies):
+        if absent := missing(calls, replies):
             scripts = loads([calls[n] for n in absent])
             told = self._ask(connection, [*scripts, *(calls[n].command() for n in absent)])
             fill(replies, absent, told[: len(scripts)], told[len(scripts) :])
@@ -321,7 +321,7 @@ class AsyncStore(Reach):
     async def _exchange(self, connection: Any, calls: Sequence[Call[Any]]) -> list[Any]:
         await self._send(connection, [call.command() for call in calls])
         replies = [await self._reply(connection) for _ in calls]
-        if absent := missing(replies):
+        if absent := missing(calls, replies):
             scripts = loads([calls[n] for n in absent])
             await self._send(connection, [*scripts, *(calls[n].command() for n in absent)])
             loaded = [await self._reply(connection) for _ in scripts]

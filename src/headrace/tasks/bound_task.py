@@ -16,6 +16,7 @@ from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
 from headrace.protocol import overviews, produce
+from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
 from headrace.running_job import inherited
 from headrace.store.client import Client, Steps
@@ -38,9 +39,10 @@ class BoundTask(Generic[P, R]):
     Attributes:
         task: its name in the store.
         context: the application that it belongs to, if there is one already.
+        asked: how safe its jobs are to be when they are stored; None: as the application says.
     """
 
-    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "context", "task")
+    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "asked", "context", "task")
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -58,6 +60,8 @@ class BoundTask(Generic[P, R]):
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
         self._requests = (options.request_id,) if options.request_id else ()
+        asks = options.durability or options.replicas
+        self.asked: Wishes = ((options.durability, options.replicas),) if asks else None
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this task: once this returns, no fault of a worker loses it.
@@ -70,18 +74,23 @@ class BoundTask(Generic[P, R]):
             DuplicateJob: it is unique with ``clash="raise"``, and another job has its name.
             StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
             StoreFull: the server refused to store it.
+            NotConfirmed: it is stored, and not as safe as its ``durability`` asks for.
 
         Cost: one round trip.
         """
         client = self.context.client
         new = self._new(client, args, kwargs)
-        return self._stored(new, submit(client, "enqueue", [new], self._requests))
+        return self._stored(
+            new, submit(client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None)
+        )
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`enqueue`."""
         client = self.context.client
         new = self._new(client, args, kwargs)
-        return self._stored(new, await asubmit(client, "enqueue", [new], self._requests))
+        return self._stored(
+            new, await asubmit(client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None)
+        )
 
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """As :meth:`enqueue`, with arguments that are JSON already.
@@ -100,12 +109,22 @@ class BoundTask(Generic[P, R]):
         Cost: one round trip.
         """
         new = self._new_json(args, kwargs)
-        return self._stored(new, submit(self.context.client, "enqueue", [new], self._requests))
+        return self._stored(
+            new,
+            submit(
+                self.context.client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None
+            ),
+        )
 
     async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(new, await asubmit(self.context.client, "enqueue", [new], self._requests))
+        return self._stored(
+            new,
+            await asubmit(
+                self.context.client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None
+            ),
+        )
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """Have each worker that lives now run this once, before what waits in its queues; a job for each.
@@ -121,13 +140,16 @@ class BoundTask(Generic[P, R]):
         """
         data, act = self._broadcasting(args, kwargs)
         with around(self.context.client, act):
-            return self.context.client.drive(self._broadcast(data, act))
+            return self.context.client.drive(self._kept(self._broadcast(data, act)))
 
     async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`broadcast`."""
         data, act = self._broadcasting(args, kwargs)
         async with around(self.context.client, act):
-            return await self.context.client.adrive(self._broadcast(data, act))
+            return await self.context.client.adrive(self._kept(self._broadcast(data, act)))
+
+    def _kept(self, broadcast: Steps[list[Job[R]]]) -> Steps[list[Job[R]]]:
+        return self.context.client.kept(broadcast, f"a broadcast of {self.task}", self.asked)
 
     def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:
         options = self._options

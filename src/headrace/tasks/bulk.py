@@ -14,6 +14,7 @@ from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
 from headrace.model.ids import make_ids
 from headrace.model.signature import Unchecked
+from headrace.protocol.durability import Asked, Confirmer
 from headrace.protocol.produce import CHUNK, Accepted
 from headrace.store.client import Client
 from headrace.tasks.app_context import AppContext
@@ -28,6 +29,8 @@ Unsent = Iterable[UnsentJob[Any]]
 Packed = Iterable[bytes]
 
 _NOTHING = Accepted("")
+# What a job says that leaves its durability to the application.
+_UNASKED: tuple[Asked] = (("", 0),)
 
 
 class Receipt(NamedTuple):
@@ -64,13 +67,19 @@ class ChunkStream:
         stored: how many jobs the store has taken.
         receipts: what became of each, where that is wanted.
         verb: the one that streams.
+        confirmer: of the chunks that are stored, of which the last may not be confirmed yet.
     """
 
     def __init__(self, verb: Verb, *, receipts: bool = False) -> None:
         self.stored = 0
         self.receipts: list[Receipt] | None = [] if receipts else None
         self.verb: Verb = verb
+        self.confirmer = Confirmer(streams=True)
         self._jobs: list[UnsentJob[Any]] = []
+        # Stored, and not confirmed yet.
+        self._open: list[UnsentJob[Any]] = []
+        self._bound: Any = None
+        self._asked: set[Asked] = set()
         self._ids: set[str] = set()
         self._bytes = 0
 
@@ -79,6 +88,9 @@ class ChunkStream:
         if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")
         self._jobs.append(job)
+        if job.bound is not self._bound:
+            self._bound = job.bound
+            self._asked.update(job.bound.asked or _UNASKED)
         if self.receipts is not None:
             self._ids.add(job.drawn)
         self._bytes += len(job.args) + len(job.form.headers)
@@ -95,6 +107,7 @@ class ChunkStream:
                 rows.append(job.take(id))
                 taken.append(job)
             wishes = [job.wish for job in taken]
+            self.confirmer.asked = None if self._asked == set(_UNASKED) else self._asked
             chunk = Chunk(rows, wishes if any(wishes) else ())
             yield chunk
         except BaseException:
@@ -102,9 +115,11 @@ class ChunkStream:
                 job.untaken()
             raise
         self._told(taken, chunk.accepted.duplicates)
+        self._open = taken if self.confirmer.open else []
         self._jobs.clear()
         self._ids.clear()
-        self._bytes = 0
+        self._asked.clear()
+        self._bytes, self._bound = 0, None
 
     def _told(self, taken: list[UnsentJob[Any]], earlier: dict[str, str]) -> None:
         self.stored += len(taken) - len(earlier)
@@ -126,6 +141,9 @@ class ChunkStream:
         try:
             yield
         except Exception as error:
+            self.stored -= sum(job.stored == job.drawn for job in self._open)
+            for job in self._open:
+                job.untaken()
             error.add_note(f"{self.verb} had stored {self.stored:,} jobs before this")
             raise
 
@@ -176,11 +194,13 @@ def _store(client: Client, stream: ChunkStream, jobs: Unsent) -> None:
                 _send(client, stream)
         if stream:
             _send(client, stream)
+        if stream.confirmer.own:
+            client.confirm(stream.confirmer)
 
 
 def _send(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests)
+        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer)
 
 
 async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
@@ -192,11 +212,13 @@ async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[Unsen
                 await _asend(client, stream)
         if stream:
             await _asend(client, stream)
+        if stream.confirmer.own:
+            await client.aconfirm(stream.confirmer)
 
 
 async def _asend(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests)
+        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer)
 
 
 def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:

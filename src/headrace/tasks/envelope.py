@@ -80,7 +80,8 @@ def _same(value: Any) -> Any:
 
 def _option_fields() -> Iterator[tuple[str, OptionField]]:
     for name, row in ROWS.items():
-        yield name, _option_field(name, row)
+        if row.envelope:
+            yield name, _option_field(name, row)
         if name == "retries":
             yield from ((part, _part_field(part, meaning)) for part, meaning in _RETRIES.items())
 

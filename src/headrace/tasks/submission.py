@@ -29,6 +29,7 @@ from headrace.model.headers import MOST_BYTES, MOST_HEADERS, packed, shown
 from headrace.model.headers import check as check_headers
 from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
+from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
 from headrace.store.client import Client
 
@@ -94,7 +95,7 @@ Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcas
 
 _args = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=lambda code, data: None)  # noqa: ARG005
 _JOBS = frozenset({"", "undo", "callback"})
-_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique"})
+_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique", "durability", "replicas"})
 _NOT_OF_NODES = _NOT_OF_JOBS | {"at", "expires", "result_ttl", "failure_ttl"}
 _NOT_OF_BROADCASTS = _NOT_OF_JOBS | {"at", "delay", "queue", "priority", "key"}
 _ORDER = frozenset({"key"})
@@ -304,22 +305,26 @@ class around:  # noqa: N801 - used as a function
             self._stack.__exit__(*failed)
 
 
-def submit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
-    """Store new jobs. Cost: one round trip."""
+def submit(
+    client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+) -> Accepted:
+    """Store new jobs; see :meth:`headrace.store.client.Client.submit`. Cost: one round trip."""
     if not client.enqueue_middlewares:
-        return client.submit(rows, requests)
+        return client.submit(rows, requests, confirmer)
     act = of_rows(verb, rows)
     with around(client, act):
-        return client.submit(act.rows(rows), requests)
+        return client.submit(act.rows(rows), requests, confirmer)
 
 
-async def asubmit(client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = ()) -> Accepted:
+async def asubmit(
+    client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+) -> Accepted:
     """See :func:`submit`."""
     if not client.enqueue_middlewares:
-        return await client.asubmit(rows, requests)
+        return await client.asubmit(rows, requests, confirmer)
     act = of_rows(verb, rows)
     async with around(client, act):
-        return await client.asubmit(act.rows(rows), requests)
+        return await client.asubmit(act.rows(rows), requests, confirmer)
 
 
 def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
@@ -348,6 +353,8 @@ class JobSource(Protocol[R]):
 
     @property
     def task(self) -> str: ...
+    @property
+    def asked(self) -> Wishes: ...
     def draw(self) -> str:
         """An id for the job, which no other process draws."""
         ...

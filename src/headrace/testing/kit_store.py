@@ -100,7 +100,7 @@ class KitStore(Store):
 
     def __init__(self, url: str, settings: Settings, wire: Wire) -> None:
         super().__init__(url, settings)
-        self.wire = wire
+        self.wire, self.confirms = wire, False
 
     def run_all(self, calls: Wave) -> list[Any]:
         values = super().run_all(self.wire.before(calls))
@@ -123,7 +123,7 @@ class AsyncKitStore(AsyncStore):
 
     def __init__(self, url: str, settings: Settings, wire: Wire) -> None:
         super().__init__(url, settings)
-        self.wire = wire
+        self.wire, self.confirms = wire, False
 
     def leave_to_loop(self) -> None:
         """Stay until the event loop closes the connections: collected before, they would be said to be unclosed."""

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
 import msgspec
 from msgspec.structs import replace
 
-from headrace.errors import OptionsError, StoreFull, StoreUnavailable, WorkflowNotFound, WorkflowStateError
+from headrace.errors import (
+    NotConfirmed,
+    OptionsError,
+    StoreFull,
+    StoreUnavailable,
+    WorkflowNotFound,
+    WorkflowStateError,
+)
 from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.ids import flow_id, is_ordered, milliseconds_of, node_id, run_id_of
@@ -101,6 +108,7 @@ class Workflow(Generic[P]):
             WorkflowError: the graph cannot be stored: a cycle, a name that means nothing or several, too many nodes.
             StoreUnavailable: no answer; a workflow of which a part was stored is removed within about an hour.
             StoreFull: the server refused to store it.
+            NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
 
         Cost: one round trip per 250 nodes (or mebibyte).
         """
@@ -110,7 +118,7 @@ class Workflow(Generic[P]):
         """See :meth:`create`."""
         act, graph = self._submission(self.graph(*args, **kwargs))
         async with around(self._context.client, act):
-            return self._run(await self._context.client.adrive(self._creation(act, graph)))
+            return self._run(await self._context.client.adrive(self._kept(act, graph)))
 
     def graph(self, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
         """What ``create`` would store, without a server: for tests and pictures.
@@ -189,7 +197,7 @@ class Workflow(Generic[P]):
         """As :meth:`create`, under an id that the caller made, or an empty one; one that is stored stays as it is."""
         act, graph = self._submission(self.graph(*args, **kwargs), id)
         with around(self._context.client, act):
-            return self._run(self._context.client.drive(self._creation(act, graph)))
+            return self._run(self._context.client.drive(self._kept(act, graph)))
 
     def _submission(self, graph: Graph, id: str = "") -> tuple[Submission, Graph]:
         client = self._context.client
@@ -198,6 +206,9 @@ class Workflow(Generic[P]):
         # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()
         return of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
+
+    def _kept(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
+        return self._context.client.kept(self._creation(act, graph), act.workflow_id)
 
     def _creation(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
         keys, id = self._context.client.keys, act.workflow_id
@@ -258,7 +269,7 @@ def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., o
 
 # A tick has left the store with its job, and comes no second time: its workflow is made when the server can take it.
 # The run has its id from the job, so a start that follows a lost reply makes no second one.
-_RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable))
+_RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable, NotConfirmed))
 # Seconds between two looks at the run of a tick: a tenth of the time since its tick, within these bounds.
 _LEAST, _MOST = 0.5, 30.0
 

@@ -28,6 +28,8 @@ REFUSED = {
     "ordered": "its edges say what a node waits for; jobs outside of workflows can be ordered by key",
     "unique": "a node runs once for each run, and key= of the workflow keeps that from running twice; a task that is "
     "unique otherwise is a node with task.options(unique=False)",
+    "durability": "it is stored with its workflow, as the setting durability says",
+    "replicas": "it is stored with its workflow, as the setting replicas says",
     "request_id": "key= of the workflow keeps it from running twice",
 }
 

@@ -113,16 +113,20 @@ class WorkflowRun:
             WorkflowNotFound: it is not stored any more.
             WorkflowStateError: it has ended.
             NodeNotFound: no node, or several, have this name; nothing was started.
+            NotConfirmed: it runs, and its start is not as safe as the setting ``durability`` asks for.
 
         Cost: two round trips, and one more per 400 roots or 500 names; names cost one more per 500 nodes.
         """
         with around(self._client, Submission("start", (), self.id)):
-            return self._client.drive(self._verbs.start(names, self.on_piece))
+            return self._client.drive(self._start(names))
 
     async def astart(self, *names: str) -> WorkflowState:
         """See :meth:`start`."""
         async with around(self._client, Submission("start", (), self.id)):
-            return await self._client.adrive(self._verbs.start(names, self.on_piece))
+            return await self._client.adrive(self._start(names))
+
+    def _start(self, names: Sequence[str]) -> Steps[WorkflowState]:
+        return self._client.kept(self._verbs.start(names, self.on_piece), self.id)
 
     def stop(self) -> WorkflowState:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``.
