@@ -123,3 +123,13 @@ def test_a_paused_queue_is_sorted_too_and_no_token_is_lost(stage: Stage) -> None
     assert stage.tokens() == 1
     stage.now += SECOND
     assert len(stage.take()) == 2
+
+
+def test_many_tasks_that_get_limits_cost_no_look_at_all_queues_each(stage: Stage) -> None:
+    for n in range(1200):
+        stage.put(queue=f"q{n}")
+    before = stage.commands()
+    declare(stage, {f"t{n}": [X] for n in range(100)})
+    assert stage.commands() - before < 2500
+    assert sum(name.startswith("sort:") for name in stage.members("timers")) == 1200
+    sort(stage)

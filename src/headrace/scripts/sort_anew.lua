@@ -14,6 +14,7 @@
 -- many    ZADD
 -- many    ZREM
 -- batch   sorted   0     jobs that this script has looked at
+-- batch   all_lines nil  whether all lines are due already: a worker may declare many tasks
 -- Jobs that one script looks at, and lanes that one piece of a class brings.
 local JOBS, SOME_LANES = 250, 100
 
@@ -32,9 +33,16 @@ local function sort_anew(what, before)
     add_queue(queue)
   elseif before then
     for _, unit in ipairs(redis.call('SMEMBERS', waiting .. cmsgpack.unpack(before)[1][1])) do add(unit) end
-  else
-    for _, name in ipairs(redis.call('SMEMBERS', queues)) do
-      if redis.call('HEXISTS', limited, 'queue:' .. name) == 1 then add_queue(name) else add(name) end
+  elseif not batch.all_lines then
+    batch.all_lines = true
+    local names = redis.call('SMEMBERS', queues)
+    for first = 1, #names, 1000 do
+      local fields = {}
+      for n = first, math.min(first + 999, #names) do fields[#fields + 1] = 'queue:' .. names[n] end
+      for n, has in ipairs(redis.call('HMGET', limited, unpack(fields))) do
+        local name = names[first + n - 1]
+        if has then add_queue(name) else add(name) end
+      end
     end
   end
   zadd_all(timers, rows)
