@@ -479,6 +479,17 @@ async def test_pages_of_a_queue_and_a_workflow_say_why(empty: Shop) -> None:
     assert "queue mail is paused" in (await ask(Dashboard(empty.app, operator), "/queues/mail")).text
 
 
+async def test_the_page_of_a_limit_says_why_its_jobs_wait(shop: Shop) -> None:
+    async def said(name: str) -> str:
+        page = (await ask(Dashboard(shop.app, operator), f"/limits/{name}")).text
+        found = re.search(r"Why its jobs wait:</b> (.*?)</p>", page)
+        return found[1] if found else ""
+
+    assert "the limit is open" in await said("shop.customer")
+    shop.app.limits["shop.customer"].pause()
+    assert "the limit is paused: resume it" in await said("shop.customer")
+
+
 async def graph_of(dashboard: Dashboard, path: str) -> str:
     """The picture on a workflow's page, once it is laid out."""
     for _ in range(20):

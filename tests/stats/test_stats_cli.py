@@ -152,7 +152,19 @@ def test_live_workers_are_shown_however_many_there_were(headrace: Program, make_
     shown = headrace("stats", "worker")
     assert "workers/live:1" in shown.out
     assert "there are more labels below: these are the 50 that were counted last" in shown.err
+
     assert headrace("stats", "worker", "past:599", "--json").json["label"] == "workers/past:599"
+
+
+def test_the_label_that_was_counted_last_is_shown_whatever_its_name(headrace: Program, make_stats: Make) -> None:
+    stats, now = make_stats(), time.time()
+    for n in range(60):
+        stats.add(f"shop/old-{n:02}", {"sold": 1}, now - 200 * 86400)
+    stats.add("shop/zebra", {"sold": 7}, now)
+    stats.flush()
+    shown = headrace("stats", "shop", "--since", "300d")
+    assert "shop/zebra" in shown.out
+    assert "shop/old-59" in shown.out
 
 
 @pytest.mark.usefixtures("worked")

@@ -100,14 +100,16 @@ def _look(stats: Stats, label: str, since: float, every: str | None) -> _Seen:
     now = time.time()
     chosen: Any = every or _fitting(stats.find(label, now).query.kept, since)
     reading = stats.find(label, now - since, every=chosen)
+    # Of the labels below those that were counted last, though they come by name.
+    more = len(reading.children(limit=CHILDREN + 1)) > CHILDREN
     below = [
         child
-        for child in reading.children(limit=CHILDREN + 1)
+        for child in reading.children(limit=CHILDREN)
         if any(level.cut.name == reading.query.every for level in child.query.kept.levels)
     ]
-    shown = [reading, *below[:CHILDREN]]
+    shown = [reading, *below]
     ask(stats.way, shown, shown)
-    return _one(reading, since, [_one(child, since, []) for child in below[:CHILDREN]], len(below) > CHILDREN)
+    return _one(reading, since, [_one(child, since, []) for child in below], more)
 
 
 def _one(reading: Reading, since: float, below: list[_Seen], more: bool = False) -> _Seen:

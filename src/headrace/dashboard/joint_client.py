@@ -15,7 +15,7 @@ from headrace.store.client import Client, JointReads, Steps, adriven
 T = TypeVar("T")
 
 # Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs.
-PATIENCE, RATE = 4.0, 20
+PATIENCE, RATE = 2.0, 20
 
 
 class JointClient(Client):

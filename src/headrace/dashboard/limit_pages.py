@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.limit_documents import limit_document, limit_numbers
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
-from headrace.dashboard.wording import link
+from headrace.dashboard.wording import cut, link, plural
+from headrace.model.limit_state import LimitState
 from headrace.protocol.limit_verbs import read_limits
 from headrace.tasks.limit import Limit
 
 PAGE = 50
 # Values of a limit that its page shows.
 VALUES = 100
+
+
+def why_it_waits(whole: LimitState, rows: Sequence[LimitState]) -> str:
+    """Why jobs of a limit wait, and what lets them start, as a sentence without a full stop; empty: none waits."""
+    closed = [row for row in rows if row.waiting and row.opens != 0]
+    if not whole.waiting:
+        return ""
+    if whole.paused:
+        return "the limit is paused: resume it to let its jobs start"
+    if whole.opens is None:
+        return f"as many of its jobs run as it lets run, {whole.held:,}: the next one starts when one of them ends"
+    if whole.opens:
+        return "its rate is used up: the next job starts when the rate allows it"
+    if closed:
+        first = closed[0]
+        ends = "a job of it must end" if first.opens is None else "its rate is used up"
+        number = f"{plural(len(closed), 'value')} {'is' if len(closed) == 1 else 'are'} closed"
+        value = cut(first.value or "", 40) or "(none)"
+        return f"{number}, the first of them is {value}: {'it is paused' if first.paused else ends}"
+    return "the limit is open: their queues and the workers of these decide when they start"
 
 
 async def limits(site: DashboardSite, request: Request) -> Response:
@@ -38,7 +61,7 @@ async def limit(site: DashboardSite, request: Request) -> Response:
         request, "limit.html",
         lambda: {
             **limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
-            "values": [limit_document(one) for one in rows],
+            "values": [limit_document(one) for one in rows], "waits": why_it_waits(whole, rows) or None,
         },
-        one=whole, rows=rows, has=has, numbers=limit_numbers, most=VALUES,
+        waits=why_it_waits(whole, rows), one=whole, rows=rows, has=has, numbers=limit_numbers, most=VALUES,
     )  # fmt: skip
