@@ -52,7 +52,7 @@ None and an empty variable count as not given. `app.settings` holds the values t
 from. `Headrace(settings=Settings(...))` takes the place of the environment and of the defaults. `app.override(...)` is
 the layer of the flags for programs that have a command line of their own.
 
-Five more variables have an effect: `HEADRACE_APP` names the application for `headrace worker` and for commands that
+Options of `headrace worker` have [variables](cli.md#headrace-worker), too. Five more have an effect: `HEADRACE_APP` names the application for `headrace worker` and for commands that
 take `--app`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
 `embedded` extra. `HEADRACE_DASHBOARD_TOKEN`, `HEADRACE_DASHBOARD_VIEWER_TOKEN` and `HEADRACE_DASHBOARD_PRODUCER_TOKEN`
 are tokens of the [dashboard](dashboard.md). Any other variable that begins with `HEADRACE_` and is no setting has no

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.cli.exit_codes import ExitCode
 from headrace.model.hidden_values import Redactor
+from headrace.model.setting_layers import WORKER_VARIABLES
 from tests.program import Program
 from tests.servers import Server
 
@@ -53,10 +54,26 @@ USAGE = {
     ("enqueue", "tasks.fail", "7", "--app", "tasks:app"): "expected str, got int; a text that is JSON as well needs",
     ("enqueue", "tasks.ad", "1", "--app", "tasks:app"): "did you mean tasks.add?",
     ("worker",): "name the application",
+    ("enqueue", "tasks.mean", "[1,2"): """begins as JSON and is none (Input data was truncated); write""",
+    ("enqueue", "tasks.mean", "x={1}"): "'\"{1}\"'",
+    ("jobs", "list", "--url", ""): "the empty URL has the scheme ''",
+    ("worker", "tasks:app", "--processes", "many"): "write a whole number (see",
+    ("worker", "-q", "high", "tasks:app"): "-q is --quiet: write --queues NAMES",
+    ("beat",): "No such command 'beat': workers fire the schedules",
+    ("list",): "No such command 'list': write headrace jobs list",
+    ("queues", "lst"): "Did you mean 'list'?",
+    ("worker", "tasks:app", "--name", "x"): "No such option: --name: a worker is named by its host",
+    ("worker", "-A", "tasks:app"): "No such option: -A: the application comes first",
+    ("jobs", "list", "-q"): "No such option: -q: only headrace worker has it",
     ("worker", "tasks:app", "--processes", "0"): "has --processes 0",
     ("worker", "tasks:app", "--processes", "-1"): "processes must be 0 or more",
     ("worker", "tasks:app", "--queues", "high:3,low"): "gives weights to some queues only",
-    ("worker", "tasks:app", "--recycle-memory", "much"): "'--recycle-memory': 'much' is not a size",
+    (
+        "worker",
+        "tasks:app",
+        "--recycle-memory",
+        "much",
+    ): "'--recycle-memory' (env var: 'HEADRACE_RECYCLE_MEMORY'): 'much' is not a size",
     ("worker", "tasks:app", "--recycle-memory", "512"): "means 512 bytes, and every runner has more: write 512M",
     ("worker", "tasks:app", "--recycle-memory", "9" * 310): "is not a size",
 }
@@ -254,3 +271,45 @@ def test_a_flag_wins_over_what_the_application_was_given(headrace: Program, url:
     id = headrace("enqueue", "fixed.f", "--app", "fixed:app", *flags, "--json").json["id"]
     headrace("worker", "fixed:app", *flags, "--burst", "--shutdown-timeout", "5s", "--processes", "1")
     assert headrace("jobs", "result", id, *flags).out.strip() == '"5.0 hr"'
+
+
+def test_a_removed_directory_is_a_wrong_place_and_no_server_that_is_away(headrace: Program, tmp_path: Path) -> None:
+    gone = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from headrace.cli import main; main()"
+    environ = {name: value for name, value in headrace.environment.items() if name != "HEADRACE_URL"}
+    for words in (
+        ["jobs", "list"],
+        ["queues", "list"],
+        ["enqueue", "t"],
+        ["server", "status"],
+        ["worker", "tasks:app"],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-c", gone, *words], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == ExitCode.USAGE, ended.stderr
+        assert "the current directory was removed" in ended.stderr
+
+
+def test_options_of_a_worker_come_from_the_environment_too(headrace: Program) -> None:
+    wrong = {"HEADRACE_QUEUES": "a,a", "HEADRACE_PROCESSES": "-1", "HEADRACE_MAX_IDLE": "soon"}
+    for name, value in wrong.items():
+        said = headrace("worker", "tasks:app", code=ExitCode.USAGE, **{name: value}).err
+        assert any(text in said for text in ("named twice", "processes must be", "'soon' is not a duration")), said
+    id = headrace("enqueue", "tasks.add", "1", "--queue", "high").out.strip()
+    given = {"HEADRACE_QUEUES": "high", "HEADRACE_PROCESSES": "1", "HEADRACE_MAX_JOBS": "1"}
+    ended = headrace("worker", "tasks:app", **given)
+    assert "there is no such setting" not in ended.err
+    assert headrace("jobs", "result", id).out == "2\n"
+    words = headrace("worker", "--help").out.split()
+    assert set(WORKER_VARIABLES) < {
+        f"HEADRACE_{word[2:].upper().replace('-', '_')}" for word in words if word[:2] == "--"
+    }
+
+
+def test_a_task_of_a_notebook_is_refused_where_it_is_enqueued() -> None:
+    """It was stored under __main__, where no worker finds it."""
+    code = (
+        "from headrace import Headrace\napp = Headrace('redis://x')\ndef cell() -> None: ...\napp.task(cell).enqueue()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "OptionsError: __main__.cell is defined in a notebook or on a command line" in ended.stderr.splitlines()[-1]

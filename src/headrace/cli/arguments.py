@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
+import shlex
 import traceback
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -55,7 +57,8 @@ def json_or_text(text: str) -> msgspec.Raw:
     """A JSON text as it is; anything else as the text that it is.
 
     Raises:
-        UsageFault: it is no text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
+        UsageFault: it begins as JSON and is none; or it is no text, but bytes that are no UTF-8, which Python hands
+            over as halves of surrogate pairs.
     """
     import msgspec
 
@@ -66,7 +69,12 @@ def json_or_text(text: str) -> msgspec.Raw:
     try:
         msgspec.json.decode(text)
         return msgspec.Raw(sent)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError) as error:
+        if text.lstrip()[:1] in ("[", "{", '"'):
+            raise UsageFault(
+                f"the argument {text!r} begins as JSON and is none ({error}); write a text in quotes of its own: "
+                f"{shlex.quote(json.dumps(text, ensure_ascii=False))}"
+            ) from error
         return msgspec.Raw(msgspec.json.encode(text))
 
 

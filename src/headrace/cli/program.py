@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -20,6 +21,34 @@ MODULES = {
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
     "profile": "profile", "migrate": "migrate", "demo": "demo",
+}  # fmt: skip
+
+
+# What people who come from other queues type first -> what to write here; a test walks through it.
+_COMMANDS = {
+    "beat": "workers fire the schedules: headrace worker MODULE:APP; headrace cron list shows them",
+    "start": "headrace worker MODULE:APP runs jobs, headrace server start starts the private server",
+    "status": "write headrace workers list, headrace queues list or headrace server status",
+    "inspect": "write headrace workers list or headrace jobs list --state running",
+    "info": "write headrace workers list or headrace queues list",
+    "help": "write headrace --help",
+    "list": "write headrace jobs list, queues list, workers list or workflows list",
+    "purge": "write headrace queues purge",
+    "flower": "write headrace dashboard",
+}
+_NUMBERS = {"integer": "write a whole number", "number": "write a number"}
+_PLACE = "the application comes first: headrace worker MODULE:APP"
+_KIND = "a task chooses how it runs: @app.task(kind=...)"
+_NAMED = "a worker is named by its host and process id"
+_OPTIONS = {
+    "--name": _NAMED, "-n": _NAMED, "--hostname": _NAMED,
+    "--beat": "each worker fires schedules", "-B": "each worker fires schedules",
+    "-A": _PLACE, "-Q": "write --queues",
+    "-P": _KIND, "--pool": _KIND,
+    "-c": "write --processes, --threads or --concurrency",
+    "--autoscale": "write --processes N; headrace workers scale changes it while the worker runs",
+    "-l": "write --verbose or --quiet", "--loglevel": "write --verbose or --quiet",
+    "--quiet": "only headrace worker has it", "-q": "only headrace worker has it",
 }  # fmt: skip
 
 
@@ -93,4 +122,10 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
         return f"{text.partition(' (')[0]}: options stand after the command, such as headrace jobs list --json"
     if text.partition("No such option: -")[2][:1].isdigit():
         text += "; write an argument that starts with - after --"
+    if (missing := re.match(r"No such (?:option: |command ')(-?[\w-]+)'?", text)) is not None:
+        table = _OPTIONS if missing[1].startswith("-") else _COMMANDS if path == "headrace" else {}
+        text = f"{missing[0]}: {table[missing[1]]}" if missing[1] in table else text
+    if "-q" in arguments and "unexpected extra argument" in text:
+        text += "; -q is --quiet: write --queues NAMES"
+    text = re.sub(r"Input should be a valid (integer|number).*", lambda kind: _NUMBERS[kind[1]], text)
     return f"{text} (see {path} --help)"

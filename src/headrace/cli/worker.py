@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from headrace.cli.exit_codes import UsageFault
 from headrace.cli.flags import argument, option
 from headrace.cli.session import Session
+from headrace.settings import environment_name
+
+
+def _set(spelling: str, text: str, default: str | bool = True) -> Any:
+    """An option that the environment may give, too: ``--max-jobs N`` as HEADRACE_MAX_JOBS."""
+    name = spelling.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
+    return option(spelling, text, default, envvar=environment_name(name))
 
 
 def worker(
@@ -17,22 +24,22 @@ def worker(
     application: Annotated[
         str | None, argument("MODULE:APP", "The application, such as tasks:app.", envvar="HEADRACE_APP")
     ] = None,
-    processes: Annotated[int | None, option("--processes N", "Process runners.", "one per usable core")] = None,
-    forks: Annotated[int | None, option("--forks N", "Jobs at once that run in a new process each.", "2")] = None,
-    threads: Annotated[int | None, option("--threads N", "Threads.", "16")] = None,
-    concurrency: Annotated[int | None, option("--concurrency N", "Coroutines at once.", "100")] = None,
+    processes: Annotated[int | None, _set("--processes N", "Process runners.", "one per usable core")] = None,
+    forks: Annotated[int | None, _set("--forks N", "Jobs at once that run in a new process each.", "2")] = None,
+    threads: Annotated[int | None, _set("--threads N", "Threads.", "16")] = None,
+    concurrency: Annotated[int | None, _set("--concurrency N", "Coroutines at once.", "100")] = None,
     queues: Annotated[
-        str, option("--queues NAMES", "The queues to serve, in this order, or by weight: high:3,low:1.")
+        str, _set("--queues NAMES", "The queues to serve, in this order, or by weight: high:3,low:1.")
     ] = "default",
     strategy: Annotated[
-        str, option("--strategy NAME", "Which runner gets a job: available, least_loaded, round_robin, random, hash.")
+        str, _set("--strategy NAME", "Which runner gets a job: available, least_loaded, round_robin, random, hash.")
     ] = "available",
     burst: Annotated[bool, option("--burst", "Exit when the queues are empty.")] = False,
-    max_jobs: Annotated[int, option("--max-jobs N", "Exit after N jobs.", False)] = 0,
-    max_idle: Annotated[float | None, option("--max-idle TIME", "Exit after TIME without a job to run.")] = None,
-    recycle_jobs: Annotated[int, option("--recycle-jobs N", "Replace a runner after N jobs.", False)] = 0,
+    max_jobs: Annotated[int, _set("--max-jobs N", "Exit after N jobs.", False)] = 0,
+    max_idle: Annotated[float | None, _set("--max-idle TIME", "Exit after TIME without a job to run.")] = None,
+    recycle_jobs: Annotated[int, _set("--recycle-jobs N", "Replace a runner after N jobs.", False)] = 0,
     recycle_memory: Annotated[
-        int | None, option("--recycle-memory SIZE", "Replace a runner whose memory exceeds SIZE, such as 512M.")
+        int | None, _set("--recycle-memory SIZE", "Replace a runner whose memory exceeds SIZE, such as 512M.")
     ] = None,
     preload: Annotated[
         str | None, option("--preload NAMES", "Modules to import and module:functions to call before forking, or auto.")

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
-from headrace.errors import ServerError
+from headrace.errors import ServerError, SettingsError
 
 SOCKET_LIMIT = 103
 """Bytes of a Unix socket's path: 104 on macOS and 108 on Linux, with the closing zero."""
@@ -88,9 +88,9 @@ def locate(directory: str | os.PathLike[str]) -> DataFiles:
         raise homeless(path) from None
 
 
-def homeless(path: str | os.PathLike[str]) -> ServerError:
+def homeless(path: str | os.PathLike[str]) -> SettingsError:
     """The error for a relative path where there is no current directory."""
-    return ServerError(
+    return SettingsError(
         f"the current directory was removed, so there is no place for {os.fspath(path)}: change to another directory,"
         " or set HEADRACE_DIR to an absolute path, or HEADRACE_URL to a server"
     )

@@ -5,6 +5,7 @@ Pure: takes the environment, never the process environment by itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -102,7 +103,7 @@ def _checked(field: str, value: Any, label: str) -> Any:
     try:
         read = getattr(msgspec.convert({field: value}, Settings, strict=False), field)
     except msgspec.ValidationError as error:
-        reason = str(error).split(" - at")[0]
+        reason = _in_words(str(error).split(" - at")[0])
     except UnicodeEncodeError:
         reason = "bytes that are no UTF-8"
     else:
@@ -113,12 +114,31 @@ def _checked(field: str, value: Any, label: str) -> Any:
     raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}")
 
 
+#: Options of ``headrace worker``.
+WORKER_VARIABLES = (
+    "HEADRACE_CONCURRENCY", "HEADRACE_FORKS", "HEADRACE_MAX_IDLE", "HEADRACE_MAX_JOBS", "HEADRACE_PROCESSES",
+    "HEADRACE_QUEUES", "HEADRACE_RECYCLE_JOBS", "HEADRACE_RECYCLE_MEMORY", "HEADRACE_STRATEGY", "HEADRACE_THREADS",
+)  # fmt: skip
 #: Variables of Headrace that are no settings; the last three are between a worker's own processes.
 NO_SETTINGS = (
+    *WORKER_VARIABLES,
     "HEADRACE_APP", "HEADRACE_DASHBOARD_PRODUCER_TOKEN", "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN",
     "HEADRACE_SERVER_BINARY",
     "HEADRACE_LINEAGE", "HEADRACE_ANCHOR", "HEADRACE_ORDER",
 )  # fmt: skip
+
+_KINDS = {"float": "a number", "int": "a whole number", "bool": "1 or 0", "str": "a text"}
+
+
+def _in_words(text: str) -> str:
+    """What msgspec says of a value, for people."""
+    if (pattern := re.search(r"matching regex '\^(.*)\$'", text)) is not None:
+        words = pattern[1].strip("()").split("|")
+        # That of the namespace is the only one that is no list of words.
+        return f"use one of {', '.join(words)}" if len(words) > 1 else "use 1 to 64 letters, digits and _.:/@+-"
+    text = re.sub(r"`([a-z]+)`", lambda kind: _KINDS.get(kind[1], kind[0]), text)
+    return text.removesuffix(", got a text")
+
 
 _warned: set[str] = set()
 

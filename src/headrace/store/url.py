@@ -205,7 +205,8 @@ def parse(url: str, tag: str = "{hr:0}:") -> Target:
     if "://" not in url and (meant := _meant(url)):
         raise UrlError(f"{visible} has no scheme, such as redis://: did you mean {meant}?")
     if parts.scheme not in SCHEMES:
-        raise UrlError(f"{visible} has the scheme {parts.scheme!r}: use one of {', '.join(f'{s}://' for s in SCHEMES)}")
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise UrlError(f"{visible or 'the empty URL'} has the scheme {parts.scheme!r}: use one of {known}")
     if parts.scheme in SENTINEL:
         return _sentinel(url, visible)
     if parts.scheme in CLUSTER:

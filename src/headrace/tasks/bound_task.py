@@ -254,6 +254,11 @@ class BoundTask(Generic[P, R]):
         return heir[1]
 
     def _own_form(self) -> Form:
+        if self.task.startswith("__main__."):
+            raise OptionsError(
+                f"{self.task} is defined in a notebook or on a command line, which no worker can import: move it into "
+                f"a module"
+            )
         options, secrets = self._options, self._signature.hidden(self.context.client.settings.redact)
         own = msgspec.structs.replace(options, secrets=secrets) if secrets else options
         self._shared = form_of(self.task, own)
