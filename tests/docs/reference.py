@@ -52,11 +52,14 @@ None and an empty variable count as not given. `app.settings` holds the values t
 from. `Headrace(settings=Settings(...))` takes the place of the environment and of the defaults. `app.override(...)` is
 the layer of the flags for programs that have a command line of their own.
 
-Options of `headrace worker` have [variables](cli.md#headrace-worker), too. Five more have an effect: `HEADRACE_APP` names the application for `headrace worker` and for commands that
-take `--app`. `HEADRACE_SERVER_BINARY` names the program of the private server, if you do not want that of the
-`embedded` extra. `HEADRACE_DASHBOARD_TOKEN`, `HEADRACE_DASHBOARD_VIEWER_TOKEN` and `HEADRACE_DASHBOARD_PRODUCER_TOKEN`
-are tokens of the [dashboard](dashboard.md). Any other variable that begins with `HEADRACE_` and is no setting has no
-effect; a warning names the nearest setting once.
+Ten options of [`headrace worker`](cli.md#headrace-worker) have variables: `HEADRACE_QUEUES`, `HEADRACE_STRATEGY`,
+`HEADRACE_PROCESSES`, `HEADRACE_FORKS`, `HEADRACE_THREADS`, `HEADRACE_CONCURRENCY`, `HEADRACE_MAX_JOBS`,
+`HEADRACE_MAX_IDLE`, `HEADRACE_RECYCLE_JOBS` and `HEADRACE_RECYCLE_MEMORY`. Five more variables have an effect:
+`HEADRACE_APP` names the application for `headrace worker` and for commands that take `--app`. `HEADRACE_SERVER_BINARY`
+names the program of the private server, if you do not want that of the `embedded` extra. `HEADRACE_DASHBOARD_TOKEN`,
+`HEADRACE_DASHBOARD_VIEWER_TOKEN` and `HEADRACE_DASHBOARD_PRODUCER_TOKEN` are tokens of the [dashboard](dashboard.md).
+Any other variable that begins with `HEADRACE_` and is no setting has no effect; a warning names the nearest setting
+once.
 
 | setting | environment | default | meaning |
 |---|---|---|---|

@@ -218,7 +218,7 @@ def test_a_current_directory_that_was_removed_is_named(tmp_path: Path, monkeypat
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ServerError, match="the current directory was removed"):
+    with pytest.raises(SettingsError, match="the current directory was removed"):
         embedded.attach()
 
 
