@@ -22,7 +22,7 @@ import redis
 from headrace import embedded
 from headrace.embedded import binary, launch, paths
 from headrace.embedded.server import Server
-from headrace.errors import ServerError, ServerTooOld
+from headrace.errors import ServerError, ServerTooOld, SettingsError
 from tests import servers
 from tests.deadline import eventually
 
