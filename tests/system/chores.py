@@ -60,6 +60,12 @@ def nap(seconds: float) -> float:
     return seconds
 
 
+def fenced(seconds: float) -> int:
+    """Return the token of its start: so a client learns which start made the result."""
+    time.sleep(seconds)
+    return current_job().token
+
+
 def gate(path: str) -> int:
     """Run until a file exists: the test decides when."""
     _hold(path)
@@ -444,7 +450,7 @@ async def a_block(seconds: float) -> float:
 
 SYNC: tuple[Callable[..., Any], ...] = (
     measure, needs, numbers, total, undo, told, pair, retry_it, echo, headers, heir, payloads, graft,
-    add, nap, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
+    add, nap, fenced, gate, beat, fail, crash, snooze, say, swallow, stubborn, hog, children, flood, recurse, many_children,
     close_all, lead, leave_thread, grow, pid, rubbish, nested, tidy,
 )  # fmt: skip
 ASYNC: tuple[Callable[..., Any], ...] = (
