@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from tests.clusters import clock_shim
+from tests.servers import Server
 from tests.system.fleet import Fleet
 
 
@@ -57,3 +62,18 @@ def test_a_priority_is_no_waiting_time(fleet: Fleet) -> None:
     # Each came in the minute in which it was enqueued, and waited for this worker to start, not for ten minutes a level.
     assert sum(bucket["enqueued"] for bucket in found if before - 60 < bucket.start.timestamp() < before + 120) == 3
     assert 0 < found.percentile("wait", 1) <= found.percentile("wait", 100) < 120
+
+
+def test_counts_land_where_the_servers_clock_says(
+    new_server: Callable[..., Server], new_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They landed where the clock of the worker's machine said, and the job's arrival elsewhere."""
+    monkeypatch.setattr(Server, "environment", {"LD_PRELOAD": str(clock_shim()), "HR_CLOCK": "-7200"})
+    fleet = new_fleet(new_server().url)
+    worker = fleet.worker()
+    fleet.ended(fleet.enqueue("process.add", 1, 1))
+    worker.terminate()
+    worker.wait()
+    there = datetime.now(UTC) - timedelta(hours=2)
+    found = fleet.app.stats.find("jobs", there - timedelta(minutes=10), there + timedelta(minutes=10), every="minute")
+    assert (found["enqueued"], found["started"], found["succeeded"]) == (1, 1, 1)

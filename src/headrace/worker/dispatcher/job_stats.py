@@ -7,6 +7,7 @@ the buffer of ``app.stats``, which sends them on a connection of its own, beside
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from array import array
@@ -14,11 +15,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
+from headrace.errors import OptionsError
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
 from headrace.stats.engine_labels import TASKS, queue_label
 from headrace.stats.histogram import bucket_of
-from headrace.stats.labels import MARK
+from headrace.stats.labels import LONGEST, MARK
 
 EVERY = 1.0
 
@@ -67,9 +69,10 @@ class _Sums:
         self.came = array("q")
 
     def counts(self) -> dict[str, int]:
-        found: Counter[str] = Counter(started=len(self.ends))
+        found: Counter[str] = Counter()
         for kind, count in Counter(self.ends).items():
             found[ENDS[kind]] += count
+            found["started"] += count if kind != "parked" else 0
         for field, times in (("run", self.runs), ("wait", self.waits)):
             for half, count in coarse(times).items():
                 # A clock that was set back makes no time shorter than none.
@@ -109,6 +112,9 @@ class Tally:
             sums = self._sums[claim.task, claim.queue] = _Sums()
             self.next = min(self.next, now + EVERY)
         sums.ends.append(kind)
+        if kind == "parked":
+            # It did not start, and lines up anew.
+            return
         if cost:
             sums.runs.append(cost)
             self._busy += cost
@@ -123,19 +129,27 @@ class Tally:
         """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
 
-    def pass_on(self) -> None:
-        """Hand the sums to the buffer."""
+    def pass_on(self, now: float) -> None:
+        """Hand the sums to the buffer; ``now``: seconds since 1970 by the server's clock, not by that of this machine."""
         self.next = float("inf")
         taken, self._sums = self._sums, {}
         for (task, queue), sums in taken.items():
             counts, came = sums.counts(), Counter(sums.came)
             for label in (f"{TASKS}/{task}", queue_label(queue)):
-                self._counts.absorb(label, counts)
+                self._absorb(label, counts, now)
                 for second, count in came.items():
-                    self._counts.absorb(label, {"enqueued": count}, second)
+                    self._absorb(label, {"enqueued": count}, second)
         if taken:
             mine = {"busy": self._busy}
             if self._memory:
                 mine[f"memory{MARK}{bucket_of(float(self._memory))}"] = 1
-            self._workers.absorb(self._place, mine)
+            self._workers.absorb(self._place, mine, now)
             self._busy = self._memory = 0
+
+    def _absorb(self, label: str, counts: Mapping[str, int], at: float) -> None:
+        try:
+            self._counts.absorb(label, counts, at)
+        except OptionsError:
+            # Any program may have written a record. Names are shown escaped; a time of no year is not counted.
+            with contextlib.suppress(OptionsError):
+                self._counts.absorb(ascii(label)[1:-1][:LONGEST], counts, at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, get_args
@@ -101,7 +102,7 @@ class Dispatcher:
             Sleep: lambda action: session.arm(action.keys, action.claim),
             WakeUp: lambda _: session.disarm(),
             Subscribe: lambda action: session.subscribe(action.channel),
-            Log: self._log.write,
+            Log: lambda action: self._observe(lambda: self._log.write(action)),
         }
 
     def run(self, predecessors: Sequence[str]) -> None:
@@ -119,10 +120,23 @@ class Dispatcher:
         # No lease is left to keep: runners may take their time.
         self._stamp(time.monotonic(), DRAINING, 0.0, 0.0)
         if self._tally is not None:
-            self._tally.pass_on()
-            self._app.stats.close()
+            self._observe(self._pass_on)
+            self._observe(self._app.stats.close)
         self._see_off()
         self._log.pass_on(float("inf"))
+
+    def _pass_on(self) -> None:
+        """Hand the statistics on, with the time by the server's clock."""
+        if self._tally is not None:
+            worker = self._core.worker
+            self._tally.pass_on(worker.now + worker.server_ahead / 1e6)
+
+    def _observe(self, tell: Callable[[], None]) -> None:
+        """Statistics and logs never end the loop: what they raise is written to stderr."""
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - code of the application may raise anything, such as a filter of its log
+            traceback.print_exc()
 
     def _turn(self) -> None:
         """Notify the core what happened until it has nothing more to do about it."""
@@ -171,9 +185,9 @@ class Dispatcher:
         if now >= STREAMS.next:
             STREAMS.pass_on()
         if tally is not None and now >= tally.next:
-            tally.pass_on()
+            self._observe(self._pass_on)
         if now >= self._log.next:
-            self._log.pass_on(now)
+            self._observe(lambda: self._log.pass_on(now))
         self._links.pass_on(now)
         self._session.keep(now)
         if self._inbox:

@@ -181,9 +181,9 @@ class Placement:
         task = self._worker.tasks.get(claim.task)
         if task is None:
             text = "job %s wants the unknown task %s: parked until a worker knows it"
-            self._worker.actions.log(
-                logging.WARNING, text, claim.id, claim.task, code="job.parked", facts=fields_of(claim)
-            )
+            # Any program may have written it: a terminal must not obey it.
+            name = claim.task if claim.task.isprintable() else ascii(claim.task)
+            self._worker.actions.log(logging.WARNING, text, claim.id, name, code="job.parked", facts=fields_of(claim))
             self.endings.end(claim, Parked())
             return None
         try:
