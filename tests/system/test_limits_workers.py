@@ -61,6 +61,9 @@ def test_a_job_that_ignores_its_soft_limit_is_killed(fleet: Fleet) -> None:
     for job in jobs:
         record = fails(job, "HardTimeLimit")
         assert (record.failures, record.crashes) == (1, 0)
+        # It is told where the job was when it was killed.
+        assert record.error is not None
+        assert "stubborn" in record.error.stderr or record.task == "async.stubborn", record.error
         assert fleet.ledger.lines("caught", job.id)
     works_on(fleet)
 

@@ -36,6 +36,11 @@ def flood(seconds: float = 0.0) -> int:
     return current_job().attempt
 
 @app.task
+def murmur(text: str) -> None:
+    print(text, end="", file=sys.stderr)
+    logging.getLogger("shop").warning("said")
+
+@app.task
 def mutter(text: str, path: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
@@ -234,3 +239,11 @@ def test_figures_whose_names_look_secret_are_shown(headrace: Program, app: Headr
     app.stats.add("llm", {"tokens": 512})
     app.stats.close()
     assert '"tokens":512' in headrace("stats", "show", "llm", "--json").out
+
+
+def test_a_log_line_does_not_go_on_in_one_that_a_job_has_not_ended(headrace: Program, app: Headrace) -> None:
+    """Programs that read the log could not read that line."""
+    app.enqueue_many(app.by_name("tasks.murmur").job("no newline") for _ in range(3))
+    said, lines = json_log(headrace)
+    assert said.splitlines().count("no newline") == 3
+    assert [line["event"] for line in lines].count("said") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -42,6 +43,11 @@ def _blocks(pid: int, number: int) -> bool:
         mask = next(line for line in status.splitlines() if line.startswith("SigBlk"))
         return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def _has_heard(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return all(int(line.split()[1], 16) == 0 for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
 def _has_become_the_image(pid: int) -> bool:
@@ -111,18 +117,38 @@ def test_what_means_nothing_to_it_ends_neither_supervisor_nor_dispatcher(fleet: 
     assert worker.wait() == 0
 
 
-def test_a_job_finds_the_signals_of_any_program(rolled: Rolled, tmp_path: Path) -> None:
+def test_what_means_nothing_to_it_ends_no_runner(fleet: Fleet, tmp_path: Path) -> None:
+    """The job that ran counted a crash."""
+    kinds = ("process", "thread", "async", "fork")
+    fleet.worker(kinds=",".join(kinds))
+    jobs = [fleet.enqueue(f"{kind}.gate", str(tmp_path / "go")) for kind in kinds]
+    for job in jobs:
+        fleet.started(job)
+    for pid in (fleet.ledger.starts(job.id)[0].pid for job in jobs):
+        for number in set(UNHEARD) - {signal.SIGUSR1, signal.SIGUSR2}:
+            os.kill(pid, number)
+            # One after the other: forty at once overflow the stack that faulthandler has for them.
+            eventually(functools.partial(_has_heard, pid))
+    (tmp_path / "go").touch()
+    assert [job.result(timeout=60) for job in jobs] == [1] * 4
+    assert [job.refresh().crashes for job in jobs] == [0] * 4
+
+
+def test_what_a_job_forks_finds_the_signals_of_any_program(rolled: Rolled, tmp_path: Path) -> None:
     text = (
-        "\n@app.task\ndef odd() -> list[int]:\n    import signal\n    handled = signal.valid_signals() - {signal.SIGUSR1, signal.SIGUSR2}\n"
+        "\n@app.task\ndef odd() -> str:\n    import os, signal\n    mine, theirs = os.pipe()\n"
         f"    known = {sorted(map(int, (*UNHEARD, signal.SIGQUIT)))}\n"
-        "    return [n for n in handled & set(known) if signal.getsignal(n) != signal.SIG_DFL]\n"
+        "    if os.fork() == 0:\n"
+        "        found = [n for n in known if signal.getsignal(n) != signal.SIG_DFL]\n"
+        "        os.write(theirs, repr(found).encode())\n        os._exit(0)\n"
+        "    os.wait()\n    return os.read(mine, 1000).decode()\n"
     )
     rolled.program.write("tasks", (tmp_path / "tasks.py").read_text() + text)
     # The startup profiler has a timer of its own while it watches a task's first starts.
     rolled.program.environment["HEADRACE_STARTUP_PROFILING"] = "0"
     rolled.program.own = True
     rolled.start()
-    assert result(rolled.enqueue("odd")) == []
+    assert result(rolled.enqueue("odd")) == "[]"
 
 
 def test_quit_stops_a_worker_at_once_and_charges_nothing(fleet: Fleet, tmp_path: Path) -> None:

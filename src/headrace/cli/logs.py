@@ -6,12 +6,13 @@ stand under the names of the setting ``redact`` and passwords of URLs never pass
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from headrace.cli.output import entry, one_line, to_json
 from headrace.model.hidden_values import NAMES, Redactor, without
@@ -39,7 +40,7 @@ def configure(form: str, level: int, secrets: Collection[str] = (), hidden: Iter
         secrets: texts that no line may contain, such as the password of the server's URL.
         hidden: parts of names whose values no line may contain.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(LogFormatter(json_line if form == "json" else text_line, secrets, Redactor(hidden)))
     ours, root = logging.getLogger("headrace"), logging.getLogger()
     if not root.handlers:
@@ -57,6 +58,17 @@ def configure(form: str, level: int, secrets: Collection[str] = (), hidden: Iter
         if name.partition(".")[0] == "headrace" and isinstance(logger, logging.Logger):
             logger.disabled = False
     logging.captureWarnings(capture=True)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes each record on a line of its own, also where a job has begun a line and not ended it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(Exception):
+            self.stream.flush()
+            if getattr(self.stream.buffer, "mid_line", False):
+                self.stream.write("\n")
+        super().emit(record)
 
 
 class LogFormatter(logging.Formatter):

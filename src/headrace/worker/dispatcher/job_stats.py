@@ -130,7 +130,7 @@ class Tally:
         self._memory = max(self._memory, memory)
 
     def pass_on(self, now: float) -> None:
-        """Hand the sums to the buffer; ``now``: seconds since 1970 by the server's clock, not by that of this machine."""
+        """Hand the sums to the buffer; ``now``: seconds since 1970 by the server's clock, not this machine's."""
         self.next = float("inf")
         taken, self._sums = self._sums, {}
         for (task, queue), sums in taken.items():

@@ -185,13 +185,12 @@ def disregard() -> None:
 
 
 def regard() -> None:
-    """In a runner: these are again as in any program, but for those by which the supervisor reaches it.
+    """In a runner: QUIT is again as in any program. What means nothing ends no runner either.
 
     USR1 interrupts a job, and USR2 asks for stacks: one may come before the runner has handlers of its own.
     """
-    for number in (*UNHEARD, signal.SIGQUIT):
-        if number not in (signal.SIGUSR1, signal.SIGUSR2) and signal.getsignal(number) is only_wake:
-            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGQUIT) is only_wake:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def leave_at_once(number: int, _frame: FrameType | None) -> None:

@@ -57,11 +57,12 @@ class StandardStream(io.RawIOBase):
         patient: to write waits until there is room.
         kept: what waits for a reader.
         lost: lines that were dropped and not told.
+        mid_line: the last line that was written has not ended.
     """
 
     def __init__(self, descriptor: int, streams: Streams) -> None:
         super().__init__()
-        self.patient = False
+        self.patient = self.mid_line = False
         self.kept = bytearray()
         self.lost = 0
         self._descriptor = descriptor
@@ -86,6 +87,7 @@ class StandardStream(io.RawIOBase):
         """Write all of it, or keep it, or drop it: whole lines, if whole lines are given."""
         text = bytes(data)
         with self._lock:
+            self.mid_line = not text.endswith(b"\n") if text else self.mid_line
             if self.patient:
                 self._write_all(text)
             elif len(self.kept) + len(text) > KEPT:

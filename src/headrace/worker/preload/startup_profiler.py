@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from headrace.context import current_job
 from headrace.errors import NoCurrentJob
+from headrace.worker.forking.child_process import only_wake
 from headrace.worker.messages import Found
 
 _CACHED: Any = type(functools.cache(int))
@@ -227,9 +228,9 @@ class Sampler:
     def start(self) -> None:
         # Who uses this signal itself is not disturbed.
         handler = signal.getsignal(signal.SIGVTALRM)
-        if not self._main or handler not in (signal.SIG_DFL, self._look):
+        if not self._main or handler not in (signal.SIG_DFL, only_wake, self._look):
             return
-        if handler == signal.SIG_DFL:
+        if handler != self._look:
             # It stays: a last ring that is on its way would end the process otherwise.
             signal.signal(signal.SIGVTALRM, self._look)
         self._counts, self._looks, self._runs, self._began = {}, 0, True, time.process_time()

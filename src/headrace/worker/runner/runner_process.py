@@ -253,6 +253,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
     hooks = [*app.exit_hooks, *app.closers]
     if not (hooks or lifespans) and isinstance(work, Process):
         # Nothing of the application's can hang here, so the kernel's own watch is enough.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(math.ceil(deadline))
         _write_out(work.fork_server and work.fork_server.handlers)
         # No way back through the frames, each of which would cost a fork of one job some pages more.

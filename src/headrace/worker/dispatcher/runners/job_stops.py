@@ -20,6 +20,8 @@ Stage = Literal["soft", "again", "hard"]
 AGAIN = 0.1
 
 
+# Seconds that a runner has to write its stacks before it is killed.
+SHOW = 0.1
 # Why what runs is handed back when the lease ends.
 FENCED = "the worker could not keep its lease"
 
@@ -60,6 +62,10 @@ class Limits:
         kill_at = now + self._kill_timeout
         start.kill_at = min(start.kill_at or kill_at, kill_at)
         heapq.heappush(self._heap, Deadline(kill_at, start.claim.token, "hard"))
+
+    def kill_soon(self, start: Attempt, now: float) -> None:
+        """Its hard limit is over: kill it when its runner had time to write stacks."""
+        heapq.heappush(self._heap, Deadline(now + SHOW, start.claim.token, "hard"))
 
     def remind(self, start: Attempt, now: float) -> None:
         """The start was interrupted: do so again after a while, twice as long each time, until it ends.
@@ -143,6 +149,12 @@ class JobStops:
                 self._commands.signal(handle, "stop")
 
     def _stop(self, handle: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
+        if stage == "hard" and not start.shown:
+            # What it writes is in the job's error.
+            start.shown = True
+            self._commands.signal(handle, "stacks")
+            self.limits.kill_soon(start, now)
+            return
         if stage == "hard":
             how = "was cancelled and did not end" if start.stop_reason == "cancel" else "ran past its hard time limit"
             start.stop_reason = start.stop_reason or "hard"

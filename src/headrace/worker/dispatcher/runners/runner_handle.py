@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, eq=False):
         clocked: it may have begun, and its limits run.
         limited: its soft limit is over; ``limited_at``: monotonic time of that.
         kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
-        told: it was told that it is cancelled.
+        told: it was told that it is cancelled; shown: its runner was told to write stacks, and is killed next.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
@@ -54,6 +54,7 @@ class Attempt(msgspec.Struct, eq=False):
     limited_at: float = 0.0
     kill_at: float = 0.0
     told: bool = False
+    shown: bool = False
 
 
 class RunnerHandle:
@@ -191,7 +192,7 @@ class RunnerCommands:
             self._actions.add(Notify(handle.number, message))
 
     def signal(self, handle: RunnerHandle, what: str) -> None:
-        """Have the supervisor ``stop`` what it runs, or ``kill`` it."""
+        """Have the supervisor ``stop`` what it runs, have it write its ``stacks``, or ``kill`` it."""
         self._actions.add(Signal(handle.number, what))
 
     def take_back(self, handle: RunnerHandle, *, but: int = 0) -> bool:
