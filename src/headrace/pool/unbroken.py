@@ -7,7 +7,8 @@ their lock in a Python function, so an exception there leaves it locked. Owns no
 
 from __future__ import annotations
 
-from _thread import RLock, allocate_lock, start_new_thread
+import threading
+from _thread import RLock, allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Thread, current_thread
@@ -101,6 +102,8 @@ def apart(step: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - the caller gets it
             errors.append(error)
         finally:
+            # Where the step asked for current_thread(), threading keeps an entry of this thread, before Python 3.13 for ever.
+            vars(threading).get("_active", {}).pop(get_ident(), None)
             latch.open()
 
     try:
