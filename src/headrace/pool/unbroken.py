@@ -102,7 +102,7 @@ def apart(step: Callable[[], None]) -> None:
         except BaseException as error:  # noqa: BLE001 - the caller gets it
             errors.append(error)
         finally:
-            # Where the step asked for current_thread(), threading keeps an entry of this thread, before Python 3.13 for ever.
+            # Where the step asked for current_thread(), threading keeps an entry (before Python 3.13: for ever).
             vars(threading).get("_active", {}).pop(get_ident(), None)
             latch.open()
 
