@@ -5,6 +5,7 @@ Pure: :func:`load` reads the mapping that its caller gives, never the process en
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from typing import Annotated, Any
@@ -35,6 +36,15 @@ def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
             f"{what} must be {'at least' if zero else 'more than'} 0 and at most 100 years, not {value!r}"
         )
     return float(value)
+
+
+def patience(timeout: Duration | None) -> float | None:
+    """How long a wait lasts at most, in seconds; None, or infinity: for ever.
+
+    Raises:
+        OptionsError: see :func:`seconds`.
+    """
+    return None if timeout is None or timeout == math.inf else seconds(timeout, "timeout")
 
 
 def microseconds(value: float) -> int:

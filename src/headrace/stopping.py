@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from headrace.clock import monotonic
-from headrace.settings import Duration, seconds
+from headrace.settings import Duration, patience
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,7 +47,8 @@ class Stopping:
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until a stop begins; False when none has begun within ``timeout`` seconds. Cost: none."""
-        end = None if timeout is None else monotonic() + seconds(timeout, "timeout")
+        limit = patience(timeout)
+        end = None if limit is None else monotonic() + limit
         while not self._begun():
             left = _LOOK if end is None else min(_LOOK, end - monotonic())
             if left <= 0:

@@ -341,3 +341,25 @@ def test_plain_annotations(annotation: Any) -> None:
 )
 def test_annotations_that_need_a_conversion(annotation: Any) -> None:
     assert not is_plain(annotation)
+
+
+def test_what_is_nested_too_deeply_is_named(app: Headrace) -> None:
+    def deep() -> Any:
+        found: list[Any] = []
+        for _ in range(600):
+            found = [found]
+        return found
+
+    @app.cached
+    def tree() -> list[Any]:
+        return deep()  # type: ignore[no-any-return]
+
+    @app.cached
+    def size(of: Any) -> int:
+        return len(of)
+
+    for act in (
+        lambda: app.cache.set("deep", deep()), lambda: app.cache.get("deep", make=deep), tree, lambda: size(deep()),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match="nested too deeply"):
+            act()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from headrace.model import codec
 from headrace.model.job import JobError, error_json
 from headrace.protocol.keys import Keys
 from headrace.store import end_listener
+from tests import deadline
 from tests.proxy import Proxy
 from tests.servers import Server
 from tests.store.flows import Dispatcher, chain, create
@@ -527,4 +529,23 @@ async def test_a_wait_on_a_running_loop_is_refused(app: Headrace) -> None:
         iter(app.as_completed([job]))
     assert app.wait([job], timeout=0).pending == [job]
     assert app.wait([job], timeout=0.01, allow_wait=True).pending == [job]
+    await app.aclose()
+
+
+def test_a_wait_of_infinity_ends_with_the_job(app: Headrace, worker: Worker, client: redis.Redis) -> None:
+    (job,) = enqueue(app, 1)
+    found: list[int] = []
+    waiting = started(lambda: found.append(job.result(timeout=math.inf)))
+    deadline.eventually(lambda: listened(client, [job]) == 1)
+    work(app, worker, 1)
+    waiting.join(30)
+    assert found == [0]
+
+
+async def test_a_coroutine_may_wait_for_infinity(app: Headrace, worker: Worker) -> None:
+    (job,) = enqueue(app, 1)
+    waiting = asyncio.create_task(job.aresult(timeout=math.inf))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(work, app, worker, 1)
+    assert await waiting == 0
     await app.aclose()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
+import math
 import sys
 import uuid
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli.output import to_json
+from headrace.dashboard.values_shown import json_bytes, json_text
 from headrace.errors import ArgumentError, PayloadTooLarge, ResultUndecodable
 from headrace.model import codec, job_record
 from headrace.model.signature import Signature, Unchecked
@@ -73,7 +76,11 @@ def test_what_is_nested_too_deeply_is_named() -> None:
     deep: list[object] = []
     for _ in range(50_000):
         deep = [deep]
-    with pytest.raises(ArgumentError, match=r"^result of tasks.tree cannot be sent: nested too deeply, or it contains"):
+    with pytest.raises(ArgumentError, match=r"^result of tasks.tree cannot be sent: nested too deeply to be"):
+        codec.encode(deep, 1 << 20, "result of tasks.tree")
+    deep = [1, {"a": (2, [])}]
+    deep[1]["a"][1].append(deep)  # type: ignore[index]
+    with pytest.raises(ArgumentError, match=r"^result of tasks.tree cannot be sent: it contains itself; send"):
         codec.encode(deep, 1 << 20, "result of tasks.tree")
     with pytest.raises(msgspec.DecodeError, match="nested too deeply to be read here"):
         codec.decode(nested(50_000))
@@ -115,3 +122,11 @@ def test_people_read_json_or_are_told_that_it_is_none() -> None:
     assert codec.readable(codec.encode([1, {"a": "é"}], 100, "it")) == '[1,{"a":"é"}]'
     assert codec.readable(b"\xc1\xc1") == "<2 bytes that are not MessagePack>"
     assert codec.readable(codec.encode(b"\xff", 100, "it")) == '"/w=="'
+
+
+def test_numbers_that_json_has_no_form_for_are_texts() -> None:
+    value = {"a": [math.nan, {"b": (math.inf, -math.inf)}], "c": 1.5, 2: None}
+    assert codec.for_json(value, str) == {"a": ["NaN", {"b": ["Infinity", "-Infinity"]}], "c": 1.5, "2": None}
+    assert to_json(math.nan) == '"NaN"'
+    assert json_text([math.inf], indent=-1) == '["Infinity"]'
+    assert json_bytes({"result": math.nan}) == b'{"result":"NaN"}'

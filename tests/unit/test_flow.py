@@ -257,7 +257,11 @@ def test_a_due_time_of_a_bound_task_is_refused_and_a_tasks_own_expiry_does_not_c
         graph(lambda flow: flow.run(fetch.options(expires=5), "u"))
     mine = Headrace("redis://localhost:1/0")
     brief = mine.task(name="brief", expires=5)(lambda: None)
-    made = mine.workflow(name="w")(lambda flow: [flow.run(brief)] and None).graph()
+
+    def define(flow: Flow) -> None:
+        flow.run(brief)
+
+    made = mine.workflow(name="w")(define).graph()
     assert made.nodes[0].form.expires == 0
 
 

@@ -18,6 +18,7 @@ from headrace.model import elsewhere
 from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
 from headrace.model.options import CallOptions, JobOptions, TaskOptions
+from headrace.settings import patience
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import budgets
 
@@ -455,3 +456,10 @@ def test_every_option_of_a_job_is_told_from_its_arguments(app: Headrace) -> None
             task.job(**{name: 5})
     with pytest.raises(ArgumentError, match="as an option, write delay=, in seconds"):
         task.job(countdown=5)
+
+
+def test_a_wait_without_end_may_be_asked_for_as_infinity() -> None:
+    assert [patience(one) for one in (None, math.inf, 2, timedelta(minutes=1))] == [None, None, 2, 60]
+    for wrong in (-math.inf, math.nan, "1", True):
+        with pytest.raises(OptionsError, match="timeout must be"):
+            patience(wrong)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PrivateAttr
 
 from headrace import Flow, Headrace, Task
 from headrace.errors import ArgumentError, ResultMismatch
@@ -67,7 +67,43 @@ def test_a_result_that_breaks_its_annotation_is_refused_where_it_is_made() -> No
         mine.pack_result({"a": {"width": "w"}})
     with pytest.raises(ResultMismatch, match="expected null, got int"):
         bare.pack_result(1)
-    assert msgspec.msgpack.decode(unannotated.pack_result((1, 2))) == [1, 2]
+    assert msgspec.msgpack.decode(loose_result.pack_result((1, 2))) == [1, 2]
+
+
+@pytest.mark.parametrize("value", [(1, 2), [date(2030, 1, 1)], {"a": {1}}, UUID(int=1), Box(1)])
+def test_a_result_without_an_annotation_keeps_its_type_or_is_refused(value: Any) -> None:
+    with pytest.raises(ResultMismatch, match=r"what tasks.unannotated returned.* would come back as .*; annotate what"):
+        unannotated.pack_result(value)
+    loose_result.pack_result(value)
+    unannotated.pack_result([1, {"a": 2.5}, None, "x", b"y", True])
+
+
+class Kept(BaseModel):
+    name: str
+    hidden: int = Field(default=0, exclude=True)
+    inner: list[Kept] = []
+
+
+class Counted(BaseModel):
+    name: float
+    _count: int = PrivateAttr(default=0)
+
+
+@app.task(name="tasks.models")
+def models(kept: Kept | None = None, counted: Counted | None = None) -> None: ...
+
+
+def test_a_model_that_does_not_arrive_equal_is_refused_with_the_reason() -> None:
+    with pytest.raises(ArgumentError, match=r"'kept' of tasks.models: Kept would not arrive equal at kept.hidden: the"):
+        models.job(Kept(name="a", hidden=3))
+    with pytest.raises(ArgumentError, match=r"Kept would not arrive equal at kept.*inner"):
+        models.job(Kept(name="a", inner=[Kept(name="b", hidden=3)]))
+    counted = Counted(name=1)
+    models.job(Kept(name="a"), counted)
+    models.job(counted=Counted(name=float("nan")))
+    counted._count = 2
+    with pytest.raises(ArgumentError, match=r"Counted would not arrive equal at counted._count"):
+        models.job(counted=counted)
 
 
 @app.task(name="tasks.mine")
@@ -83,6 +119,10 @@ def unannotated(
     typed: tuple[UUID, ...] = (),
     **more: Any,
 ) -> Any: ...
+
+
+@app.task(name="tasks.loose_result", loose=True)
+def loose_result() -> Any: ...
 
 
 @app.task(name="tasks.loose", loose=True)

@@ -20,7 +20,7 @@ from headrace.cache.app_cache import Cache
 from headrace.cache.values import ABSENT
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.codec import as_read, encode, is_sendable
-from headrace.model.type_changes import changed, described, narrowed
+from headrace.model.type_changes import change_of, described, narrowed
 from headrace.model.type_registry import has_records, hints, orders, reason_unchecked, sorted_form
 from headrace.settings import Duration
 
@@ -161,7 +161,7 @@ class Cached(Generic[P, R]):
             raise ResultMismatch(
                 f"what {self.name} returned does not fit its return annotation: {described(error, self._checked)}"
             ) from None
-        found = changed(made, back)
+        found = change_of(what, made, back)
         if found is None and has_records(self._checked, self._cache.types):
             found = narrowed(made, back)
         if found is not None:
@@ -230,7 +230,7 @@ class Cached(Generic[P, R]):
         data = sorted_form(given, self._cache.types)
         if found := orders(plain):
             data += repr(found).encode()
-        if changed(given, plain) is not None:
+        if change_of(what, given, plain) is not None:
             # A tuple and a list, or a decimal and its text, are other calls, and one MessagePack.
             data += repr(_types(given)).encode()
         return f"{self.name}:{hashlib.blake2b(data, digest_size=16).hexdigest()}"

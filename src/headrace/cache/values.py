@@ -20,7 +20,7 @@ from headrace.cache.tracking_link import Flight
 from headrace.cache.value_checks import Absent, Filling, check_computing, check_tags, checked
 from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
 from headrace.model.codec import as_read, decode, encode
-from headrace.model.type_changes import changed
+from headrace.model.type_changes import change_of
 from headrace.model.type_registry import Types
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
@@ -218,7 +218,7 @@ class Values:
         """
         what = f"the value of {name!r}"
         data = encode(value, self._settings.max_result, what, self._types.encoder)
-        if (found := changed(value, as_read(data, what))) is not None:
+        if (found := change_of(what, value, as_read(data, what))) is not None:
             raise ArgumentError(
                 f"{what}{found.place}: {type(found.sent).__name__} would come back as "
                 f"{type(found.back).__name__}; store plain values (None, numbers, texts, bytes, lists, dicts), or "

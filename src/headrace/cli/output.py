@@ -64,8 +64,10 @@ def to_json(value: Any) -> str:
     """One line of JSON, safe to show; what JSON has no form for is shown as text."""
     import msgspec
 
+    from headrace.model.codec import for_json
+
     try:
-        return msgspec.json.encode(value, enc_hook=str).decode().translate(_IN_JSON)
+        return msgspec.json.encode(for_json(value, str)).decode().translate(_IN_JSON)
     except RecursionError:
         return '"nested too deeply to be shown"'
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError):

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
-from headrace.model.codec import ParentOutput
+from headrace.model.codec import ParentOutput, for_json
 from headrace.model.hidden_values import Redactor, hides, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
@@ -65,7 +65,7 @@ def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
     """
     try:
         value = _told(value) if told else value
-        return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=indent).decode()
+        return msgspec.json.format(msgspec.json.encode(for_json(value, _plain)), indent=indent).decode()
     except RecursionError:
         return '"nested too deeply to be shown"'
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, UnicodeError):
@@ -76,7 +76,7 @@ def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
 def json_bytes(value: Any) -> bytes:
     """A document of plain values as JSON, whatever texts and keys are in it."""
     try:
-        return msgspec.json.encode(value, enc_hook=_plain)
+        return msgspec.json.encode(for_json(value, _plain))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, UnicodeError):
         # Lone surrogates, and keys that JSON cannot have.
         return json.dumps(value, default=_plain, skipkeys=True).encode()

@@ -5,6 +5,7 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -74,10 +75,8 @@ def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encode
     except HeadraceError:
         raise
     except RecursionError:
-        raise ArgumentError(
-            f"{what} cannot be sent: nested too deeply, or it contains itself; send a flat list, or ids instead of "
-            f"linked objects"
-        ) from None
+        fault = f"{_fault_of(value)}; send a flat list, or ids instead of linked objects"
+        raise ArgumentError(f"{what} cannot be sent: {fault}") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         instead = _INSTEAD.get(str(error)) or (
             "use JSON-like values, dataclasses, pydantic models, msgspec Structs, enums, dates, decimals, UUIDs, paths "
@@ -86,6 +85,26 @@ def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encode
         raise ArgumentError(f"{what} cannot be sent ({error}): {instead}") from None
     # Every job passes here: no call more than it takes.
     return data if len(data) <= limit else capped(data, limit, what)
+
+
+def _fault_of(value: object) -> str:
+    """Why something cannot be followed to its end: it is inside of itself, or deep. Records are not looked into."""
+    above, done, fault = set[int](), set[int](), TOO_DEEP
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    while stack:
+        one, left = stack.pop()
+        if left:
+            above.discard(id(one))
+            done.add(id(one))
+        elif id(one) in above:
+            return "it contains itself"
+        elif type(one) in (list, tuple, dict):
+            if id(one) not in done:
+                above.add(id(one))
+                stack += [(one, True), *((part, False) for _, part in _parts(one))]
+        elif not isinstance(one, (str, int, float, bytes, type(None))):
+            fault = "nested too deeply, or it contains itself"
+    return fault
 
 
 def capped(data: bytes, limit: int, what: str) -> bytes:
@@ -214,6 +233,23 @@ def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], 
         PayloadTooLarge: they take more than ``limit`` bytes.
     """
     return capped(msgspec.json.encode((positions, keywords)), limit, f"arguments of {task}")
+
+
+def for_json(value: object, hook: Callable[[Any], Any]) -> Any:
+    """A value as JSON has it, but for numbers that it has no form for, which are texts: msgspec would make them null.
+
+    Raises:
+        TypeError, ValueError, RecursionError: see ``msgspec.to_builtins``.
+    """
+    return _numbered(msgspec.to_builtins(value, str_keys=True, enc_hook=hook))
+
+
+def _numbered(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _numbered(one) for key, one in cast("dict[Any, Any]", value).items()}
+    return [_numbered(one) for one in cast("list[Any]", value)] if isinstance(value, (list, tuple)) else value
 
 
 def decode(data: bytes) -> Any:

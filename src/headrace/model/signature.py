@@ -259,7 +259,7 @@ class Signature:
     @cached_property
     def result(self) -> ResultType:
         """How results are packed and unpacked."""
-        return ResultType(self.task, self.types.get("return", Any), self.further)
+        return ResultType(self.task, self.types.get("return", Any), self.further, loose=self._loose)
 
     @cached_property
     def _open(self) -> frozenset[str]:

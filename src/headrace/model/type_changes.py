@@ -69,6 +69,18 @@ def changed(sent: object, back: object) -> Change | None:
     return None
 
 
+def change_of(what: str, sent: object, back: object) -> Change | None:
+    """See :func:`changed`.
+
+    Raises:
+        ArgumentError: the value, which the error calls ``what``, is nested too deeply.
+    """
+    try:
+        return changed(sent, back)
+    except RecursionError:
+        raise ArgumentError(f"{what} is {codec.TOO_DEEP}: make it flatter, or several of it") from None
+
+
 _OF_WHAT: dict[type, str] = {tuple: "[...]", set: "[...]", frozenset: "[...]"}
 
 
@@ -107,12 +119,16 @@ def narrowed(sent: object, back: object) -> Change | None:
     """The first record that came ``back`` as a class that its own extends, without what that adds; None: none did.
 
     A record that is the key of a dictionary counts, too: without annotations it is read as a dictionary, which can be
-    no key. Records are dataclasses, attrs classes, Structs and models, at any depth.
+    no key; and a pydantic model that did not come back equal. Records are dataclasses, attrs classes, Structs and
+    models, at any depth.
     """
     # Every job with a record passes here, and most records hold no others.
-    if type(sent) is type(back) and not _holding(cast(Any, type(back))) and not isinstance(back, (list, tuple, dict)):
+    kind = cast(Any, type(back))
+    plain = not isinstance(back, (list, tuple, dict)) and not hasattr(kind, "model_fields")
+    if type(sent) is kind and plain and not _holding(kind):
         return None
     stack: list[tuple[str, Any, Any]] = [("", sent, back)]
+    unequal: Change | None = None
     while stack:
         path, one, other = stack.pop()
         kind = cast(Any, type(other))
@@ -121,10 +137,26 @@ def narrowed(sent: object, back: object) -> Change | None:
                 return Change(path, key, {}, "", is_key=True)
             stack += _parts(path, one, other)
         elif type(one) is kind:
+            if unequal is None and (lost := _lost(one, other)) is not None:
+                unequal = Change(f"{path}.{lost}", one, other, "")
             stack += [(f"{path}.{name}", getattr(one, name, None), getattr(other, name, None)) for name in names]
         elif isinstance(one, kind):
             return Change(path, one, other, "")
-    return None
+    return unequal
+
+
+def _lost(model: Any, back: Any) -> str | None:
+    """The field of a pydantic model that did not come back equal; None: all did, or it is no such model."""
+    kind = cast(Any, type(model))
+    if not hasattr(kind, "model_fields") or model == back:
+        return None
+    values: list[dict[str, Any]] = [
+        {name: getattr(one, name, None) for name in kind.model_fields} | (one.__pydantic_private__ or {})
+        for one in (model, back)
+    ]
+    pairs = [(name, value, values[1].get(name)) for name, value in values[0].items()]
+    # NaN is not equal to itself.
+    return next((name for name, one, other in pairs if one != other and repr(one) != repr(other)), None)
 
 
 def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:
@@ -138,6 +170,12 @@ def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> A
     fault = (
         f"argument {name!r} of {task}: {type(found.sent).__name__} would arrive as {type(found.back).__name__}{path}"
     )
+    if type(found.sent) is type(found.back) and not found.is_key:
+        return ArgumentError(
+            f"argument {name!r} of {task}: {type(found.sent).__name__} would not arrive equal{path}: the model leaves "
+            f"that out or changes it when it is dumped and validated; send its values instead, or let it with "
+            f"@app.task(loose=True)"
+        )
     if reason:
         return ArgumentError(f"{fault}; its annotation does not help: {reason}")
     if found.is_key:
@@ -211,8 +249,9 @@ class ResultType:
         task: the task's name, for messages.
     """
 
-    def __init__(self, task: str, returns: Any, types: Types) -> None:
+    def __init__(self, task: str, returns: Any, types: Types, *, loose: bool = False) -> None:
         self.task = task
+        self._open = not loose and is_open(returns)
         self._returns = returns
         self._types = types
 
@@ -222,20 +261,27 @@ class ResultType:
         Raises:
             ArgumentError: it has a type that cannot be sent.
             PayloadTooLarge: it takes more than ``limit`` bytes.
-            ResultMismatch: it does not fit the return annotation.
+            ResultMismatch: it does not fit the return annotation, or would come back as another type for want of one.
         """
         if value is None and self._may_be_none:
             return codec.NONE
         data = codec.encode(value, limit, f"result of {self.task}", self._types.encoder)
-        if self._returns is not Any:
+        if self._returns is not Any or (self._open and type(value) not in _KEPT):
             try:
-                self._decoder.decode(data)
+                back = self._decoder.decode(data)
+                found = changed(value, back) if self._open else None
             except RecursionError:
                 raise ArgumentError(f"result of {self.task} cannot be sent: {codec.TOO_DEEP}") from None
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise ResultMismatch(
                     f"what {self.task} returned does not fit its return annotation: {described(error, self._returns)}"
                 ) from None
+            if found is not None:
+                raise ResultMismatch(
+                    f"what {self.task} returned{found.place}: {type(found.sent).__name__} would come back as "
+                    f"{type(found.back).__name__}; annotate what it returns, -> {found.annotation}, or let it with "
+                    f"@app.task(loose=True)"
+                )
         return data
 
     def unpack(self, data: bytes) -> Any:

@@ -24,7 +24,7 @@ from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
 from headrace.running_job import check_wait
-from headrace.settings import Duration, microseconds, seconds
+from headrace.settings import Duration, microseconds, patience
 from headrace.store.client import Client
 from headrace.store.waiting import aask_all, ask_all, await_job, wait_job
 from headrace.tasks.edited_job import JobMove, cancelled, deleted, moved, moving, not_found, retried
@@ -128,7 +128,7 @@ class Job(Generic[R]):
         if (timeout is None or timeout) and not allow_wait:
             check_wait("result()", "await job, or job.aresult()")
         self._learn()
-        seen = wait_job(self._client, self.id, _wait(timeout))
+        seen = wait_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, self._reason())
         return self._conclude(seen, timeout)
@@ -138,7 +138,7 @@ class Job(Generic[R]):
         if (timeout is None or timeout) and not allow_wait:
             check_wait("aresult()")
         await self._alearn()
-        seen = await await_job(self._client, self.id, _wait(timeout))
+        seen = await await_job(self._client, self.id, patience(timeout))
         if _overdue(seen) and timeout:
             raise self._late(seen, timeout, await self._areason())
         return self._conclude(seen, timeout)
@@ -314,7 +314,7 @@ class Job(Generic[R]):
     def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
         said = f"{cause}; " if cause else ""
         more = "" if seen.state is State.RUNNING else f" ({PAGE})"
-        late = f"job {self.id} of {self.task} is {seen.state} after {_wait(timeout):g} s"
+        late = f"job {self.id} of {self.task} is {seen.state} after {patience(timeout):g} s"
         return ResultTimeout(f"{late}: {said}ask again, or cancel it{more}")
 
     def __repr__(self) -> str:
@@ -370,7 +370,3 @@ def describe(error: JobError | None) -> str:
 
 def _overdue(seen: Watched) -> bool:
     return seen.state is not None and not seen.state.final
-
-
-def _wait(timeout: Duration | None) -> Any:
-    return None if timeout is None else seconds(timeout, "timeout")

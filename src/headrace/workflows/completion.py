@@ -15,7 +15,7 @@ from headrace.errors import ArgumentError, OptionsError, ResultTimeout
 from headrace.protocol import graph, produce
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
-from headrace.settings import Duration, seconds
+from headrace.settings import Duration, patience
 from headrace.store.client import Client
 from headrace.store.end_listener import Look, end_of
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all
@@ -51,7 +51,7 @@ class Completions(Generic[H]):
         self._client = client
         self._handles = _checked(client, handles)
         self._left = dict(self._handles)
-        self._timeout = None if timeout is None else seconds(timeout, "timeout")
+        self._timeout = patience(timeout)
         self._end = None if self._timeout is None else monotonic() + self._timeout
         self._allow_wait = allow_wait or self._timeout == 0
 

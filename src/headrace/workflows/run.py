@@ -15,7 +15,7 @@ from headrace.model.job_record import Page
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.protocol import graph
 from headrace.running_job import check_wait
-from headrace.settings import Duration, seconds
+from headrace.settings import Duration, patience
 from headrace.store.client import Client, Steps
 from headrace.store.waiting import await_end, wait_end
 from headrace.tasks.job_handle import Job
@@ -199,7 +199,7 @@ class WorkflowRun:
         """
         if (timeout is None or timeout) and not allow_wait:
             check_wait("wait()", "await run")
-        end = None if timeout is None else seconds(timeout, "timeout")
+        end = patience(timeout)
         return self._verbs.ended(wait_end(self._client, graph.watch_flow, self.id, end), timeout)
 
     def __await__(self) -> Generator[Any, None, WorkflowState]:
