@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -498,6 +499,22 @@ async def graph_of(dashboard: Dashboard, path: str) -> str:
         if "it is being laid out" not in answer.text:
             break
     return answer.text.partition("graph-frame")[2].partition("</svg>")[0]
+
+
+async def test_without_graphviz_a_workflow_is_a_list(
+    shop: Shop, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its libraries are half of what the dashboard brought along, and Alpine has no wheel."""
+    (tmp_path / "pygraphviz.py").write_text("raise ImportError('absent')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    dashboard = Dashboard(shop.app, operator)
+    await graph_of(dashboard, f"/workflows/{shop.flow}")
+    page = await ask(dashboard, f"/workflows/{shop.flow}")
+    assert "The graph is not drawn" in page.text
+    assert "headrace[viz]" in page.text
+    assert len(re.findall(r'<a href="/jobs/\w{21}"', page.text)) >= 3
+    parts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert not any("viz" in part for part in parts["dashboard"])
 
 
 async def test_of_a_large_graph_what_is_near_one_job_is_drawn(empty: Shop) -> None:

@@ -233,10 +233,30 @@ def test_files_that_no_worker_made_are_passed_over(tmp_path: Path, monkeypatch: 
     assert stamps() == []
 
 
-def test_a_worker_that_can_write_no_file_stamps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_written_elsewhere_where_tmpdir_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe killed healthy workers of containers whose root is read-only."""
     monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr(health_stamps, "_PLACES", ("/nowhere/either", str(tmp_path)))
+    made = HealthStamps()
+    assert (Path(made.path).parent, made.fault) == (tmp_path, "")
+    assert [one.process for one in stamps()] == [os.getpid()]
+    made.end()
+
+
+def test_a_worker_that_can_write_no_file_stamps_its_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr(health_stamps, "_PLACES", ())
+    assert probe.probe(None, ready=False, json=False) == 1
+    assert (
+        "no worker of this user has a file in /nowhere: none runs, it has another TMPDIR, or" in capsys.readouterr().err
+    )
     made = HealthStamps()
     assert made.path == ""
+    assert "/nowhere" in made.fault
     made.begin(LEASE, 10.0)
     assert made.read().supervisor == 10.0
     made.end()

@@ -81,8 +81,14 @@ def _tell(rows: Sequence[dict[str, Any]], worker: int | None, wanted: str, *, js
             print(f"worker {row['worker']} is {f'not {wanted}: {why}' if why else wanted}")
     sys.stdout.flush()
     if not rows and not json:
+        from headrace.worker.health_stamps import stamps_directory
+
         which = "no worker" if worker is None else f"no worker with process id {worker}"
-        print(f"headrace: {which} of this user runs on this machine, or it has another TMPDIR", file=sys.stderr)
+        where = f"{which} of this user has a file in {stamps_directory()}"
+        print(
+            f"headrace: {where}: none runs, it has another TMPDIR, or it warned at its start that it cannot write",
+            file=sys.stderr,
+        )
 
 
 def quick(words: Sequence[str]) -> int | None:

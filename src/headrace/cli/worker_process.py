@@ -72,6 +72,11 @@ def _serve(
 ) -> int:
     form, secrets = app.settings.log, _secrets(app)
     logs.configure(form, level, secrets, app.settings.redact.split(","))
+    if stamps.fault:
+        text = (
+            "headrace health cannot see this worker (%s): set TMPDIR to a directory that can be written, or --metrics"
+        )
+        log.warning(text, stamps.fault, code="health.unseen")
     origin.tell_modules()
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app)

@@ -26,6 +26,7 @@ REGISTERED, ANSWERED, RUNNERS, DRAINING = 1, 2, 4, 8
 WELL = REGISTERED | ANSWERED | RUNNERS
 
 _MAGIC = b"HRh1"
+_PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - the file is the user's own, and made anew
 # Each field is aligned and copied into its place, so that a reader sees the old or the new one. (``pack_into`` clears
 # it first, and a probe in that moment took the worker for one that never turned.)
 _FORM = struct.Struct("4sIII6d")
@@ -96,6 +97,7 @@ class HealthStamps:
     Attributes:
         next: when the supervisor must stamp again (monotonic seconds).
         path: of the file; empty where none could be made, so that only the process of ``--metrics`` can tell.
+        fault: why there is none; empty: there is one.
     """
 
     def __init__(self, worker: int = 0) -> None:
@@ -110,8 +112,11 @@ class HealthStamps:
         # The last stamp of the dispatcher that a turn of the supervisor saw, and for how long it saw no other one.
         self._seen, self._silence = 0.0, 0.0
         self._file = -1
-        with suppress(OSError):
+        self.fault = ""
+        try:
             self._file = self._made()
+        except OSError as error:
+            self.fault = str(error)
         # Shared with the processes that are forked from here.
         self._bytes = mmap.mmap(self._file, SIZE)
         own = os.getpid(), worker or os.getpid()
@@ -121,7 +126,7 @@ class HealthStamps:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
         forget_dead()
         # Workers of several containers may share the directory, and each be the process 1 of its own.
-        path = f"{_directory()}/{_prefix()}{os.getpid()}-{os.urandom(4).hex()}"
+        path = f"{stamps_directory()}/{_prefix()}{os.getpid()}-{os.urandom(4).hex()}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             # To touch memory whose file has no room on the disk ends a process by BUS: here that is an error.
@@ -200,8 +205,13 @@ def forget_dead() -> None:
             _unlink(path)
 
 
-def _directory() -> str:
-    return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the file is the user's own, and made anew
+def stamps_directory() -> str:
+    """Where the files of this user are: the first place that can be written, for a worker and its probe alike.
+
+    In a container whose root is read-only that is the shared memory.
+    """
+    places = [*filter(None, [os.environ.get("TMPDIR")]), *_PLACES]
+    return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), places[0])
 
 
 def _prefix() -> str:
@@ -215,7 +225,7 @@ def _unlink(path: str) -> None:
 
 def _paths() -> Iterator[str]:
     # No pathlib here: a probe is to cost as little as can be.
-    with suppress(OSError), os.scandir(_directory()) as entries:
+    with suppress(OSError), os.scandir(stamps_directory()) as entries:
         yield from [one.path for one in entries if one.name.startswith(_prefix()) and one.name.endswith(_SUFFIX)]
 
 
