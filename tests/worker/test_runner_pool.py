@@ -18,6 +18,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
+from headrace.worker.dispatcher.runners.job_stops import SHOW
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
 from headrace.worker.messages import Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
@@ -80,7 +81,9 @@ def test_limits_of_a_start_that_was_taken_back_do_not_count_for_the_next_of_its_
     rig.runner_pool.stops.enforce(103.9)
     assert Signal(7, "kill") not in rig.done()
     rig.runner_pool.stops.enforce(104)
-    assert Signal(7, "kill") in rig.done()
+    assert rig.done() == [Signal(7, "stacks")]
+    rig.runner_pool.stops.enforce(104 + SHOW)
+    assert rig.done() == [Signal(7, "kill")]
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
@@ -122,6 +125,7 @@ def test_a_start_says_what_ended_its_runner(stop: str, kind: str, why: str) -> N
     match stop:
         case "limit":
             stops.enforce(100)
+            stops.enforce(100 + SHOW)
         case "cancel":
             stops.cancel("id1", 50)
             stops.enforce(60)

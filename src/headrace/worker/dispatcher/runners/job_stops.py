@@ -149,7 +149,7 @@ class JobStops:
                 self._commands.signal(handle, "stop")
 
     def _stop(self, handle: RunnerHandle, start: Attempt, stage: Stage | Literal["cancel"], now: float) -> None:
-        if stage == "hard" and not start.shown:
+        if stage == "hard" and not start.shown and start.stop_reason != "cancel":
             # What it writes is in the job's error.
             start.shown = True
             self._commands.signal(handle, "stacks")
