@@ -26,6 +26,7 @@ from headrace.protocol.script import load
 from headrace.protocol.script_header import parse_header
 from tests import deadline, nursery, servers
 from tests.clusters import Cluster
+from tests.off_cluster import REASONS
 from tests.servers import Server, connect
 
 EVERY_SERVER = ("tests/scripts/", "tests/store/", "tests/properties/")
@@ -88,6 +89,15 @@ def pytest_collection() -> Iterator[object]:
         gc.set_threshold(7000, 10, 10)
         gc.enable()
         sys.dont_write_bytecode = True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--cluster"):
+        return
+    for item in items:
+        for start, reason in REASONS.items():
+            if item.nodeid.startswith(start):
+                item.add_marker(pytest.mark.skip(reason=f"on a cluster: {reason}"))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -76,7 +76,7 @@ sees(2)
 writer.cache.set("a", 1)
 cache.get("a")
 def tracked():
-    import redis
+    from tests.servers import connect
     with connect(url) as client:
         return sum("t" in c["flags"] for c in client.client_list())
 reading, writing = os.pipe()

@@ -18,6 +18,7 @@ from headrace.model.job_record import Record
 from headrace.protocol import consume, produce
 from headrace.protocol.consume import claim
 from headrace.tasks.job_handle import Job
+from headrace.testing import Kit
 from tests.clusters import Cluster, slot_of
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
@@ -143,3 +144,12 @@ def test_cached_values_and_statistics_follow_the_slot(new_cluster: NewCluster) -
         writer.stats.add("views", {"n": 4})
         writer.stats.flush()
         assert reader.stats.find("views", datetime.now(UTC) - timedelta(hours=1)).total()["n"] == 7
+
+
+def test_the_test_kit_uses_a_cluster_that_it_is_given(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(3, 0)
+    app = Headrace()
+    add = app.task(name="add")(lambda a, b: a + b)
+    with Kit(app, url=cluster.url):
+        job = add.enqueue(2, 3)
+        assert app.jobs.get(job.id).state == "ready"

@@ -11,12 +11,15 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import redis
 
 from headrace.embedded import Embedded, attach
+from headrace.protocol.keys import keys_of
+from headrace.store.connection import node_of
+from headrace.store.url import parse
 
 _lock = threading.Lock()
 _made: dict[int, PrivateServer] = {}
@@ -61,6 +64,10 @@ def private_server() -> PrivateServer:
         return found
 
 
-def connection(url: str) -> Any:
-    """A plain client, RESP2 and bytes; the driver's types say too little."""
-    return redis.Redis.from_url(url, protocol=2)  # pyright: ignore[reportUnknownMemberType]
+def connection(url: str, namespace: str = "hr") -> Any:
+    """A plain client, RESP2 and bytes, of the server that has a namespace; the driver's types say too little."""
+    target = parse(url, keys_of(namespace).prefix)
+    options: dict[str, Any] = dict(target.options) | {"protocol": 2}
+    if target.seeds:
+        options["host"], options["port"] = node_of(target, 5.0)
+    return redis.Redis(connection_pool=cast(Any, redis.ConnectionPool)(**options))

@@ -46,7 +46,7 @@ class Takeover:
             self._app.settings, url=url, credentials=None, password_file=None, namespace=self.namespace,
             stats="direct", stats_url=None,
         )  # fmt: skip
-        self._client = connection(url)
+        self._client = connection(url, self.namespace)
         self._clock = wire.clock
         self._astore = AsyncKitStore(url, settings, wire)
         stores = {
