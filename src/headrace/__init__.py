@@ -84,6 +84,10 @@ __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
+    if name in ("task", "shared_task", "chain", "group", "chord"):
+        # An import statement drops the text of an AttributeError.
+        hint = import_module("headrace.model.elsewhere").of_package(name)
+        raise ImportError(f"headrace has no {name!r}: write {hint}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

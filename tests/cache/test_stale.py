@@ -13,8 +13,9 @@ import redis
 
 from headrace import Headrace
 from headrace.cache import Cache, listener, tracking_link
-from headrace.cache.tracking_link import Flight
+from headrace.cache.tracking_link import Flight, Untracked, _accepted
 from headrace.errors import StoreUnavailable
+from headrace.store.url import parse
 from tests import servers
 from tests.proxy import Proxy
 from tests.servers import Server, connect
@@ -426,3 +427,14 @@ def test_connections_of_others_are_left_alone(cache: Cache, url: str, client: re
         cache.close()
         assert plain.ping()
     assert links(client, "t") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [("CLUSTERDOWN The cluster is down", True), ("LOADING data", True), ("MASTERDOWN Link", True),
+     ("ERR unknown command 'HELLO'", False), ("NOPROTO unsupported", False)],
+)  # fmt: skip
+def test_an_error_that_will_pass_does_not_keep_copies_away_for_long(text: str, passes: bool, url: str) -> None:
+    with pytest.raises(Untracked) as raised:
+        _accepted([redis.ResponseError(text)], "RESP3", parse(url))
+    assert raised.value.passes is passes

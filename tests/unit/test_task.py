@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace, Retry, Settings, Task, Throttle, current_job
+from headrace import Headrace, Retry, Settings, Task, Throttle, WorkflowRun, current_job
 from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
 from headrace.model import elsewhere
 from headrace.model.form import Form
@@ -463,3 +463,29 @@ def test_a_wait_without_end_may_be_asked_for_as_infinity() -> None:
     for wrong in (-math.inf, math.nan, "1", True):
         with pytest.raises(OptionsError, match="timeout must be"):
             patience(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_JOB))
+def test_the_verb_of_a_job_elsewhere_names_the_one_here(app: Headrace, name: str) -> None:
+    with pytest.raises(AttributeError, match=f"a job has no '{name}': write job") as raised:
+        getattr(app.job("0" * 21), name)
+    assert elsewhere._OF_JOB[name] in str(raised.value)
+    assert not hasattr(app.job("0" * 21), "colour")
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_RUN))
+def test_the_verb_of_a_run_elsewhere_names_the_one_here(app: Headrace, name: str) -> None:
+    with pytest.raises(AttributeError, match=f"a workflow run has no '{name}': write run"):
+        getattr(WorkflowRun(app.client, "0" * 21, "w"), name)
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_PACKAGE))
+def test_the_import_from_elsewhere_names_what_is_here(name: str) -> None:
+    with pytest.raises(ImportError, match=f"headrace has no '{name}': write "):
+        exec(f"from headrace import {name}")
+
+
+@pytest.mark.parametrize("name", sorted(elsewhere._OF_SETTINGS))
+def test_the_setting_of_elsewhere_names_the_one_here(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"there is no setting '{name}': write "):
+        Headrace(**{name: "redis://localhost"})

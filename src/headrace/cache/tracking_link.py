@@ -19,7 +19,7 @@ from headrace.clock import monotonic
 from headrace.errors import ServerError
 from headrace.protocol.cache_calls import probe
 from headrace.protocol.keys import Keys
-from headrace.store.connection import Lost, RawConnection, packed
+from headrace.store.connection import Lost, RawConnection, packed, verdict
 from headrace.store.url import Target
 
 # Names that changed, or None: all of them may have.
@@ -160,8 +160,8 @@ class TrackingLink:
         return [key[len(self._start) :].decode("utf-8", "replace") for key in keys if key.startswith(self._start)]
 
     def _track(self) -> None:
-        _accepted(self.wire.ask(("HELLO", "3")), "RESP3")
-        _accepted(self.wire.ask(("CLIENT", "TRACKING", "ON")), "CLIENT TRACKING")
+        _accepted(self.wire.ask(("HELLO", "3")), "RESP3", self._target)
+        _accepted(self.wire.ask(("CLIENT", "TRACKING", "ON")), "CLIENT TRACKING", self._target)
 
     def _probe(self, name: str) -> None:
         """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
@@ -181,7 +181,7 @@ class TrackingLink:
                 heard = heard or message[-1] is None or key.encode() in message[-1]
             elif not _is(message, hiredis.PushNotification):
                 answers.append(message)
-                _accepted([message], "the read and the write of its probe")
+                _accepted([message], "the read and the write of its probe", self._target)
 
 
 def _silence(answers: int) -> str:
@@ -199,9 +199,9 @@ def _is(message: object, kind: type) -> bool:
     return isinstance(message, kind)
 
 
-def _accepted(replies: Sequence[Any], what: str) -> None:
+def _accepted(replies: Sequence[Any], what: str, target: Target) -> None:
     for reply in replies:
         if isinstance(reply, driver.RedisError):
             refused = Untracked(f"the server refuses {what}: {reply}")
-            refused.passes = isinstance(reply, driver.ReadOnlyError) or str(reply).startswith("NOREPLICAS")
+            refused.passes = verdict(reply, target, what) == "again"
             raise refused from reply

@@ -44,6 +44,9 @@ OPTIONS = {
     "cron": 'declare app.cron("0 9 * * *", task) behind the task',
     "crontab": 'declare app.cron("0 9 * * *", task) behind the task',
     "every": "declare app.every(timedelta(hours=6), task) behind the task",
+    "result_expires": "write result_ttl= and failure_ttl=, in seconds",
+    "on_failure": "catch what it raises in the task, or write a middleware with @app.middleware",
+    "on_success": "write a middleware with @app.middleware, or a workflow whose next node follows",
     "serializer": "arguments travel as MessagePack, checked against the annotations",
 }
 # Verbs of a task elsewhere -> the one here.
@@ -79,6 +82,42 @@ _OF_APP = {
     "fetch_job": "app.job(id)",
     "worker_main": "run `headrace worker module:app`",
     "start": "run `headrace worker module:app`",
+    "conf": "give settings to Headrace(...), or set HEADRACE_...; app.settings has them",
+    "autodiscover_tasks": "import the modules of the tasks where the application is, or name them: Tasks(...)",
+    "chain": "jobs that follow others are nodes of a workflow: @app.workflow",
+    "group": "app.enqueue_many(...) and app.wait(jobs), or nodes of a workflow: @app.workflow",
+    "chord": "jobs that follow others are nodes of a workflow: @app.workflow",
+}
+# Verbs of a job elsewhere -> what to write here.
+_OF_JOB = {
+    "get": "job.result(timeout=...)",
+    "wait": "job.result(timeout=...)",
+    "status": "job.state",
+    "ready": "job.state.final",
+    "done": "job.state.final",
+    "successful": 'job.state == "succeeded"',
+    "failed": 'job.state == "failed"',
+    "revoke": "job.cancel()",
+    "abort": "job.cancel()",
+    "forget": "job.delete()",
+}
+# Verbs of a run elsewhere -> what to write here.
+_OF_RUN = {"result": "run.wait() and run.node(name).result()", "get": "run.wait()", "status": "run.state"}
+# What people import from other queues -> what to write here.
+_OF_PACKAGE = {
+    "task": "@app.task, of app = Headrace()",
+    "shared_task": "@app.task, of app = Headrace(); for an application that is made later, Tasks()",
+    "chain": "a workflow: @app.workflow",
+    "group": "app.enqueue_many(...), or a workflow: @app.workflow",
+    "chord": "a workflow: @app.workflow",
+}
+# Settings elsewhere -> what to write here.
+_OF_SETTINGS = {
+    "broker": "url=",
+    "broker_url": "url=",
+    "redis_url": "url=",
+    "backend": "nothing: results are kept on the same server, for result_ttl= seconds",
+    "retries": "@app.task(retries=...), for each task",
 }
 
 
@@ -112,6 +151,26 @@ def of_task(task: str, name: str) -> str:
     """Why a task has no such attribute."""
     here = _OF_TASK.get(name)
     return f"a task has no {name!r}" + (f": write {task}.{here}" if here else "")
+
+
+def of_job(name: str) -> str:
+    """Why a job has no such attribute."""
+    return f"a job has no {name!r}" + (f": write {_OF_JOB[name]}" if name in _OF_JOB else "")
+
+
+def of_run(name: str) -> str:
+    """Why a workflow run has no such attribute."""
+    return f"a workflow run has no {name!r}" + (f": write {_OF_RUN[name]}" if name in _OF_RUN else "")
+
+
+def of_package(name: str) -> str:
+    """What to write for what the package does not have; empty: nobody knows."""
+    return _OF_PACKAGE.get(name, "")
+
+
+def of_settings(name: str) -> str:
+    """What to write for a setting that does not exist; empty: nobody knows."""
+    return _OF_SETTINGS.get(name, "")
 
 
 def of_app(name: str) -> str:

@@ -75,8 +75,12 @@ def resolve(
     """
     for layer, where in ((given, ""), (defaults, " in defaults")):
         if unknown := sorted(map(str, set(layer) - set(Settings.__struct_fields__))):
+            from headrace.model.elsewhere import of_settings
+
+            known = of_settings(unknown[0])
+            nearest = f": write {known}" if known else _nearest(unknown[0], Settings.__struct_fields__)
             raise SettingsError(
-                f"there is no setting {unknown[0]!r}{where}{_nearest(unknown[0], Settings.__struct_fields__)}; the "
+                f"there is no setting {unknown[0]!r}{where}{nearest}; the "
                 f"settings are {', '.join(Settings.__struct_fields__)}"
             )
     values: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, cast
 
 from headrace.errors import (
     JobCancelled,
@@ -17,6 +17,7 @@ from headrace.errors import (
     JobUnsuccessful,
     ResultTimeout,
 )
+from headrace.model import elsewhere
 from headrace.model.job import JobError, State, parse_error
 from headrace.model.job_record import AttemptRecord, Record, ValueReader
 from headrace.protocol import operations, produce
@@ -47,6 +48,12 @@ class Job(Generic[R]):
     """
 
     __slots__ = ("_client", "_failure_ttl", "_find", "_reader", "fresh", "id", "task")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what the verb of another queue is called here."""
+            raise AttributeError(elsewhere.of_job(name), name=name, obj=self)
 
     def __init__(
         self,

@@ -7,9 +7,10 @@ of date. Each verb has an asynchronous pair; what a reply means is decided once,
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.admin.jobs import Jobs
+from headrace.model import elsewhere
 from headrace.model.job import State
 from headrace.model.job_record import Page
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
@@ -40,6 +41,12 @@ class WorkflowRun:
     """
 
     __slots__ = ("_client", "_jobs", "_verbs", "created", "definition", "id", "on_piece")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what the verb of another queue is called here."""
+            raise AttributeError(elsewhere.of_run(name), name=name, obj=self)
 
     def __init__(
         self, client: Client, id: str, definition: str, *, created: bool = True, tasks: Tasks | None = None
