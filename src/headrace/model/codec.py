@@ -248,7 +248,7 @@ def _numbered(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _numbered(one) for key, one in cast("dict[Any, Any]", value).items()}
+        return {key: _numbered(one) for key, one in cast(Any, value).items()}
     return [_numbered(one) for one in cast("list[Any]", value)] if isinstance(value, (list, tuple)) else value
 
 

@@ -125,7 +125,7 @@ def narrowed(sent: object, back: object) -> Change | None:
     # Every job with a record passes here, and most records hold no others.
     kind = cast(Any, type(back))
     plain = not isinstance(back, (list, tuple, dict)) and not hasattr(kind, "model_fields")
-    if type(sent) is kind and plain and not _holding(kind):
+    if type(sent) is kind and plain and not _holding(cast(Any, type(back))):
         return None
     stack: list[tuple[str, Any, Any]] = [("", sent, back)]
     unequal: Change | None = None
