@@ -22,7 +22,7 @@ from headrace import Headrace
 from headrace.model.form import Form
 from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
-from headrace.schedules.timing import Timing
+from headrace.schedules.timetables import Timing
 
 _MICRO = 1_000_000
 #: Of the mix: the shortest and longest interval, and for how long it is watched, seconds.

@@ -66,7 +66,7 @@ def _call(target: Server, rounds: int) -> float:
 
 
 def _reads(step: int) -> list[int]:
-    from headrace.stats.read_plan import cover
+    from headrace.stats.reading import cover
     from headrace.stats.resolutions import layout_of
 
     layout = layout_of("hour=9y day=9y month=9y quarter=9y")

@@ -30,8 +30,7 @@ from headrace.model.ids import tick_of
 from headrace.model.job import FINAL
 from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
-from headrace.schedules.timetables import moment_of
-from headrace.schedules.timing import Timing
+from headrace.schedules.timetables import Timing, moment_of
 
 _MICRO, _MINUTE = 1_000_000, 60_000_000
 #: Zone, and when its clocks change: an hour is left out, half an hour comes twice, half an hour is left out, an hour

@@ -15,11 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 import msgspec
 
 from headrace import registry
-from headrace.admin.act_log import ActLog
-from headrace.admin.declared_alarms import Alarms
 from headrace.admin.errands import Errands
-from headrace.admin.event_hooks import EventHooks
-from headrace.admin.event_log import EventLog
+from headrace.admin.event_log import ActLog, Alarms, EventHooks, EventLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
@@ -32,8 +29,8 @@ from headrace.model.type_registry import returned
 from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
-from headrace.store.aside import aside
 from headrace.store.client import Client
+from headrace.store.connection import aside
 from headrace.tasks import bulk, naming, submission
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
@@ -47,8 +44,7 @@ from headrace.workflows.registered import Registered
 if TYPE_CHECKING:
     from headrace.cache import Cache, Cached
     from headrace.schedules.catalog import Schedules
-    from headrace.schedules.requests import CronOptions, EveryOptions, Target
-    from headrace.schedules.schedule_handle import Schedule
+    from headrace.schedules.schedule_handle import CronOptions, EveryOptions, Schedule, Target
     from headrace.stats import Stats
     from headrace.store.store import AsyncStore, Store
     from headrace.tasks.job_handle import Job

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.cache.immutable import freeze
+from headrace.cache.values import freeze
 from headrace.errors import FrozenValue
 
 PLAIN: dict[Any, Any] = {"a": [1, {"b": [2]}], 3: None, "c": b"x"}

@@ -12,7 +12,7 @@ from headrace import Headrace
 from headrace.dashboard import joint_client
 from headrace.dashboard.joint_client import JointClient
 from headrace.errors import ServerError, StoreUnavailable
-from headrace.protocol import graph, index_pages, overviews, streams
+from headrace.protocol import graph, index_pages, operations, overviews
 from headrace.testing import Kit
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -47,7 +47,7 @@ async def test_what_the_server_refuses_one_fails_no_other(url: str, client: redi
     joint, keys = JointClient(app.client), app.client.keys
     client.set(keys("events"), "no stream")
     refused, seen, page = await asyncio.gather(
-        joint.arun(streams.told(keys, "events", 10)),
+        joint.arun(operations.told(keys, "events", 10)),
         joint.arun(overviews.overview(keys)),
         joint.arun(index_pages.page(keys, "failed")),
         return_exceptions=True,

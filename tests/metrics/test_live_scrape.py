@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.metrics.alert_rules import RULES
-from headrace.metrics.grafana_board import PANELS, board
+from headrace.metrics.alert_rules import PANELS, RULES, board
 from headrace.metrics.metric_families import FAMILIES
 from tests.deadline import eventually
 from tests.program import TASKS, Program, Worker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.admin.scale_page import scale_page
+from headrace.admin.queues import scale_page
 from headrace.errors import OptionsError
 from headrace.protocol import operations
 from headrace.settings import Settings

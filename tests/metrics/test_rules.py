@@ -13,8 +13,7 @@ import pytest
 
 from headrace.cli.program import program
 from headrace.dashboard.mounting import PAGES
-from headrace.metrics.alert_rules import RULES, rules_document, rules_file
-from headrace.metrics.grafana_board import PANELS, board
+from headrace.metrics.alert_rules import PANELS, RULES, board, rules_document, rules_file
 from headrace.metrics.metric_families import FAMILIES, MetricFamily
 
 NAME = re.compile(r"headrace_\w+")

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from headrace.model.ids import flow_of, number_of
 from headrace.model.job import Outcome
 from headrace.model.workflow import Graph
-from headrace.protocol import consume, produce, script_text, settle_calls
+from headrace.protocol import consume, produce, script_header, settle_calls
 from headrace.protocol import graph as protocol
 from headrace.protocol import script as loader
 from headrace.testing import assert_invariants
@@ -391,7 +391,7 @@ def test_scripts_and_model_agree(client: redis.Redis) -> None:
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts that leave a chore after two nodes, rather than after five hundred."""
-    original: Callable[[str], str] = script_text._source  # pyright: ignore[reportPrivateUsage]
+    original: Callable[[str], str] = script_header._source  # pyright: ignore[reportPrivateUsage]
     less = {"background_work": ("room     500 ", "room     2 "), "edges": ("local FIRST = 100\n", "local FIRST = 1\n")}
 
     def short(name: str) -> str:
@@ -403,7 +403,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return text
 
     loader.load.cache_clear()
-    monkeypatch.setattr(script_text, "_source", short)
+    monkeypatch.setattr(script_header, "_source", short)
     yield
     monkeypatch.undo()
     loader.load.cache_clear()

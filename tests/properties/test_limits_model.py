@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from headrace.model.job import Outcome
-from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
-from headrace.model.limit_state import gates_of, part_of
+from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, gates_of, part_of, task_row
 from headrace.protocol import consume, operations, overviews, produce, settle_calls
 from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants

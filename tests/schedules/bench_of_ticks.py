@@ -8,7 +8,7 @@ from headrace.model.form import Form
 from headrace.model.ids import digits_of, make_id, ordered_id
 from headrace.model.schedule_record import Policies, ScheduleRecord
 from headrace.protocol import ticks
-from headrace.schedules.timing import Timing, refilled
+from headrace.schedules.timetables import Timing, refilled
 from tests.scripts.stage import ARGS, KEEP, SECOND, Stage
 
 MINUTE = 60 * SECOND

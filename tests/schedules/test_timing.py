@@ -6,8 +6,17 @@ from itertools import takewhile
 import pytest
 
 from headrace.errors import CronError
-from headrace.schedules.timetables import Cron, Every, moment_of
-from headrace.schedules.timing import AHEAD, MOST_MISSED, Timing, jitter, refilled, timing_of
+from headrace.schedules.timetables import (
+    AHEAD,
+    MOST_MISSED,
+    Cron,
+    Every,
+    Timing,
+    jitter,
+    moment_of,
+    refilled,
+    timing_of,
+)
 
 NOW = moment_of("now", datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC))
 MINUTE = 60_000_000

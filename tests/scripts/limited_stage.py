@@ -8,8 +8,17 @@ import msgspec
 
 from headrace.model.form import NewJob
 from headrace.model.job import Claim
-from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, task_row
-from headrace.model.limit_state import ALL, LimitState, name_of, part_of
+from headrace.model.limit_rules import (
+    ALL,
+    Concurrency,
+    DeclaredLimits,
+    LimitRule,
+    LimitState,
+    Rate,
+    name_of,
+    part_of,
+    task_row,
+)
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import HoldAnswer, change_limit, declare_limits, hold_limit, read_limits
 from headrace.testing.lane_invariants import gate_facts

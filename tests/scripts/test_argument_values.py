@@ -8,8 +8,7 @@ import uuid
 import msgspec
 import pytest
 
-from headrace.model.limit_rules import LimitRule
-from headrace.model.limit_state import value_name
+from headrace.model.limit_rules import LimitRule, value_name
 from tests.scripts.limited_stage import declare
 from tests.scripts.stage import Stage
 

@@ -7,8 +7,7 @@ from headrace.model.job import JobError, error_json
 from headrace.model.job_record import cause_id
 from headrace.protocol import graph, produce
 from headrace.protocol.consume import renew
-from headrace.protocol.operations import begin_errand, bite, count_meant, read_errands, stop_errand
-from headrace.protocol.streams import told
+from headrace.protocol.operations import begin_errand, bite, count_meant, read_errands, stop_errand, told
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, SECOND, Stage
 

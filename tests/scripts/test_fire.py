@@ -7,8 +7,7 @@ from headrace.model.ids import is_ordered, is_unique, make_id, tick_of
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import ticks
 from headrace.schedules.schedule_handle import upcoming
-from headrace.schedules.timetables import time_of
-from headrace.schedules.timing import Timing
+from headrace.schedules.timetables import Timing, time_of
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, tick_id, told
 from tests.scripts.stage import SECOND, Stage
 from tests.scripts.unique_stage import holder, one, only

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.protocol import script_text
+from headrace.protocol import script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
-from headrace.protocol.script_header import Header, parse_header
-from headrace.protocol.script_text import included
+from headrace.protocol.script_header import Header, included, parse_header
 from headrace.testing.keyspace_reading import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage
@@ -43,8 +42,8 @@ def dummy(script: Script) -> Call[object]:
 def altered(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> Script:
     """A script as if its file held another text."""
     load(name)  # into the cache, before its file seems to hold another text
-    original = script_text._source
-    monkeypatch.setattr(script_text, "_source", lambda part: text if part == name else original(part))
+    original = script_header._source
+    monkeypatch.setattr(script_header, "_source", lambda part: text if part == name else original(part))
     return load.__wrapped__(name)
 
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from headrace.protocol.operations import pause, resume, resume_due
+from headrace.protocol.operations import pause, resume, resume_due, told
 from headrace.protocol.overviews import overview
-from headrace.protocol.streams import told
 from headrace.worker.dispatcher.dispatcher_events import HURRY
 from tests.scripts.stage import SECOND, START, Stage
 

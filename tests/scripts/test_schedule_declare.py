@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol import consume, ticks
-from headrace.schedules.timing import Timing
+from headrace.schedules.timetables import Timing
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row, schedule, told
 from tests.scripts.stage import SECOND, Stage
 

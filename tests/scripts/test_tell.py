@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.streams import KEPT, tell, told
+from headrace.protocol.operations import KEPT_FOR, tell, told
 from tests.scripts.stage import Stage
 
 
@@ -25,4 +25,4 @@ def test_a_stream_keeps_about_ten_thousand_entries_and_ends_by_itself(stage: Sta
     pipe.execute()
     stage.run(tell(stage.keys, stream, "last", {}))  # type: ignore[arg-type]
     assert 10_000 <= stage.client.xlen(key) < 10_200
-    assert 0 < stage.client.ttl(key) <= KEPT[stream]  # type: ignore[index]
+    assert 0 < stage.client.ttl(key) <= KEPT_FOR[stream]  # type: ignore[index]

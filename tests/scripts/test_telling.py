@@ -6,7 +6,7 @@ import pytest
 from headrace.model.job import JobError, error_json
 from headrace.model.job_record import cause_id
 from headrace.protocol import consume, operations
-from headrace.protocol.streams import KEPT, told
+from headrace.protocol.operations import KEPT_FOR, told
 from tests.schedules.bench_of_ticks import FIRST, MINUTE, fire, put, row
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -54,7 +54,7 @@ def test_a_failure_names_its_cause_as_python_does(stage: Stage, error: JobError)
     assert "\n" not in event["error"]
     assert len(event["error"].encode()) <= 203
     assert set(stage.members("causes")) == {event["cause"]}
-    assert 0 < stage.client.ttl(stage.keys("events")) <= KEPT["events"]
+    assert 0 < stage.client.ttl(stage.keys("events")) <= KEPT_FOR["events"]
 
 
 def test_a_cause_is_new_once_and_back_after_a_day(stage: Stage) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.streams import LOOK, tell, told
+from headrace.protocol.operations import LOOK, tell, told
 from tests.scripts.stage import Stage
 
 

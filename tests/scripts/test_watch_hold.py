@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from headrace.protocol import operations
-from headrace.protocol.operations import hold_watches, note_watch, stored_watches
-from headrace.protocol.streams import told
+from headrace.protocol.operations import hold_watches, note_watch, stored_watches, told
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 30 * SECOND

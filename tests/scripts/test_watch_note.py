@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.protocol.operations import hold_watches, note_watch
-from headrace.protocol.streams import told
+from headrace.protocol.operations import hold_watches, note_watch, told
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.ids import flow_id, node_id
-from headrace.protocol import operations, produce, streams
+from headrace.protocol import operations, produce
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import RunnerFacts
 from headrace.protocol.why import MOST_WORKERS
@@ -222,7 +222,7 @@ def test_a_pause_and_a_cancellation_tell_who_made_them(stage: Stage) -> None:
     first, second = stage.put(2)
     for n, (verb, kind, name) in enumerate(acts):
         fields = {"who": f"person-{n}", "by": "cli", "verb": verb, "kind": kind, "name": name or second}
-        stage.run(streams.tell(stage.keys, "acts", f"r{n}", fields))
+        stage.run(operations.tell(stage.keys, "acts", f"r{n}", fields))
     stage.run(operations.pause(stage.keys, "default", 0))
     stage.run(produce.cancel(stage.keys, second, KEEP))
     paused, cancelled = why(stage, first).reasons[0], why(stage, second).reasons[0]
@@ -244,7 +244,7 @@ def test_a_node_of_a_stopped_workflow(stage: Stage) -> None:
     assert (found.state, found.code) == ("stopped", "workflow_stopped")
     assert why(stage, flow["b"]).code == "workflow_stopped"
     who = {"who": "ada", "by": "cli", "verb": "stop", "kind": "workflows", "name": flow.id}
-    stage.run(streams.tell(stage.keys, "acts", "r", who))
+    stage.run(operations.tell(stage.keys, "acts", "r", who))
     for name in ("a", "b"):
         reason = why(stage, flow[name]).reasons[0]
         assert (reason.text, reason.evidence["by"]) == (f"its workflow {flow.id} is stopped, by ada", "ada")

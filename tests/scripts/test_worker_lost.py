@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import consume
-from headrace.protocol.streams import told
+from headrace.protocol.operations import told
 from tests.scripts.stage import KEEP, Stage
 
 

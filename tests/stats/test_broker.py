@@ -17,7 +17,7 @@ from headrace import Headrace
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
 from headrace.stats.batch import LINE_ROWS
-from headrace.stats.broker_consumer import Taker
+from headrace.stats.broker import Taker
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import OptionsError
 from headrace.stats import Stats
-from headrace.stats.engine_labels import WORKER_KEEP, unit_of, workers_layout
+from headrace.stats.labels import WORKER_KEEP, unit_of, workers_layout
 from headrace.stats.resolutions import layout_of
 
 Make = Callable[..., Stats]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.stats import Buffer, Stats
-from headrace.stats.flusher import Flusher
+from headrace.stats.writer import Flusher
 from tests.deadline import eventually
 
 
@@ -68,7 +68,7 @@ def test_an_interrupt_amid_a_wait_for_room_leaves_the_flushes_to_others() -> Non
     waiter = threading.Thread(target=wait)
     with flusher._sending:
         waiter.start()
-        eventually(lambda: sys._current_frames()[waiter.ident or 0].f_code.co_filename.endswith("flusher.py"))
+        eventually(lambda: sys._current_frames()[waiter.ident or 0].f_code.co_filename.endswith("writer.py"))
         # As the time limit of a job in a thread: raised once the thread has the lock that it waits for.
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(waiter.ident or 0), ctypes.py_object(Cut))
     waiter.join()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.stats import Stats
-from headrace.stats.engine_labels import ALL
+from headrace.stats.labels import ALL
 from headrace.stats.prometheus import MOST, Scrape
 
 pytest.importorskip("prometheus_client")

@@ -19,7 +19,6 @@ from headrace.protocol import (
     produce,
     settle_calls,
     stats_calls,
-    streams,
     ticks,
 )
 from headrace.protocol.consume import Note
@@ -226,10 +225,10 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
         lambda k, _, t: operations.stop_errand(k, "e").at(t),
     ),
-    "tell": Play(nothing, lambda k, _, __: streams.tell(k, "acts", "r", {"who": "ada"}), alike),
+    "tell": Play(nothing, lambda k, _, __: operations.tell(k, "acts", "r", {"who": "ada"}), alike),
     "told": Play(
-        lambda s: s.run(streams.tell(s.keys, "acts", "r", {"who": "ada"})),
-        lambda k, _, __: streams.told(k, "acts", 9),
+        lambda s: s.run(operations.tell(s.keys, "acts", "r", {"who": "ada"})),
+        lambda k, _, __: operations.told(k, "acts", 9),
         alike,
     ),
     "watch_hold": Play(nothing, lambda k, _, t: hold_watches(k, "w", ["hook:a", "alarm:b"], SECOND).at(t)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Headrace
-from headrace.admin.act_log import ActLog
+from headrace.admin.event_log import ActLog
 from headrace.errors import OptionsError
 from headrace.testing import Kit
 

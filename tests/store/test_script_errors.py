@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace import errors
-from headrace.protocol import operations, produce, script_text
+from headrace.protocol import operations, produce, script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load
 from tests.scripts.stage import KEEP, Stage
@@ -60,14 +60,14 @@ def test_a_fault_of_an_included_file_is_located(
 def faulty(file: str, line: int, text: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Stage], Call[object]]:
     """``enqueue`` as if one of its files had another line there."""
     load("enqueue")  # into the cache, before the file seems to hold another text
-    original = script_text._source
+    original = script_header._source
 
     def source(name: str) -> str:
         lines = original(name).splitlines()
         return "\n".join([*lines[: line - 1], text, *lines[line - 1 :]] if name == file else lines)
 
     with monkeypatch.context() as patch:
-        patch.setattr(script_text, "_source", source)
+        patch.setattr(script_header, "_source", source)
         altered = load.__wrapped__("enqueue")
 
     def made(stage: Stage) -> Call[object]:

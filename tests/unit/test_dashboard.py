@@ -24,8 +24,7 @@ from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
 from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
-from headrace.model.limit_rules import Concurrency
-from headrace.model.limit_state import LimitState
+from headrace.model.limit_rules import Concurrency, LimitState
 from headrace.model.server_facts import server_facts
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.embedded.project import data_directory, find
+from headrace.embedded.paths import data_directory, find
 
 ME = os.geteuid()
 

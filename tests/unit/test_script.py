@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.protocol import script_text
+from headrace.protocol import script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Script, blob, load
 from headrace.protocol.script_header import Argument, HeaderError, Key, parse_header
@@ -19,7 +19,7 @@ TITLE = "-- Try: a job is tried.\n"
 
 def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> Script:
     """The script ``main`` of these files."""
-    monkeypatch.setattr(script_text, "_source", lambda name: sources[name])
+    monkeypatch.setattr(script_header, "_source", lambda name: sources[name])
     return load.__wrapped__("main")
 
 

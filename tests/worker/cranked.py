@@ -19,7 +19,7 @@ from typing import Any, get_args
 import msgspec
 
 from headrace import Headrace
-from headrace.model import limit_state
+from headrace.model import limit_rules
 from headrace.model.ended import Ended
 from headrace.model.ids import code_in, code_of, flow_id, is_ordered, node_id
 from headrace.model.job import Claim
@@ -88,7 +88,7 @@ for _kind in KINDS:
         app.task(kind=_kind, name=f"{_kind}-{_strategy}", strategy=_strategy)(_function)  # type: ignore[call-overload]
 
 # Twenty thousand worlds ask a hundred times each for the gates of a dozen lanes, and change none of the lists.
-gates_of = cache(limit_state.gates_of)
+gates_of = cache(limit_rules.gates_of)
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.protocol import operations
-from headrace.stats.engine_labels import TASKS
+from headrace.stats.labels import TASKS
 from headrace.worker.watcher import watcher_loop
 from headrace.worker.watcher.watcher_loop import AlarmRounds
 

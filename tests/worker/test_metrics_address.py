@@ -8,13 +8,13 @@ import selectors
 import pytest
 
 from headrace import Headrace
-from headrace.stats import http_server
+from headrace.stats import prometheus
 from headrace.worker.supervisor.side_processes import PATIENCE, MetricsAddress, SideProcess
 
 
 def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headrace.worker")
-    before = http_server.listen("127.0.0.1", 0)
+    before = prometheus.listen("127.0.0.1", 0)
     address = MetricsAddress("127.0.0.1", before.getsockname()[1])
     assert not address.listens(100.0)
     assert not address.listens(99.9 + PATIENCE)
@@ -27,7 +27,7 @@ def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytes
 
 def test_an_address_that_another_program_keeps_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headrace.worker")
-    with http_server.listen("127.0.0.1", 0) as taken:
+    with prometheus.listen("127.0.0.1", 0) as taken:
         address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
         for now in (0.0, PATIENCE, 2 * PATIENCE):
             assert not address.listens(now)
@@ -40,7 +40,7 @@ def test_an_address_is_tried_many_times_a_second_since_nobody_is_answered_there_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 50.0)
-    with http_server.listen("127.0.0.1", 0) as taken, selectors.DefaultSelector() as selector:
+    with prometheus.listen("127.0.0.1", 0) as taken, selectors.DefaultSelector() as selector:
         address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
         side = SideProcess("metrics server", lambda _: None, address=address)
         side.fork(Headrace(), selector, [])

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
-from headrace.schedules.timing import AHEAD, Timing
+from headrace.schedules.timetables import AHEAD, Timing
 from headrace.worker.dispatcher.schedule_ticks import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER
 

@@ -1,6 +1,10 @@
 """What is stored as documents for programs: `--json` prints them, `.json` pages hold them.
 
 Pure, and without redaction: a page redacts the whole document.
+
+Acts, events and verbs on many jobs as documents for programs. Pure, and without redaction: a page redacts them.
+
+Limits as documents for programs: of ``headrace limits --json``, and of ``.json`` pages. Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +14,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
+from headrace.admin.event_log import AlarmRecord
 from headrace.model import codec
+from headrace.model.activity import Act, EventRecord
 from headrace.model.codec import decode, readable
+from headrace.model.errand import Errand
 from headrace.model.hidden_values import hides, shown
 from headrace.model.job_record import AttemptRecord, Record
+from headrace.model.limit_rules import Concurrency, LimitState, Override, Rate
 from headrace.model.notation import iso
 from headrace.model.workflow import NodeRecord, WorkflowRecord
 from headrace.protocol.overviews import QueueFacts, RunnerFacts, WorkerFacts
@@ -221,3 +230,87 @@ def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,
     }
+
+
+def act_document(one: Act) -> dict[str, Any]:
+    facts = asdict(one)
+    return {"id": facts.pop("id"), "at": iso(facts.pop("at_us")), **facts}
+
+
+def errand_document(one: Errand) -> dict[str, Any]:
+    """A verb on many jobs, and how far it has come."""
+    return {
+        "id": one.id,
+        "verb": one.verb,
+        "jobs": one.which.words,
+        "phase": one.phase,
+        "who": one.who,
+        "by": one.by,
+        "began": iso(one.bound_us),
+        "ended": iso(one.ended_us),
+        "total": one.total,
+        "exact": one.exact,
+        "rate": one.rate or None,
+        "looked_at": one.looked,
+        "done": one.done,
+        "refused": dict(one.refused),
+    }
+
+
+def event_document(one: EventRecord) -> dict[str, Any]:
+    return {"id": one.id, "at": iso(one.at_us), "kind": one.kind, **one.facts}
+
+
+def alarm_document(one: AlarmRecord) -> dict[str, Any]:
+    return {
+        "alarm": one.name,
+        "rule": one.state.words,
+        "raised": iso(one.state.raised_us),
+        "figure": one.state.value,
+        "looked_at": iso(one.looked_us),
+    }
+
+
+def limit_document(state: LimitState) -> dict[str, Any]:
+    """A limit, or one of its values."""
+    return {
+        "name": state.name,
+        "value": state.value,
+        "by": state.by or None,
+        "queue": state.queue or None,
+        "rate": None if state.rate is None else _rate(state.rate),
+        "concurrency": None if state.concurrency is None else state.concurrency.n,
+        "weight": state.weight,
+        "backlog": state.backlog or None,
+        "full": state.full,
+        "paused": state.paused,
+        "paused_until": iso(state.until),
+        "running": state.held,
+        "waiting": state.waiting,
+        "free": state.free,
+        "open": state.opens == 0,
+        "opens": iso(state.opens or 0),
+        "overrides": [_override(one) for one in state.overrides],
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {"n": rate.n, "per": rate.per, "burst": rate.burst, "shape": rate.shape, "timezone": rate.timezone}
+
+
+def _override(one: Override) -> dict[str, Any]:
+    return {
+        "part": one.part,
+        "until": iso(one.until),
+        "fields": {name: text for name, text in one.fields.items() if text and name != "zone"},
+    }
+
+
+def limit_numbers(rate: Rate | None, concurrency: Concurrency | None) -> str:
+    """The numbers of a limit for people: ``500 per 60 s, 20 at once``."""
+    found: list[str] = []
+    if rate is not None:
+        found.append(str(rate))
+    if concurrency is not None:
+        found.append(f"{concurrency.n:,} at once")
+    return ", ".join(found) or "turns"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.admin.pagination import check_limit
+from headrace.admin.job_paging import check_limit
 from headrace.errors import ErrandNotFound, OptionsError
 from headrace.model.activity import MEANS, storable
 from headrace.model.errand import Errand, JobFilter

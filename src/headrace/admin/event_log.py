@@ -1,19 +1,45 @@
-"""Events: what failed or changed, by time, and as it happens. The scripts that make it happen write them."""
+"""Events: what failed or changed, by time, and as it happens. The scripts that make it happen write them.
+
+The record of acts: who did what by hand, when and with which reply. Jobs' ordinary life is not in it.
+
+Hooks: functions of an application that are called with events. Declares them; the watcher of a worker calls them.
+
+Alarms of an application: declares them, and tells where they stand. The watcher of a worker looks at the figures.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
+import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
 
-from headrace.admin.pagination import Order, check_limit, descending, stream_position
+import msgspec
+
+from headrace.admin.job_paging import Order, check_limit, descending, stream_position
 from headrace.errors import OptionsError, StoreUnavailable
-from headrace.model.activity import KINDS, EventRecord, event_of
+from headrace.model.activity import (
+    KINDS,
+    MEANS,
+    Act,
+    AlarmRule,
+    AlarmState,
+    EventRecord,
+    act_of,
+    alarm_rule,
+    event_of,
+    state_of,
+    storable,
+)
 from headrace.model.job_record import Page
-from headrace.protocol import streams
+from headrace.protocol import operations
+from headrace.protocol.operations import StoredWatch, StreamPiece, stored_watches, watch_name
 from headrace.protocol.script import Call
-from headrace.protocol.streams import StreamPiece
+from headrace.settings import Duration
 from headrace.store.client import Client
 
 # Seconds between two looks of one who follows, and events that one look takes.
@@ -114,14 +140,14 @@ class EventLog:
                 await asyncio.sleep(EVERY)
 
     def _end(self) -> Call[StreamPiece]:
-        return streams.told(self._client.keys, "events", 0)
+        return operations.told(self._client.keys, "events", 0)
 
     def _piece(self, kinds: Sequence[str], place: str) -> Call[StreamPiece]:
-        return streams.told(self._client.keys, "events", PIECE, place, desc=False, kinds=kinds)
+        return operations.told(self._client.keys, "events", PIECE, place, desc=False, kinds=kinds)
 
     def _told(self, kinds: Sequence[str], limit: int, after: str | None, order: str) -> Call[StreamPiece]:
         place = stream_position(after)
-        return streams.told(
+        return operations.told(
             self._client.keys, "events", check_limit(limit), place, desc=descending(order), kinds=check_kinds(kinds)
         )
 
@@ -149,3 +175,282 @@ def _place(piece: StreamPiece, place: str) -> str:
 
 def _page(piece: StreamPiece) -> Page[EventRecord]:
     return Page([event_of(id, fields) for id, fields in piece.rows], piece.count, piece.last or None)
+
+
+class ActLog:
+    """``app.acts``: the newest 10,000 acts of people, kept until a year after the last one.
+
+    The dashboard and the command line record each verb, with the store's reply to it. A program that acts for people
+    calls :meth:`record` itself.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def page(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
+        """Acts by time.
+
+        Args:
+            limit: 1 to 1000.
+            after: ``next`` of the page before, or the id of an act.
+            order: ``desc``: the newest first.
+
+        Raises:
+            OptionsError: an argument is out of range.
+
+        Cost: one round trip.
+        """
+        return _page_of_acts(self._client.run(self._told(limit, after, order)))
+
+    async def apage(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
+        """See :meth:`page`."""
+        return _page_of_acts(await self._client.arun(self._told(limit, after, order)))
+
+    def record(
+        self,
+        verb: str,
+        kind: str,
+        name: str = "",
+        *,
+        who: str,
+        by: str = "program",
+        scope: str = "",
+        count: int = 1,
+        reply: str = "",
+    ) -> str:
+        """Record what a person did, after the store has replied; texts are cut to 500 characters.
+
+        Args:
+            verb, kind, name: what was done, and to what: ``"retry", "jobs", id``.
+            who: the person's name.
+            by: ``dashboard``, ``cli``, ``api`` or ``program``.
+            scope: what it was done to all of.
+            count: how many it was meant for.
+            reply: what became of it, in words.
+
+        Returns:
+            the id of the record.
+
+        Raises:
+            OptionsError: there is no such way to act.
+
+        Cost: one round trip.
+        """
+        return self._client.run(self._tell(verb, kind, name, who, by, scope, count, reply))
+
+    async def arecord(
+        self,
+        verb: str,
+        kind: str,
+        name: str = "",
+        *,
+        who: str,
+        by: str = "program",
+        scope: str = "",
+        count: int = 1,
+        reply: str = "",
+    ) -> str:
+        """See :meth:`record`."""
+        return await self._client.arun(self._tell(verb, kind, name, who, by, scope, count, reply))
+
+    def _told(self, limit: int, after: str | None, order: str) -> Call[StreamPiece]:
+        place = stream_position(after)
+        return operations.told(self._client.keys, "acts", check_limit(limit), place, desc=descending(order))
+
+    def _tell(
+        self, verb: str, kind: str, name: str, who: str, by: str, scope: str, count: int, reply: str
+    ) -> Call[str]:
+        if by not in MEANS:
+            raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
+        texts = {"who": who, "by": by, "verb": verb, "kind": kind, "name": name, "scope": scope, "reply": reply}
+        kept = {field: storable(text) for field, text in texts.items() if text}
+        return operations.tell(self._client.keys, "acts", os.urandom(8).hex(), {**kept, "count": count})
+
+
+def _page_of_acts(told: StreamPiece) -> Page[Act]:
+    return Page([act_of(id, fields) for id, fields in told.rows], told.count, told.last or None)
+
+
+#: What a hook is: ordinary or a coroutine function.
+HookFunction = Callable[[list[EventRecord]], object | Coroutine[Any, Any, object]]
+F = TypeVar("F", bound=HookFunction)
+
+# Hooks of one application.
+MOST = 50
+
+
+class EventHook(msgspec.Struct, frozen=True):
+    """A function, and which events it is called with.
+
+    Attributes:
+        name: ``module.function``: under it the store knows how far the hook is.
+        kinds: of the events; none: all.
+        task, queue: patterns, such as ``tasks.*``; empty: any.
+    """
+
+    name: str
+    function: HookFunction
+    kinds: tuple[str, ...]
+    task: str
+    queue: str
+
+    def wants(self, event: EventRecord) -> bool:
+        """Whether the hook is called with an event of its kinds."""
+        patterns = (("task", self.task), ("queue", self.queue))
+        return all(not like or fnmatchcase(event.facts.get(name, ""), like) for name, like in patterns)
+
+
+class EventHooks:
+    """``app.hooks``: those that the code declares.
+
+    Attributes:
+        declared: by name.
+    """
+
+    def __init__(self) -> None:
+        self.declared: dict[str, EventHook] = {}
+
+    def on(self, *kinds: str, task: str = "", queue: str = "") -> Callable[[F], F]:
+        """Call a function with what failed or changed: ``@app.on("failed", "quarantined", task="tasks.*")``.
+
+        The function, ordinary or a coroutine function, gets a list of :class:`headrace.EventRecord`, oldest first:
+        what happened since its last call, at most 100 events. One worker of all that know the hook calls it, in a
+        process of its own beside the jobs, about a second after the first of the events. Each event is given at least
+        once: a list is given again if the hook raised, took more than 30 seconds, or if its process or machine died.
+        After three tries in all, the worker logs which events it goes past. A hook that was not known before begins
+        with what happens from then on. The newest 10,000 events are kept, a week: a hook that falls behind these
+        misses some.
+
+        Args:
+            kinds: of events, see :data:`headrace.model.activity.KINDS`; none: all.
+            task, queue: only events about those that match, such as ``tasks.*``; events of other kinds than failures
+                and ``parked`` name no task.
+
+        Raises:
+            OptionsError: there is no such kind; the function cannot be called with one argument, or has no name of its
+                own; another hook has its name; there are more than 50.
+
+        Cost: none; the watcher asks once a second.
+        """
+        checked = tuple(check_kinds(kinds))
+
+        def decorate(function: F) -> F:
+            name = _name_of(function)
+            if name in self.declared:
+                raise OptionsError(f"there is a hook {name} already: give it all of its kinds, or another name")
+            if len(self.declared) >= MOST:
+                raise OptionsError(f"an application has at most {MOST} hooks: let one function take several kinds")
+            self.declared[name] = EventHook(name, function, checked, task, queue)
+            return function
+
+        return decorate
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__qualname__", "")
+    if not callable(function) or not name or "<lambda>" in name:
+        raise OptionsError(f"a hook must be a function with a name, not {function!r:.80}")
+    try:
+        inspect.signature(function).bind([])
+    except TypeError:
+        raise OptionsError(f"the hook {name} must take one argument, the list of events") from None
+    return f"{function.__module__}.{name}"
+
+
+# Alarms of one application.
+MOST_ALARMS = 100
+
+
+class AlarmRecord(msgspec.Struct, frozen=True):
+    """Where an alarm stands.
+
+    Attributes:
+        name: of the alarm.
+        state: when it was raised, and the figure then.
+        looked_us: when a watcher looked at it last, microseconds.
+    """
+
+    name: str
+    state: AlarmState
+    looked_us: int
+
+
+class Alarms:
+    """``app.alarms``: those that the code declares, and where the store says that they stand.
+
+    Attributes:
+        declared: by name.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.declared: dict[str, AlarmRule] = {}
+        self._client = client
+
+    def declare(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        delay: Duration | None = None,
+        ready: int | None = None,
+        workers: int | None = None,
+        failed: float | None = None,
+        for_: Duration = 60,
+    ) -> None:
+        """Raise an alarm when a figure crosses a bound: ``app.alarm("mail is slow", queue="mail", delay=60)``.
+
+        One worker of all that declare it looks every ten seconds. When the figure has been beyond the bound for
+        ``for_`` seconds, the event ``alarm_raised`` is told, once; when it has been within the bound for as long, and
+        for a minute at least, ``alarm_cleared``. Hooks of these kinds (:meth:`EventHooks.on`) tell people. Nothing
+        looks while no worker runs: see that from outside, with Prometheus or ``headrace health``.
+
+        Args:
+            name: a text of at most 100 characters.
+            queue: that ``delay``, ``ready`` or ``workers`` is about; without it the worst of all queues that are not
+                paused, and all live workers.
+            task: that ``failed`` is about; without it all tasks together.
+            delay: the next job of the queue waits for longer than this.
+            ready: more jobs than this are ready.
+            workers: fewer live workers than this serve the queue.
+            failed: a greater share of the starts of the last ten minutes failed or crashed, and ten of them at least.
+            for_: so long, in seconds.
+
+        Raises:
+            OptionsError: not exactly one of the four figures is given; a value cannot be used; the name is taken.
+
+        Cost: none; the watcher takes one round trip every ten seconds for all alarms.
+        """
+        bounds = {"delay": delay, "ready": ready, "workers": workers, "failed": failed}
+        rule = alarm_rule(name, bounds, queue, task, for_)
+        if name in self.declared:
+            raise OptionsError(f"there is an alarm {name!r} already: give it another name")
+        if len(self.declared) >= MOST_ALARMS:
+            raise OptionsError(
+                f"an application has at most {MOST_ALARMS} alarms: leave the queue out, for the worst of all"
+            )
+        self.declared[name] = rule
+
+    def page(self) -> Page[AlarmRecord]:
+        """All alarms that a worker looked at within a week, the raised ones first, then by name.
+
+        Cost: one round trip.
+        """
+        return _alarms(self._client.run(self._stored()))
+
+    async def apage(self) -> Page[AlarmRecord]:
+        """See :meth:`page`."""
+        return _alarms(await self._client.arun(self._stored()))
+
+    def _stored(self) -> Call[list[StoredWatch]]:
+        return stored_watches(self._client.keys)
+
+
+def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
+    start = watch_name("alarm", "")
+    rows = [
+        AlarmRecord(one.name.removeprefix(start), state_of(one.fields), one.held_us)
+        for one in found
+        if one.name.startswith(start)
+    ]
+    return Page(sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name)), len(rows), None)

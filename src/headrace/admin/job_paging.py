@@ -1,18 +1,198 @@
-"""A page of jobs of one state: which structures hold them, and the bounded reads of these. Decides; no I/O."""
+"""A page of jobs of one state: which structures hold them, and the bounded reads of these. Decides; no I/O.
+
+What a page of jobs asks for: checked, and as a decision on each record. Pure.
+
+What all lists have in common: how many rows, in which order, between which times, and where the last page ended.
+
+Decides what may be asked; asks the store nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Literal
 
 import msgspec
 
-from headrace.admin.job_query import JobQuery
-from headrace.admin.pagination import cursor_of
-from headrace.model.job import State
+from headrace.errors import OptionsError
+from headrace.model.ids import check_name
+from headrace.model.job import HEAD_START, MOST_PRIORITY, State
 from headrace.model.job_record import Finder, Page, Record
+from headrace.model.option_checks import moment
 from headrace.protocol import overviews
 from headrace.protocol.index_pages import SEARCHED, WALK, WalkedPart, walk
 from headrace.store.client import Client, Steps
+
+Order = Literal["asc", "desc"]
+
+# Rows of one page at most: what a page costs must be bounded, whoever asks.
+MOST = 1000
+
+
+def check_limit(limit: int) -> int:
+    """``limit``, if a page may have so many rows.
+
+    Raises:
+        OptionsError: it is not a whole number from 1 to 1000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"limit must be a whole number from 1 to {MOST}, not {limit!r}")
+    return limit
+
+
+def descending(order: str) -> bool:
+    """Whether the newest come first.
+
+    Raises:
+        OptionsError: there is no such order.
+    """
+    if order not in ("asc", "desc"):
+        raise OptionsError(f"order must be asc or desc, not {order!r}")
+    return order == "desc"
+
+
+def window(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
+    """Both bounds in microseconds since 1970, the earlier one first whatever the order of the page.
+
+    Raises:
+        OptionsError: one has no time zone, or the window ends before it begins.
+    """
+    low = None if since is None else moment("since", since)
+    high = None if until is None else moment("until", until)
+    if since is not None and until is not None and since > until:
+        raise OptionsError(
+            f"since={since} is later than until={until}: since is the earlier one in both orders, so swap the two"
+        )
+    return low, high
+
+
+def cursor_of(score: int, id: str, index: str) -> str:
+    """Where a page ended, as the text that ``next`` is; ``index`` names the structure that it was read from."""
+    return f"{score}~{id}~{index}"
+
+
+def position(text: str, name: str) -> tuple[int, str, str]:
+    """Score, id and index of a cursor that was given as the argument ``name``.
+
+    Raises:
+        OptionsError: no page gave this text.
+    """
+    try:
+        score, id, index = text.split("~", 2)
+        return int(score), id, index
+    except (ValueError, AttributeError):
+        raise OptionsError(f"{name}={text!r} is not the `next` of a page") from None
+
+
+_STREAM_ID = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?", re.ASCII)
+
+
+def stream_position(after: str | None) -> str:
+    """The id of an entry of a stream behind which a page begins; empty for none.
+
+    Raises:
+        OptionsError: no entry has such an id.
+    """
+    if after is None:
+        return ""
+    if not isinstance(after, str) or not _STREAM_ID.fullmatch(after):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"after={after!r:.80} is not the id of an act or event, nor the `next` of a page")
+    return after
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    """A page of jobs of one state; :meth:`headrace.admin.jobs.Jobs.page` says what each means."""
+
+    state: State
+    queue: str | None
+    task: str | None
+    key: str | None
+    limit: int
+    after: tuple[str, int, str] | None
+    desc: bool
+    since: int | None
+    until: int | None
+    values: bool
+
+    @property
+    def compared(self) -> dict[str, str | None]:
+        """What the records of jobs are compared with: the structures of some states say it already."""
+        named = {State.READY: "queue", State.PARKED: "task", State.BLOCKED: "key"}.get(self.state)
+        return {name: None if name == named else getattr(self, name) for name in ("queue", "task", "key")}
+
+    @property
+    def filters(self) -> bool:
+        """Whether jobs are looked at that the page may not want."""
+        return self._by_due or any(value is not None for value in self.compared.values())
+
+    @property
+    def scores(self) -> tuple[int | None, int | None]:
+        """Between which scores to look. Those of ready jobs are not their times: a priority moves them."""
+        most = MOST_PRIORITY * HEAD_START if self.state is State.READY else 0
+        return None if self.since is None else self.since - most, None if self.until is None else self.until + most
+
+    @property
+    def _by_due(self) -> bool:
+        return self.state is State.READY and (self.since is not None or self.until is not None)
+
+    def wants(self, record: Record) -> bool:
+        """Whether a job that was looked at belongs to the page."""
+        if self._by_due and not (self.since or 0) <= record.due_us <= (self.until or record.due_us):
+            return False
+        return (
+            self.queue in (None, record.queue) and self.task in (None, record.task) and self.key in (None, record.key)
+        )
+
+
+def state_of(state: State | str) -> State:
+    """The state of this name.
+
+    Raises:
+        OptionsError: there is none.
+    """
+    try:
+        return State(state)
+    except ValueError:
+        raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
+
+
+def query_of(
+    state: State | str,
+    queue: str | None,
+    task: str | None,
+    key: str | None,
+    limit: int,
+    after: str | None,
+    order: str,
+    since: datetime | None,
+    until: datetime | None,
+    values: bool,
+) -> JobQuery:
+    """The query of these arguments.
+
+    Raises:
+        OptionsError: one is out of range.
+    """
+    score, id, index = (0, "", "") if after is None else position(after, "after")
+    low, high = window(since, until)
+    for kind, name in (("queue", queue), ("task", task)):
+        if name is not None:
+            check_name(kind, name)
+    return JobQuery(
+        state_of(state),
+        queue,
+        task,
+        key,
+        check_limit(limit),
+        (index, score, id) if index else None,
+        descending(order),
+        low,
+        high,
+        values,
+    )
+
 
 # Round trips that one page takes at most when it filters, and jobs that it looks at in each: what a page costs must not
 # grow with the jobs that do not match.

@@ -11,7 +11,7 @@ import msgspec
 from headrace.protocol.keys import Keys
 from headrace.protocol.overviews import StoreLoad, store_load
 from headrace.settings import Duration, seconds
-from headrace.stats.engine_labels import QUEUES
+from headrace.stats.labels import QUEUES
 from headrace.stats.reading import Bucket
 from headrace.stats.stats import Stats
 from headrace.store.client import Client, Steps, single, together

@@ -1,15 +1,22 @@
-"""The queues of an application, for those who operate it. Each verb has an asynchronous pair."""
+"""The queues of an application, for those who operate it. Each verb has an asynchronous pair.
+
+What an autoscaler asks over HTTP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from headrace.errors import OptionsError
 from headrace.model.activity import pause_note
 from headrace.model.ids import check_name
 from headrace.protocol import index_pages, operations, overviews
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
+from headrace.stats.prometheus import Answer, Page
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
@@ -179,3 +186,22 @@ class Queues:
         """Cost: one round trip."""
         for queue in (await self._client.arun(overviews.overview(self._client.keys, details=False))).queues:
             yield Queue(self._client, self._stats, queue.name)
+
+
+def scale_page(queues: Queues) -> Page:
+    """``/scale?queue=mail&target=30``: JSON of :class:`headrace.admin.queue_scale.QueueLoad`.
+
+    An unusable name or target is answered with 400, a store that is away with 503.
+    """
+
+    def page(asked: Mapping[str, str]) -> Answer:
+        if not asked.get("queue"):
+            raise OptionsError("say which queue: /scale?queue=mail&target=30")
+        try:
+            target = float(asked.get("target", "30"))
+        except ValueError:
+            raise OptionsError(f"target={asked['target']!r} is not a number of seconds") from None
+        found = queues[asked["queue"]].load(target)
+        return Answer(200, msgspec.json.encode(found).decode() + "\n", "application/json")
+
+    return page

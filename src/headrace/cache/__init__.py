@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.cache.app_cache import Cache
 from headrace.cache.decorator import Cached
-from headrace.cache.statistics import Statistics
+from headrace.cache.local_store import Statistics
 from headrace.cache.values import ABSENT
 
 __all__ = ["ABSENT", "Cache", "Cached", "Statistics"]

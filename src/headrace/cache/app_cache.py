@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from headrace.cache.computing import Computations
 from headrace.cache.listener import Listener
-from headrace.cache.local_store import Bounds, Eviction
-from headrace.cache.statistics import Statistics
+from headrace.cache.local_store import Bounds, Eviction, Statistics
 from headrace.cache.step_driver import Driver
 from headrace.cache.values import ABSENT, Values
 from headrace.model.ids import check_name

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from headrace.cache.change_watchers import ChangeWatchers
+from headrace.cache.computing import ChangeWatchers
 from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
 from headrace.clock import monotonic

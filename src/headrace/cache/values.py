@@ -1,31 +1,159 @@
 """The verbs of the cache as steps: each is described once, and a driver for threads or for event loops carries it out.
 
 Owns what is asked of the server in which order, and the counters of reads. Waits for nothing itself.
+
+What may be a cached value's name, tags and function, and the marks of what is absent or being computed.
+
+Plain values that nobody can change: what the cache hands to all its callers is one object.
+
+Pure. Freezing happens once, when a value arrives; a hit costs nothing for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
 import logging
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
 from headrace.cache.computing import Computation, Computations
-from headrace.cache.immutable import freeze
 from headrace.cache.listener import Listener
 from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
 from headrace.cache.tracking_link import Flight
-from headrace.cache.value_checks import Absent, Filling, check_computing, check_tags, checked
-from headrace.errors import ArgumentError, HeadraceError, StoreFull, StoreUnavailable
+from headrace.errors import ArgumentError, FrozenValue, HeadraceError, OptionsError, StoreFull, StoreUnavailable
 from headrace.model.codec import as_read, decode, encode
+from headrace.model.ids import check_name
 from headrace.model.type_changes import change_of
 from headrace.model.type_registry import Types
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, seconds
+
+MAX_NAME = 512
+MAX_TAGS = 8
+
+
+class Absent:
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+class Filling(NamedTuple):
+    """How an absent value is made: the function, the value's seconds, its tags, seconds to wait for other processes."""
+
+    make: Callable[[], Any]
+    ttl: float
+    tags: list[str]
+    wait: float
+
+
+def check_computing(make: Any) -> Callable[[], Any]:
+    if not callable(make):
+        if inspect.iscoroutine(make):
+            make.close()
+        raise OptionsError(f"make is a function without arguments, not {make!r}: leave out the () behind its name")
+    return cast("Callable[[], Any]", make)
+
+
+def checked(name: Any) -> str:
+    """A name that may be cached under. Raises OptionsError."""
+    if not isinstance(name, str) or not name:
+        raise OptionsError(f"a cached value's name is a text that is not empty, not {name!r}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise OptionsError(f"the name {name!r} is no valid Unicode: give another") from None
+    if size > MAX_NAME:
+        raise OptionsError(
+            f"a cached value's name takes at most {MAX_NAME} bytes, {name[:40]!r}… takes {size}: hash what is long in "
+            f"it"
+        )
+    return name
+
+
+def check_tags(tags: Sequence[str]) -> list[str]:
+    if isinstance(tags, str) or len(tags) > MAX_TAGS:
+        raise OptionsError(f"tags is a list of at most {MAX_TAGS} names, not {tags!r}")
+    return [check_name("tag", tag) for tag in dict.fromkeys(tags)]
+
+
+# What a number, or a text beside its characters, takes.
+SCALAR = 56
+_CONTAINERS = (dict, list)
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
+    kind = "dict" if isinstance(self, dict) else "list"
+    raise FrozenValue(
+        f"this {kind} comes from the cache and is shared by the whole process: change a copy "
+        f"({kind}(value), or copy.deepcopy(value) for what is in it), and store that with cache.set"
+    )
+
+
+class FrozenDict(dict[Any, Any]):
+    """A dict that refuses to be changed. ``dict(value)`` and ``copy.deepcopy(value)`` make plain ones."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
+
+    def __copy__(self) -> dict[Any, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[Any, Any]:
+        return {key: copy.deepcopy(value, memo) for key, value in self.items()}
+
+    def __reduce__(self) -> Any:
+        return dict, (list(self.items()),)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to be changed. ``list(value)`` and ``copy.deepcopy(value)`` make plain ones."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [copy.deepcopy(value, memo) for value in self]
+
+    def __reduce__(self) -> Any:
+        return list, (list(self[:]),)
+
+
+def freeze(value: Any) -> tuple[Any, int]:
+    """A decoded MessagePack, used up, as one that cannot be changed any more; and the memory that its containers take.
+
+    In bytes, estimated, without what is in texts and bytes: the encoded size says that.
+    """
+    size = SCALAR
+    kind = type(cast(object, value))
+    if kind is dict:
+        plain: dict[Any, Any] = value
+        for name, inner in plain.items():
+            if type(inner) in _CONTAINERS:
+                plain[name], more = freeze(inner)
+                size += more
+        value = FrozenDict(plain)
+        return value, size + 2 * SCALAR * len(plain) + sys.getsizeof(value)
+    if kind is list:
+        row: list[Any] = value
+        for place, inner in enumerate(row):
+            if type(inner) in _CONTAINERS:
+                row[place], more = freeze(inner)
+                size += more
+        value = FrozenList(row)
+        return value, size + SCALAR * len(row) + sys.getsizeof(value)
+    return value, size
+
 
 log = logging.getLogger("headrace.cache")
 

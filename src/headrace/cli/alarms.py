@@ -18,7 +18,7 @@ def list_(session: Session) -> None:
     The code declares alarms with app.alarm(...), and workers look at them every ten seconds. As JSON it prints one line
     an alarm.
     """
-    from headrace.admin.activity_documents import alarm_document
+    from headrace.admin.documents import alarm_document
 
     with session.view() as program:
         alarms = program.alarms.page()

@@ -109,6 +109,6 @@ def _at_least(exact: bool) -> str:
 
 
 def facts_of(one: Errand) -> dict[str, Any]:
-    from headrace.admin.activity_documents import errand_document
+    from headrace.admin.documents import errand_document
 
     return errand_document(one)

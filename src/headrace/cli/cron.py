@@ -26,7 +26,7 @@ def list_(
     limit: Annotated[int, option("--limit N", "Schedules at most.", min=1, max=500)] = 100,
 ) -> None:
     """List the schedules by name: their times, what they run, what is next."""
-    from headrace.schedules.schedule_documents import schedule_document, times_of
+    from headrace.schedules.schedule_handle import schedule_document, times_of
 
     with session.view(hide=True) as headrace:
         page = headrace.schedules.page(after, limit)
@@ -48,7 +48,7 @@ def list_(
 @command(app, "show")
 def show(session: Session, name: Name) -> None:
     """Show one schedule: its times, policies, state and counts."""
-    from headrace.schedules.schedule_documents import schedule_document
+    from headrace.schedules.schedule_handle import schedule_document
 
     with session.view(hide=True) as headrace:
         record = headrace.schedules[name].read()
@@ -87,7 +87,7 @@ def ticks(
     count: Annotated[int, option("--count -n N", "How many.", min=1, max=100)] = 20,
 ) -> None:
     """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
-    from headrace.schedules.schedule_documents import tick_document
+    from headrace.schedules.schedule_handle import tick_document
 
     with session.view(hide=True) as headrace:
         found = headrace.schedules[name].ticks(count)

@@ -25,7 +25,7 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
     The newest 10,000 acts are kept. As JSON it prints one line an act, then one with the cursor of the next page if
     there is one.
     """
-    from headrace.admin.activity_documents import act_document
+    from headrace.admin.documents import act_document
 
     with session.view(hide=True) as app:
         page = app.acts.page(limit=limit, after=after, order=order)
@@ -77,7 +77,7 @@ def events(
 
 
 def _tell(session: Session, one: EventRecord) -> None:
-    from headrace.admin.activity_documents import event_document
+    from headrace.admin.documents import event_document
 
     if session.output.json:
         session.output.document(event_document(one))

@@ -13,8 +13,7 @@ from headrace.cli.units import distance, moment, parse_duration, span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.model.limit_rules import Concurrency, Rate
-    from headrace.model.limit_state import LimitState, Override
+    from headrace.model.limit_rules import Concurrency, LimitState, Override, Rate
     from headrace.tasks.limit import Limit
 
 Name = Annotated[str, argument("NAME", "The limit's name.")]
@@ -31,7 +30,7 @@ def list_(
     limit: Annotated[int, option("--limit N", "Limits at most.", min=1, max=500)] = 100,
 ) -> None:
     """List the limits by name: their numbers, how many of their jobs run and wait, when the next may start."""
-    from headrace.admin.limit_documents import limit_document
+    from headrace.admin.documents import limit_document
 
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
@@ -57,7 +56,7 @@ def _limit(headrace: Headrace, name: str) -> Limit:
 
 
 def _columns(one: LimitState, now: float) -> tuple[str, str, str, str]:
-    from headrace.admin.limit_documents import limit_numbers
+    from headrace.admin.documents import limit_numbers
 
     changed = " (set)" if any(other.part != "paused" for other in one.overrides) else ""
     weight = f", weight {one.weight:g}" if one.weight != 1 else ""
@@ -81,7 +80,7 @@ def show(
     limit: Annotated[int, option("--limit N", "Values at most.", min=1, max=500)] = 20,
 ) -> None:
     """Show one limit, its tasks and queues, and its values whose jobs wait or that were changed; or one value."""
-    from headrace.admin.limit_documents import limit_document
+    from headrace.admin.documents import limit_document
 
     with session.view() as headrace:
         found = _limit(headrace, name)
@@ -146,7 +145,7 @@ def set_(
     numbers = _numbers(rate, {"burst": burst, "shape": shape, "timezone": timezone}, concurrency)
     if not numbers and weight is None:
         raise UsageFault("nothing to set: give --rate, --concurrency or --weight")
-    from headrace.admin.limit_documents import limit_document
+    from headrace.admin.documents import limit_document
 
     with session.acting("set", "limits", _called(name, value)) as (headrace, act):
         _limit(headrace, name).set(*numbers, value=value, weight=weight, duration=duration)

@@ -133,7 +133,7 @@ def metrics_address(app: Headrace) -> tuple[str, int] | None:
     """
     if app.settings.metrics is None:
         return None
-    from headrace.stats.http_server import address_of
+    from headrace.stats.prometheus import address_of
 
     if find_spec("prometheus_client") is None:
         raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")

@@ -107,14 +107,14 @@ def serve(
     It serves this machine only, unless you give --host. A worker with --metrics serves the metrics without your own
     labels.
     """
-    from headrace.admin.scale_page import scale_page
+    from headrace.admin.queues import scale_page
     from headrace.metrics.exporter import Exporter
-    from headrace.stats import http_server, prometheus
+    from headrace.stats import prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:
         raise UsageFault("this needs prometheus-client: pip install 'headrace[prometheus]'")
-    with session.app() as headrace, http_server.listen(host, port) as sock:
-        url = http_server.url_of(sock)
+    with session.app() as headrace, prometheus.listen(host, port) as sock:
+        url = prometheus.url_of(sock)
         session.output.done(f"serving {url}", {"url": url, "port": sock.getsockname()[1]})
         sys.stdout.flush()
         mine = Exporter(headrace.client, headrace.stats)
@@ -139,7 +139,7 @@ def rules(
 @command(app, "board", shared=("json", "debug"))
 def board(session: Session) -> None:
     """Print a board for Grafana: headrace stats board > headrace.json, then import that."""
-    from headrace.metrics.grafana_board import board as drawn
+    from headrace.metrics.alert_rules import board as drawn
 
     session.output.document(drawn())
 
@@ -156,7 +156,7 @@ def consume(
     time. While the server is away or full, or the broker is away, it waits; with --burst it exits.
     """
     from headrace.errors import BrokerUnavailable, StoreFull, StoreUnavailable
-    from headrace.stats.consumer import Taken
+    from headrace.stats.broker import Taken
 
     told = False
     with session.app() as headrace, closing(headrace.stats.consumer()) as consumer:

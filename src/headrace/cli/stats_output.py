@@ -14,7 +14,7 @@ from headrace.cli.exit_codes import OperationFault
 from headrace.cli.plot import number, plot, spark, squeeze
 from headrace.cli.session import Session
 from headrace.cli.units import span
-from headrace.stats.series_document import PERCENTS, series_document
+from headrace.stats.reading import PERCENTS, series_document
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,7 +65,7 @@ def show_counts(
 
 def _of_jobs(stats: Stats, kind: str, name: str) -> str:
     """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
-    from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS
+    from headrace.stats.labels import QUEUES, TASKS, WORKERS
 
     above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
     if not name:
@@ -170,7 +170,7 @@ def _count(seen: _Seen, name: str) -> _Row:
 
 def _named(seen: _Seen, field: str) -> str:
     """A field with its unit, where that is known."""
-    from headrace.stats.engine_labels import unit_of
+    from headrace.stats.labels import unit_of
 
     unit = unit_of(seen.label, field)
     return f"{field} ({unit})" if unit else field

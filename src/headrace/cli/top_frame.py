@@ -12,7 +12,7 @@ from headrace.app import Headrace
 from headrace.model.notation import iso
 from headrace.protocol import overviews
 from headrace.protocol.overviews import Overview
-from headrace.stats.engine_labels import TASKS, WRONG
+from headrace.stats.labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
 

@@ -9,12 +9,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.activity_documents import act_document, event_document
-from headrace.admin.pagination import stream_position
+from headrace.admin.documents import act_document, event_document
+from headrace.admin.job_paging import stream_position
 from headrace.dashboard.dashboard_site import DashboardSite
 from headrace.dashboard.wording import quoted
 from headrace.model.activity import KINDS, Act, EventRecord, act_of, event_of
-from headrace.protocol import streams
+from headrace.protocol import operations
 from headrace.store.client import Steps
 
 PAGE = 50
@@ -91,10 +91,10 @@ def row_of_act(act: Act) -> ActivityRow:
 def _read(site: DashboardSite, show: str, after: str) -> Steps[tuple[list[Act | EventRecord], str]]:
     """Acts and events behind an id, newest first; and behind which one the next page begins."""
     keys = site.client.keys
-    wanted = [streams.told(keys, "acts", PAGE, after)] if show in ("", "acts") else []
+    wanted = [operations.told(keys, "acts", PAGE, after)] if show in ("", "acts") else []
     if show != "acts":
-        wanted.append(streams.told(keys, "events", PAGE, after, kinds=GROUPS.get(show, ())))
-    pieces: list[streams.StreamPiece] = yield wanted
+        wanted.append(operations.told(keys, "events", PAGE, after, kinds=GROUPS.get(show, ())))
+    pieces: list[operations.StreamPiece] = yield wanted
     acts = [act_of(*row) for row in pieces[0].rows] if show in ("", "acts") else []
     events = [event_of(*row) for row in pieces[-1].rows] if show != "acts" else []
     both: list[Act | EventRecord] = sorted([*acts, *events], key=lambda one: _order(one.id), reverse=True)

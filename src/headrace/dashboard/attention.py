@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.admin.declared_alarms import AlarmRecord
+from headrace.admin.event_log import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.wording import count, cut, duration, jobs_wait, percent, plural, quoted

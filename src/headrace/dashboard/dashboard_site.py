@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
-from headrace.admin.declared_alarms import AlarmRecord, Alarms
 from headrace.admin.documents import signal_name
+from headrace.admin.event_log import AlarmRecord, Alarms
 from headrace.app import Headrace
 from headrace.dashboard import figures, wording
 from headrace.dashboard.csv_rows import document_answer, has_rows

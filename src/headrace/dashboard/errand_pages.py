@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.activity_documents import errand_document
+from headrace.admin.documents import errand_document
 from headrace.admin.errands import Errands, JobCount, new_id
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import form_of, note, words_of

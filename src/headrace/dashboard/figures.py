@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from headrace.app import Headrace
-from headrace.stats.engine_labels import QUEUES, TASKS, WRONG
 from headrace.stats.histogram import histogram_of
-from headrace.stats.reading import Bucket, Reading
+from headrace.stats.labels import QUEUES, TASKS, WRONG
+from headrace.stats.reading import Bucket, Reading, series_document
 from headrace.stats.resolutions import Every
-from headrace.stats.series_document import series_document
 from headrace.store.client import Client, Steps
 
 # Tasks or queues of one table.

@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import job_details, job_summary
-from headrace.admin.job_paging import LookedJobs, page_of
-from headrace.admin.job_query import query_of
+from headrace.admin.job_paging import LookedJobs, page_of, query_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to
 from headrace.dashboard.errand_pages import bulk_links
 from headrace.dashboard.job_look import words_of

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from headrace.admin.pagination import cursor_of, position
+from headrace.admin.job_paging import cursor_of, position
 from headrace.dashboard.wording import link
 from headrace.errors import OptionsError
 from headrace.model.ids import LENGTH

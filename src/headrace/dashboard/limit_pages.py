@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.limit_documents import limit_document, limit_numbers
+from headrace.admin.documents import limit_document, limit_numbers
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.wording import cut, link, plural
-from headrace.model.limit_state import LimitState
+from headrace.model.limit_rules import LimitState
 from headrace.protocol.limit_verbs import read_limits
 from headrace.tasks.limit import Limit
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from headrace.model.limit_state import LimitState
+from headrace.model.limit_rules import LimitState
 from headrace.model.workflow import WorkflowState
 from headrace.protocol import graph, overviews
 from headrace.protocol.limit_verbs import read_limits

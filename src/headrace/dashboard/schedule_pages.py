@@ -18,10 +18,8 @@ from headrace.model.notation import zone_of
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
-from headrace.schedules.schedule_documents import schedule_document, tick_document
-from headrace.schedules.schedule_handle import upcoming
-from headrace.schedules.timetables import time_of
-from headrace.schedules.timing import read_timing
+from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
+from headrace.schedules.timetables import read_timing, time_of
 
 PAGE = 50
 # Times to come that the page of a schedule shows.

@@ -9,8 +9,13 @@ from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.act_log import ActLog
-from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
+from headrace.admin.documents import (
+    job_summary,
+    queue_document,
+    runner_document,
+    worker_document,
+)
+from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queue_scale import LoadQuestion
 from headrace.admin.workers import named
@@ -24,7 +29,7 @@ from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.wording import link
 from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
 from headrace.model.notation import iso
-from headrace.protocol import streams
+from headrace.protocol import operations
 from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load
 from headrace.protocol.why import why
 from headrace.tasks.reasons import reason
@@ -69,7 +74,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
 async def _died(site: DashboardSite) -> list[EventRecord]:
     """Workers that were lost of late, the last first, as known within some seconds."""
     keys = site.client.keys
-    found = await site.reading(("died",), lambda: site.client.arun(streams.told(keys, "deaths", DEATHS)))
+    found = await site.reading(("died",), lambda: site.client.arun(operations.told(keys, "deaths", DEATHS)))
     return [event_of(*row) for row in found.rows]
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from headrace.dashboard.figures import Course, TimeRange, summed
 from headrace.dashboard.live_strip import StripPoint
 from headrace.dashboard.wording import DASH, count, duration, short
-from headrace.stats.engine_labels import WRONG
+from headrace.stats.labels import WRONG
 
 HEIGHT = 100.0
 # What stands between texts while they are escaped together: no text of ours holds it.

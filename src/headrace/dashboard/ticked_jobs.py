@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.chosen_jobs import JobReply
+from headrace.admin.jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import fields_of, note_and_refresh, words_of
 from headrace.errors import HeadraceError, JobNotFound

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from headrace.clock import monotonic
-from headrace.embedded import launch, locks, paths, project
+from headrace.embedded import launch, locks, paths
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ def where(directory: str | os.PathLike[str] | None) -> paths.DataFiles:
     if directory is not None:
         return paths.locate(directory)
     try:
-        return paths.locate(project.data_directory())
+        return paths.locate(paths.data_directory())
     except FileNotFoundError:
-        raise paths.homeless(project.NAME) from None
+        raise paths.homeless(paths.NAME) from None
 
 
 def settings() -> Settings:

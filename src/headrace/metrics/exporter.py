@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headrace.metrics.label_memory import LabelMemory
 from headrace.metrics.metric_families import FAMILIES, FoldedHistogram, MetricFamily
-from headrace.metrics.snapshot import MetricSnapshot, SharedReading, read_snapshot
+from headrace.metrics.snapshot import LabelMemory, MetricSnapshot, SharedReading, read_snapshot
 from headrace.stats.stats import Stats
 from headrace.store.client import Client
 

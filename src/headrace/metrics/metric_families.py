@@ -20,9 +20,8 @@ from headrace.metrics.snapshot import OTHER, MetricSnapshot
 from headrace.model.schedule_record import TickWord
 from headrace.protocol.overviews import CountedQueues
 from headrace.protocol.stats_calls import Held
-from headrace.stats.engine_labels import OUTCOMES
 from headrace.stats.histogram import middle_of
-from headrace.stats.labels import MARK
+from headrace.stats.labels import MARK, OUTCOMES
 
 # Upper edges of all histograms, seconds: the same everywhere, so that they can be added up.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)

@@ -1,16 +1,21 @@
-"""One reading of all that the metrics tell: in three round trips, of a bounded number of queues, tasks and workers."""
+"""One reading of all that the metrics tell: in three round trips, of a bounded number of queues, tasks and workers.
+
+What was read of labels before: those under which nothing was counted since are not read again.
+
+A label holds some hundred counters, most of them buckets of histograms. Two of them say whether anything was counted:
+each end of a start adds to ``started``, each new job to ``enqueued``.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.metrics.label_memory import CHANGES, LabelMemory
-from headrace.model.limit_state import LimitState
+from headrace.model.limit_rules import LimitState
 from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
 from headrace.protocol import stats_calls as protocol
@@ -19,9 +24,62 @@ from headrace.protocol.overviews import Overview, StoreLoad, store_load
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
 from headrace.protocol.ticks import count_ticks
-from headrace.stats.engine_labels import QUEUES, TASKS, WORKERS, workers_layout
+from headrace.stats.labels import QUEUES, TASKS, WORKERS, workers_layout
 from headrace.stats.stats import Stats
 from headrace.store.client import Client
+
+# Fields that change when anything is counted under a task or a queue.
+CHANGES = ("started", "enqueued")
+
+
+class _KnownLabel(NamedTuple):
+    """What a label held, and whether it was read again since it changed last."""
+
+    held: Held
+    settled: bool
+
+    def changed(self, now: Held) -> bool:
+        return any(self.held.get(field, 0) != now.get(field, 0) for field in CHANGES)
+
+
+class LabelMemory:
+    """Labels as they were read last; of those that a reading no longer asks for nothing is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _KnownLabel] = {}
+
+    def changed(self, names: Sequence[str], now: Sequence[Held]) -> list[str]:
+        """Those that must be read.
+
+        One that has just changed is read once more: its other counters may have been on their way.
+
+        Args:
+            now: what ``CHANGES`` of each are.
+        """
+        found: list[str] = []
+        for name, counts in zip(names, now, strict=True):
+            known = self._known.get(name)
+            if known is None or not known.settled or known.changed(counts):
+                found.append(name)
+        return found
+
+    def learn(self, names: Sequence[str], read: Sequence[str], held: Sequence[Held]) -> list[Held]:
+        """What each of all names holds.
+
+        Args:
+            read: those that were read, and ``held``, what they hold.
+        """
+        new = dict(zip(read, held, strict=True))
+        known: dict[str, _KnownLabel] = {}
+        for name in names:
+            before = self._known.get(name)
+            if name in new:
+                known[name] = _KnownLabel(new[name], before is not None and not before.changed(new[name]))
+            elif before is not None:
+                known[name] = before
+        self._known = known
+        return [known[name].held for name in names]
+
 
 # Queues, tasks and workers that have series of their own; the rest of each is summed.
 MOST = 500

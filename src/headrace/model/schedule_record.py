@@ -61,7 +61,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the schedule.
-        about: its times, as :class:`headrace.schedules.timing.Timing` packs them.
+        about: its times, as :class:`headrace.schedules.timetables.Timing` packs them.
         task: name of the task that it runs.
         queue: where its jobs go.
         source: ``code``, declared by workers; ``stored`` at run time.

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.model.job import number
-from headrace.model.limit_rules import DeclaredLimits
-from headrace.model.limit_state import ALL, LimitPage, state_of
+from headrace.model.limit_rules import ALL, DeclaredLimits, LimitPage, state_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load, text_of
 

@@ -20,8 +20,7 @@ import msgspec
 
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
-from headrace.protocol.script_header import Header
-from headrace.protocol.script_text import assemble
+from headrace.protocol.script_header import Header, assemble
 
 T = TypeVar("T")
 

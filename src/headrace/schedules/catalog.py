@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 from headrace.errors import DuplicateSchedule
 from headrace.protocol import ticks
 from headrace.protocol.ticks import MOST_TICKS, SchedulePage
-from headrace.schedules.requests import CronOptions, EveryOptions, Request, ScheduleOptions, Target, request, unsent
-from headrace.schedules.schedule_handle import Schedule
+from headrace.schedules.schedule_handle import (
+    CronOptions,
+    EveryOptions,
+    Request,
+    Schedule,
+    ScheduleOptions,
+    Target,
+    request,
+    unsent,
+)
 from headrace.schedules.timetables import Cron, Every, Timetable
 from headrace.settings import Duration
 from headrace.store.client import Client, Steps, single
@@ -41,7 +49,7 @@ class Schedules:
             expression: see :class:`headrace.Cron`.
             target: a task, ``task.options(...)``, ``task.job(...)`` or a workflow.
             args: of the task or workflow, unless it is ``task.job(...)``.
-            options: see :class:`headrace.schedules.requests.CronOptions`.
+            options: see :class:`headrace.schedules.schedule_handle.CronOptions`.
 
         Raises:
             DuplicateSchedule: another one that this program declares has this name.
@@ -58,7 +66,7 @@ class Schedules:
 
         Args:
             interval: see :class:`headrace.Every`.
-            options: see :class:`headrace.schedules.requests.EveryOptions`.
+            options: see :class:`headrace.schedules.schedule_handle.EveryOptions`.
         """
         offset, name = options.pop("offset", 0), options.pop("name", None)
         return self._declare(name, Every(interval, offset), target, args, options)

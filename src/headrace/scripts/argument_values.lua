@@ -28,7 +28,7 @@ local function behind_value(data, at)
   return at
 end
 
--- A text as it stands in names of keys: see headrace.model.limit_state.value_name, which says the same.
+-- A text as it stands in names of keys: see headrace.model.limit_rules.value_name, which says the same.
 local function value_name(text)
   text = string.gsub(text, '[^%w_.:/@+-]', function(c) return string.format('%%%02X', string.byte(c)) end)
   return #text <= 100 and text or redis.sha1hex(text)

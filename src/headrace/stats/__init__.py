@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from headrace.stats.batch import Batch as Batch
 from headrace.stats.buffer import Buffer as Buffer
-from headrace.stats.event import Event as Event
 from headrace.stats.histogram import Histogram as Histogram
+from headrace.stats.labels import Event as Event
 from headrace.stats.reading import Bucket as Bucket
 from headrace.stats.reading import Reading as Reading
 from headrace.stats.stats import Stats as Stats

@@ -18,11 +18,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from headrace.errors import OptionsError
-from headrace.stats.batch import Batch
+from headrace.stats.batch import Batch, Row
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
 from headrace.stats.resolutions import Resolutions
-from headrace.stats.rows import Row
 from headrace.store.connection import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.

@@ -2,12 +2,21 @@
 
 Each verb has an asynchronous pair. One rule for every range: from the bucket that holds ``start`` up to the one that
 holds ``end``, which belongs to it only with ``inclusive=True``.
+
+Which buckets to read for a range: the fewest that cover it exactly, of those that are still there.
+
+Pure. A total may take a coarse bucket and subtract the fine ones outside of the range; it never uses a bucket that has
+expired, or that may expire while it is read. Where the fine ones at an edge are gone, the range grows to the next
+coarser edge, and the plan says so.
+
+The course of a label as a document for programs: of ``headrace stats --json``, and of ``.json`` pages. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,10 +26,161 @@ from headrace.errors import OptionsError
 from headrace.model.notation import EPOCH
 from headrace.protocol import stats_calls as protocol
 from headrace.stats.histogram import Histogram, histogram_of, middle_of
-from headrace.stats.labels import MARK, field_of
-from headrace.stats.read_plan import Plan, cover, row
-from headrace.stats.resolutions import Resolutions
+from headrace.stats.labels import MARK, field_of, unit_of
+from headrace.stats.resolutions import Level, Resolutions
 from headrace.store.client import Client, Steps, together
+
+# Seconds before its end from which a bucket is not relied on: clocks differ, and reading takes time.
+MARGIN = 60
+# Buckets that one script reads. A plan with subtractions must be read by one, or a writer could come between.
+MOST_READS = 1000
+
+
+class BucketRange(msgspec.Struct, frozen=True):
+    """Neighbouring buckets of one level, all added or all subtracted.
+
+    Attributes:
+        level: of the buckets.
+        start, end: of the first and of the last.
+        sign: 1 or -1.
+    """
+
+    level: Level
+    start: int
+    end: int
+    sign: int
+
+    @property
+    def size(self) -> int:
+        return self.level.cut.number(self.end) - self.level.cut.number(self.start)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to read.
+
+    Attributes:
+        start, end: the range that is covered, seconds since 1970, without its end.
+        exact: whether that is the range that was asked for.
+        pieces: the buckets.
+    """
+
+    start: int
+    end: int
+    exact: bool
+    pieces: tuple[BucketRange, ...]
+
+    @property
+    def reads(self) -> int:
+        return sum(piece.size for piece in self.pieces)
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """Date and sign of each bucket."""
+        for piece in self.pieces:
+            cut = piece.level.cut
+            for at in cut.walk(piece.start, piece.end):
+                yield cut.date(at), piece.sign
+
+
+Path = tuple[int, tuple[BucketRange, ...]]
+
+
+def _alive(level: Level, at: int, now: int) -> bool:
+    return level.ends(at) > now + MARGIN
+
+
+def _step(level: Level, start: int, end: int, now: int, add_only: bool) -> Path | None:
+    """From one time to another in buckets of one level; backwards means subtracting. None where one has expired."""
+    if start == end:
+        return 0, ()
+    piece = BucketRange(level, min(start, end), max(start, end), 1 if start < end else -1)
+    # Buckets of one level expire in their order, so that the first speaks for all.
+    if not _alive(level, piece.start, now) or (add_only and piece.sign < 0):
+        return None
+    return piece.size, (piece,)
+
+
+def _spread(
+    level: Level, parent: Level, ends: dict[int, Path], now: int, add_only: bool, forward: bool
+) -> dict[int, Path]:
+    """From each time to the edges of the coarser bucket that holds it, at the least cost."""
+    found: dict[int, Path] = {}
+    for at, (cost, pieces) in ends.items():
+        for edge in {parent.cut.floor(at), parent.cut.ceil(at)}:
+            step = _step(level, at, edge, now, add_only) if forward else _step(level, edge, at, now, add_only)
+            if step is not None and (edge not in found or cost + step[0] < found[edge][0]):
+                found[edge] = cost + step[0], pieces + step[1]
+    return found
+
+
+def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_only: bool) -> Path | None:
+    """The least buckets from start to end.
+
+    A time is left towards an edge of the next coarser bucket or in steps of its own level, never past such an edge:
+    from there the coarser bucket is one step. So two times a level and side are all that need a look.
+    """
+    best: Path | None = None
+    left: dict[int, Path] = {start: (0, ())}
+    right: dict[int, Path] = {end: (0, ())}
+    for n, level in enumerate(levels):
+        for one, (before, head) in left.items():
+            for other, (behind, tail) in right.items():
+                step = _step(level, one, other, now, add_only)
+                if step is not None and (best is None or before + step[0] + behind < best[0]):
+                    best = before + step[0] + behind, head + step[1] + tail
+        if n + 1 < len(levels):
+            left = _spread(level, levels[n + 1], left, now, add_only, forward=True)
+            right = _spread(level, levels[n + 1], right, now, add_only, forward=False)
+    return best
+
+
+# A scrape and a table ask for the same range of many labels.
+@lru_cache(64)
+def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
+    """The plan for a total.
+
+    Args:
+        every: whose buckets ``start`` and ``end`` are edges of.
+        now: seconds since 1970.
+
+    Returns:
+        a plan that covers the range, or more of it where edges have expired, or less where even the coarsest have.
+    """
+    levels = tuple(level for level in layout.levels if level.cut.digits <= every.cut.digits)
+    if start >= end:
+        return Plan(start, start, exact=True, pieces=())
+    for level in levels:
+        first = level.cut.floor(start)
+        for last in dict.fromkeys((end, level.cut.ceil(end))):
+            path = _shortest(levels, first, last, now, add_only=False)
+            if path is not None and path[0] > MOST_READS:
+                path = _shortest(levels, first, last, now, add_only=True)
+            if path is not None:
+                return Plan(first, last, exact=(first, last) == (start, end), pieces=path[1])
+    return _what_is_left(levels[-1], start, end, now)
+
+
+def _what_is_left(level: Level, start: int, end: int, now: int) -> Plan:
+    cut = level.cut
+    last = cut.ceil(end)
+    # Alive is what ends after now, less its retention: the bucket at that time and all later ones.
+    first = max(cut.floor(start), cut.floor(now + MARGIN - level.keep))
+    if first >= last:
+        return Plan(last, last, exact=False, pieces=())
+    return Plan(first, last, exact=False, pieces=(BucketRange(level, first, last, 1),))
+
+
+@lru_cache(64)
+def row(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
+    """The plan for a series: every bucket of the range, of the finest resolution that is still whole in it."""
+    levels = [level for level in layout.levels if level.cut.digits <= every.cut.digits]
+    if start >= end:
+        return Plan(start, start, exact=True, pieces=())
+    for level in levels:
+        first, last = level.cut.floor(start), level.cut.ceil(end)
+        if _alive(level, first, now):
+            return Plan(first, last, exact=level is every, pieces=(BucketRange(level, first, last, 1),))
+    return _what_is_left(levels[-1], start, end, now)
+
 
 # Buckets that one reading may want.
 MOST = 100_000
@@ -295,3 +455,31 @@ def ask(way: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) 
     Cost: one round trip, one more for each 1,000 buckets of the largest.
     """
     way.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
+
+
+PERCENTS = (50, 90, 99)
+
+
+def series_document(label: str, every: str, total: Bucket, series: Sequence[Bucket]) -> dict[str, Any]:
+    """A label within a range: the sum, and each bucket in the order of time."""
+    return {
+        "label": label,
+        "every": every,
+        "exact": total.exact,
+        "start": total.start,
+        "end": total.end,
+        "counts": dict(total.counts),
+        "observed": _percentiles(total),
+        "units": {field: unit for field in (*total.counts, *total.histograms) if (unit := unit_of(label, field))},
+        "series": [
+            {"start": bucket.start, "counts": dict(bucket.counts), "observed": _percentiles(bucket)}
+            for bucket in series
+        ],
+    }
+
+
+def _percentiles(bucket: Bucket) -> dict[str, dict[str, float]]:
+    return {
+        name: {"count": found.count, "mean": found.mean} | {f"p{p}": found.percentile(p) for p in PERCENTS}
+        for name, found in bucket.histograms.items()
+    }

@@ -14,21 +14,18 @@ from headrace.model.ids import make_id
 from headrace.protocol import index_pages
 from headrace.protocol import stats_calls as protocol
 from headrace.settings import Duration, Settings
+from headrace.stats.batch import spread
+from headrace.stats.broker import Consumer
 from headrace.stats.buffer import Full, LabelledBuffer, check_count, check_nothing, observed
-from headrace.stats.consumer import Consumer
-from headrace.stats.engine_labels import WORKERS, workers_layout
-from headrace.stats.event import Event, check_id, pack, unpack
-from headrace.stats.flusher import last_words
-from headrace.stats.labels import field_of
+from headrace.stats.labels import WORKERS, Event, check_id, field_of, pack, unpack, workers_layout
 from headrace.stats.reading import Reading, SeriesQuery
 from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
-from headrace.stats.rows import spread
-from headrace.stats.writer import Writer, refuse
-from headrace.store.aside import aside
+from headrace.stats.writer import Writer, last_words, refuse
 from headrace.store.client import Client, Steps
+from headrace.store.connection import aside
 
 if TYPE_CHECKING:
-    from headrace.stats.broker_consumer import Taker
+    from headrace.stats.broker import Taker
 
 
 def _kept(settings: Settings) -> Resolutions:
@@ -292,7 +289,7 @@ class Stats:
         """
         if self.settings.stats != "amqp":
             return Consumer(self._way)
-        from headrace.stats.broker_consumer import Taker
+        from headrace.stats.broker import Taker
 
         return Taker(self._way, self.settings)
 

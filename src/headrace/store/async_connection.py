@@ -21,8 +21,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
-from headrace.store.aside import aside
-from headrace.store.connection import blame_files, login, node_of, packed, sentinels, unknown
+from headrace.store.connection import aside, blame_files, login, node_of, packed, sentinels, unknown
 from headrace.store.url import Target
 
 

@@ -22,7 +22,7 @@ from headrace.protocol.keys import Keys, keys_at
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.aside import aside
+from headrace.store.connection import aside
 
 if TYPE_CHECKING:
     from headrace.embedded import Embedded

@@ -9,10 +9,13 @@ What must begin anew in a forked child: locks that a thread held, counts and con
 
 An object is told from its first use on. A process that used none has no handler at all: the first function that runs
 in a fork is its dearest, since each page that it writes to is copied.
+
+Runs what blocks beside an event loop, also in the exit hooks of a program.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -23,7 +26,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import hiredis
 import redis.connection as synchronous
@@ -598,3 +601,13 @@ def _forked() -> None:
     for reference in list(_used):
         if (one := reference()) is not None:
             one.begin_anew()
+
+
+T = TypeVar("T")
+
+
+async def aside(act: Callable[[], T]) -> T:
+    """Run it in a thread, so that the event loop is free; in an exit hook, which gets no thread any more, here."""
+    if threading.main_thread().is_alive():
+        return await asyncio.to_thread(act)
+    return act()

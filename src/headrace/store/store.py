@@ -21,9 +21,8 @@ from redis import exceptions as driver
 from headrace.clock import monotonic
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.aside import aside
 from headrace.store.async_connection import aconnect, read, send
-from headrace.store.connection import RawConnection, verdict
+from headrace.store.connection import RawConnection, aside, verdict
 from headrace.store.connection_pool import ConnectionPool
 from headrace.store.reach import SILENCE, Reach, accepted, fill, loads, missing, names, values
 

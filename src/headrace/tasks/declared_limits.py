@@ -17,12 +17,13 @@ from headrace.model.limit_rules import (
     Concurrency,
     DeclaredLimits,
     Full,
+    LimitPage,
     LimitRule,
     Rate,
     limit_rule,
     task_row,
+    value_name,
 )
-from headrace.model.limit_state import LimitPage, value_name
 from headrace.protocol.limit_verbs import MOST_ROWS, read_limits
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import Limit, check_cost

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.clock import monotonic
 from headrace.errors import HeadraceError, LimitInUse, LimitTimeout, OptionsError, UnknownLimit
 from headrace.model.ids import check_name
-from headrace.model.limit_rules import Concurrency, LimitRule, Rate
-from headrace.model.limit_state import ALL, LimitPage, LimitState, Part, name_of, part_of
+from headrace.model.limit_rules import ALL, Concurrency, LimitPage, LimitRule, LimitState, Part, Rate, name_of, part_of
 from headrace.protocol.limit_verbs import (
     MOST_ROWS,
     Deleted,

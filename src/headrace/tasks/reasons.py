@@ -13,12 +13,11 @@ from headrace.model.activity import NEWEST, Act, act_of, newest_act
 from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
 from headrace.model.option_checks import is_name
-from headrace.protocol import stats_calls, streams
+from headrace.protocol import operations, stats_calls
 from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
-from headrace.stats.engine_labels import QUEUES
-from headrace.stats.read_plan import Plan, cover
-from headrace.stats.reading import SeriesQuery
+from headrace.stats.labels import QUEUES
+from headrace.stats.reading import Plan, SeriesQuery, cover
 from headrace.stats.resolutions import layout_of
 from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
@@ -149,7 +148,7 @@ def explain(client: Client, id: str) -> Steps[Why]:
         calls.append(stats_calls.read(client.keys, [f"{date}:{label}" for date, _ in plan.buckets()], ["started"]))
     acts = any(one.code in _VERBS and facts.state not in _OVER for one in reasons(facts))
     if acts:
-        calls.append(streams.told(client.keys, "acts", NEWEST))
+        calls.append(operations.told(client.keys, "acts", NEWEST))
     if calls:
         replies = yield calls
         done = [act_of(*row) for row in replies.pop().rows] if acts else []

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.model.limit_state import gates_of, overrides_of, own_gates, shared_gates
+from headrace.model.limit_rules import gates_of, overrides_of, own_gates, shared_gates
 from headrace.testing.keyspace_reading import text_of
 
 # In a class, lanes that are behind a gate have their turn above this.

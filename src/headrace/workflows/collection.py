@@ -12,8 +12,8 @@ from typing import TypedDict, Unpack
 import msgspec
 from msgspec.structs import replace
 
+from headrace.admin.job_paging import Order, check_limit, cursor_of, descending, position, window
 from headrace.admin.jobs import Jobs
-from headrace.admin.pagination import Order, check_limit, cursor_of, descending, position, window
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
 from headrace.model.job_record import Page

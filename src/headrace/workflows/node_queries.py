@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.admin.pagination import check_limit
+from headrace.admin.job_paging import check_limit
 from headrace.errors import NodeNotFound, OptionsError, WorkflowNotFound
 from headrace.model.ids import MOST_NODES, number_of_code
 from headrace.model.job import State, number

@@ -25,7 +25,7 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.job import Claim, JobError, Outcome, StartNote, error_json, first_line
-from headrace.model.limit_state import gates_of
+from headrace.model.limit_rules import gates_of
 from headrace.protocol import settle_calls
 from headrace.protocol.script import Call
 from headrace.settings import microseconds

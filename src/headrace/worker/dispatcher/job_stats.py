@@ -18,9 +18,8 @@ from typing import Protocol
 from headrace.errors import OptionsError
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
-from headrace.stats.engine_labels import TASKS, queue_label
 from headrace.stats.histogram import bucket_of
-from headrace.stats.labels import LONGEST, MARK
+from headrace.stats.labels import LONGEST, MARK, TASKS, queue_label
 
 EVERY = 1.0
 

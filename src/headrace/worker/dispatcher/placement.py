@@ -12,7 +12,7 @@ from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.job_facts import fields_of
-from headrace.model.limit_state import gates_of
+from headrace.model.limit_rules import gates_of
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds

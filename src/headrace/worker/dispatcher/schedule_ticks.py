@@ -16,7 +16,7 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.protocol import ticks
 from headrace.protocol.keys import Keys
-from headrace.schedules.timing import AHEAD, Search, Timing, refilled
+from headrace.schedules.timetables import AHEAD, Search, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.worker_state import NEVER
 

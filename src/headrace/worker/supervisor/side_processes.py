@@ -28,7 +28,7 @@ from headrace.worker.forking.standard_streams import log
 from headrace.worker.health_stamps import HealthStamps
 
 if TYPE_CHECKING:
-    from headrace.stats.http_server import Answer, Page
+    from headrace.stats.prometheus import Answer, Page
 
 
 # Seconds that the image before this may take to give the address up: what keeps it for longer is to be told of.
@@ -52,10 +52,10 @@ class MetricsAddress:
 
     def listen(self) -> str:
         """Take the address; the URL to ask at. Raises HeadraceError: it cannot be used."""
-        from headrace.stats import http_server
+        from headrace.stats import prometheus
 
-        self.sock = http_server.listen(*self._address)
-        return http_server.url_of(self.sock)
+        self.sock = prometheus.listen(*self._address)
+        return prometheus.url_of(self.sock)
 
     def listens(self, now: float) -> bool:
         """Whether the address is ours; if not, it is tried again: the image before this has it until it retires."""
@@ -78,7 +78,7 @@ class MetricsAddress:
 
 def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
-    from headrace.admin.scale_page import scale_page
+    from headrace.admin.queues import scale_page
     from headrace.metrics.exporter import Exporter
     from headrace.stats import prometheus
 
@@ -90,7 +90,7 @@ def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoRe
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:
     """What is told besides metrics, by path."""
-    from headrace.stats.http_server import Answer
+    from headrace.stats.prometheus import Answer
 
     def verdict(troubles: list[str]) -> Answer:
         return Answer(503, "".join(f"{trouble}\n" for trouble in troubles)) if troubles else Answer(200, "ok\n")

@@ -17,14 +17,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.admin.event_hooks import EventHook
+from headrace.admin.event_log import EventHook
 from headrace.app import Headrace
 from headrace.model.activity import EventRecord, event_of
 from headrace.model.job import number
-from headrace.protocol import streams
-from headrace.protocol.operations import Fields, hold_watches, note_watch, watch_name
+from headrace.protocol import operations
+from headrace.protocol.operations import Fields, StreamPiece, hold_watches, note_watch, watch_name
 from headrace.protocol.script import Call
-from headrace.protocol.streams import StreamPiece
 from headrace.worker.forking.child_process import fork_child, how, kill_group
 from headrace.worker.forking.lifecycle_hooks import Hook, run_each
 from headrace.worker.forking.standard_streams import log
@@ -216,7 +215,7 @@ class HookRounds:
         return note_watch(self._app.client.keys, one.name, self._holder, one.fields())
 
     def _told(self, one: _HookProgress) -> Call[StreamPiece]:
-        return streams.told(self._app.client.keys, "events", BATCH, one.at, desc=False, kinds=one.hook.kinds)
+        return operations.told(self._app.client.keys, "events", BATCH, one.at, desc=False, kinds=one.hook.kinds)
 
     def _take(self, one: _HookProgress, piece: StreamPiece, now: float) -> None:
         """Begin a call with what was read, if the hook wants any of it."""

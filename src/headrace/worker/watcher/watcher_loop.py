@@ -29,7 +29,7 @@ from headrace.protocol import overviews
 from headrace.protocol.operations import HeldWatches, hold_watches, note_watch, watch_name
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
-from headrace.stats.engine_labels import TASKS, WRONG
+from headrace.stats.labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
 from headrace.worker.forking import child_process
