@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from headrace.tasks.submission import Submission as Submission
     from headrace.tasks.submission import UnsentJob as UnsentJob
     from headrace.tasks.task import Task as Task
-    from headrace.workflows.builder import Flow as Flow
     from headrace.workflows.definition import Workflow as Workflow
     from headrace.workflows.node import Node as Node
     from headrace.workflows.run import WorkflowRun as WorkflowRun
+    from headrace.workflows.scope import Flow as Flow
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ _HOMES = {
     "Workflow": "workflows.definition",
     "HeadraceError": "errors",
     "RateLimited": "errors",
-    "Flow": "workflows.builder",
+    "Flow": "workflows.scope",
     "Job": "tasks.job_handle",
     "Pool": "pool.pool",
     "AttemptRecord": "model.job_record",

@@ -32,14 +32,13 @@ from headrace.settings import Duration, Settings
 from headrace.store.client import Client
 from headrace.store.connection import aside
 from headrace.tasks import bulk, naming, submission
+from headrace.tasks.app_context import F, JobLog, kinds_of
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
-from headrace.tasks.job_logging import JobLog
-from headrace.tasks.lifespan import F, kinds_of
 from headrace.tasks.submission import Submission, UnsentJob
 from headrace.tasks.task import Task
 from headrace.tasks.traces import Propagation
-from headrace.workflows.registered import Registered
+from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
     from headrace.cache import Cache, Cached
@@ -48,11 +47,10 @@ if TYPE_CHECKING:
     from headrace.stats import Stats
     from headrace.store.store import AsyncStore, Store
     from headrace.tasks.job_handle import Job
-    from headrace.workflows.builder import Flow
     from headrace.workflows.collection import Workflows
     from headrace.workflows.completion import Completions, H, ReturnWhen, Waited
-    from headrace.workflows.definition import Workflow
-    from headrace.workflows.definition_options import WorkflowOptions
+    from headrace.workflows.definition import Workflow, WorkflowOptions
+    from headrace.workflows.scope import Flow
 
 log = logging.getLogger("headrace")
 
@@ -256,7 +254,7 @@ class Headrace:
         that is called; its name is formed as a task's.
 
         Args:
-            options: see :class:`headrace.workflows.definition_options.WorkflowOptions`.
+            options: see :class:`headrace.workflows.definition.WorkflowOptions`.
 
         Raises:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.

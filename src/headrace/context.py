@@ -24,7 +24,7 @@ from headrace.settings import Duration, seconds
 from headrace.stopping import Stopping
 
 if TYPE_CHECKING:
-    from headrace.workflows.builder import Flow
+    from headrace.workflows.scope import Flow
 
 LINE_CAP = 4_000
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})

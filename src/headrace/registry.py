@@ -17,18 +17,16 @@ from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
 from headrace.model.options import KINDS, Kind, TaskOptions
 from headrace.tasks import naming
-from headrace.tasks.app_context import AppContext
-from headrace.tasks.lifespan import F, Lifespan, LifespanFunction, kinds_of, lifespan_of
+from headrace.tasks.app_context import AppContext, F, Lifespan, LifespanFunction, kinds_of, lifespan_of
 from headrace.tasks.limit import check_cost
 from headrace.tasks.task import Task
-from headrace.workflows.registered import Registered
+from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
     from typing import Concatenate
 
-    from headrace.workflows.builder import Flow
-    from headrace.workflows.definition import Workflow
-    from headrace.workflows.definition_options import WorkflowOptions
+    from headrace.workflows.definition import Workflow, WorkflowOptions
+    from headrace.workflows.scope import Flow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -166,8 +164,7 @@ def define_task(registered: Registered, options: dict[str, Any], function: Calla
 def define_workflow(registered: Registered, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
     """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
     # Loaded at first use: a program without workflows must not pay for them.
-    from headrace.workflows.definition import Workflow
-    from headrace.workflows.definition_options import check_function
+    from headrace.workflows.definition import Workflow, check_function
 
     check_function(function)
     given = dict(options)

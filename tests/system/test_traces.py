@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Headrace, Job
 from headrace.errors import OptionsError
-from headrace.workflows.builder import Flow
+from headrace.workflows.scope import Flow
 from tests.deadline import eventually
 from tests.program import Program, Worker
 

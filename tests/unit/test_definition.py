@@ -22,7 +22,7 @@ from headrace.model import elsewhere
 from headrace.model.codec import decode
 from headrace.model.job_record import fill
 from headrace.model.workflow import FOR_EVER, Graph, NewNode
-from headrace.workflows.definition_options import CreateOptions, WorkflowOptions, addressed
+from headrace.workflows.definition import CreateOptions, WorkflowOptions, addressed
 from tests.unit.graphs import facts, names, node, parents, policies
 
 

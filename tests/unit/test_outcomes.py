@@ -9,7 +9,7 @@ from headrace.context import StopReason
 from headrace.errors import CancelRequested, JobInterrupted, SoftTimeLimit
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.model.retry import Retry
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.messages import of_death, of_error
 
 DEATH = JobError(type="Crashed", message="its process was ended by SIGKILL", signal=9)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Assignment
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.model.job import Claim, parse_error
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Heard,

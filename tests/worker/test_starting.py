@@ -7,7 +7,7 @@ import pytest
 from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import Heard, Notify, RunnerDied
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerHandle

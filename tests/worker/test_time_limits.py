@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.runners.job_stops import Limits
 from headrace.worker.dispatcher.runners.runner_handle import Attempt
 

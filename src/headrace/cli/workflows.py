@@ -173,7 +173,7 @@ def _agreed(record: WorkflowRecord) -> bool:
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
     """Do what may go from node to node, beside a bar when it takes its time."""
     from headrace.cli.progress import late_bar
-    from headrace.workflows.node_queries import READ
+    from headrace.workflows.verbs import READ
 
     done = count(READ, READ)
     with late_bar(session.output) as tell:

@@ -23,7 +23,7 @@ from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.why import why
 from headrace.tasks.reasons import reason
-from headrace.workflows import node_queries
+from headrace.workflows import verbs
 from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found
 
@@ -64,7 +64,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     records, page, failed = await site.read(
         asyncio.gather(
             client.arun(read_flows(client.keys, [id])),
-            client.adrive(node_queries.page(client, reader, id, node_queries.query(None, DRAWN, None))),
+            client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, None))),
             client.arun(index_page(client.keys, f"broken:{id}", LISTED, desc=False, values=False, finder=reader)),
         )
     )

@@ -1,6 +1,6 @@
 """Facts about workflows: states, nodes, edges, graphs and what is stored of them. Pure: no behaviour beyond checks.
 
-How a graph is defined is builder.py's, what happens to it is the scripts'; docs/design/workflows.md tells the whole.
+How a graph is defined is scope.py's, what happens to it is the scripts'; docs/design/workflows.md tells the whole.
 
 A workflow as the store holds it, for those who look: its fields, read when they are asked for.
 

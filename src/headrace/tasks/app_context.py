@@ -2,20 +2,105 @@
 
 Every task holds the context of its application, or that of its :class:`headrace.Tasks`, which learns its application
 late, by ``app.include``. Owns no connection: the client makes those.
+
+Whether what jobs log with ``logging`` goes to their own logs, too: what an application says of that.
+
+A lifespan: what a runner opens before its first job and closes after its last. Here as it is written down.
+
+Pure: checks the function and says in which kinds of runners it belongs. Entering and leaving are the worker's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headrace.errors import TasksNotIncluded
+import msgspec
+
+from headrace.errors import OptionsError, TasksNotIncluded
+from headrace.model.options import KINDS, Kind
 from headrace.model.type_registry import Types
+from headrace.tasks.submission import Manager
 
 if TYPE_CHECKING:
     from headrace.store.client import Client
-    from headrace.tasks.lifespan import Lifespan
     from headrace.tasks.limit import Limit
+
+LifespanFunction = Callable[[], Iterator[Any] | AsyncIterator[Any] | Manager]
+F = TypeVar("F", bound=LifespanFunction)
+
+
+class Lifespan(msgspec.Struct, frozen=True):
+    """One lifespan of an application.
+
+    Attributes:
+        name: ``module.function``, for people.
+        open: makes the context manager.
+        is_async: whether that is an asynchronous one, which needs an event loop.
+        kinds: of runners that enter it.
+    """
+
+    name: str
+    open: Callable[[], Manager]
+    is_async: bool
+    kinds: frozenset[Kind]
+
+
+def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan:
+    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`.
+
+    Raises:
+        OptionsError: it is no generator function without arguments, or a kind is unknown or cannot have it.
+    """
+    kinds = kinds_of(kind)
+    inner = inspect.unwrap(function) if callable(function) else function
+    is_async = inspect.isasyncgenfunction(inner)
+    if not (is_async or inspect.isgeneratorfunction(inner)):
+        raise OptionsError(
+            f"a lifespan is a function with one yield, `def` or `async def`, not {function!r:.80}: what is before the "
+            f"yield runs before a runner's first job, what is after it when the runner leaves"
+        )
+    name = f"{inner.__module__}.{inner.__qualname__}"
+    needed = [one.name for one in inspect.signature(inner).parameters.values() if one.default is one.empty]
+    if needed:
+        raise OptionsError(f"the lifespan {name} is called without arguments, and it takes {', '.join(needed)}")
+    if is_async and kinds - {"async"}:
+        others = ", ".join(one for one in KINDS if one in kinds and one != "async")
+        raise OptionsError(
+            f"the lifespan {name} is asynchronous, and runners of the kind {others} have no event loop: write `def`, "
+            f"or leave kind out, which means async"
+        )
+    opens: Any = function
+    if inspect.isasyncgenfunction(function):
+        opens = asynccontextmanager(function)
+    elif inspect.isgeneratorfunction(function):
+        opens = contextmanager(function)
+    return Lifespan(name, opens, is_async, kinds or frozenset({"async"} if is_async else KINDS))
+
+
+def kinds_of(kind: Any) -> frozenset[Kind]:
+    """The kinds that were named; none where None was given.
+
+    Raises:
+        OptionsError: one is unknown, or the collection is empty.
+    """
+    if kind is None:
+        return frozenset()
+    named: list[Any] = [kind]
+    if isinstance(kind, Collection) and not isinstance(kind, str):
+        named = [*kind]
+    wrong = [one for one in named if one not in KINDS]
+    if wrong or not named:
+        raise OptionsError(f"kind must be one of {', '.join(KINDS)}, or several of them, not {kind!r}")
+    return frozenset(named)
+
+
+def of_kind(lifespans: Iterable[Lifespan], kind: Kind) -> list[Lifespan]:
+    """Those that runners of a kind enter."""
+    return [one for one in lifespans if kind in one.kinds]
 
 
 class RegisteredTask(Protocol):
@@ -87,3 +172,31 @@ class AppContext:
             f"the Tasks of {module} ({names[0] if names else 'no task'}{more}) are in no application: call "
             f"app.include(...) with them where the application is made, and import that module in this program too"
         )
+
+
+class JobLog:
+    """``app.job_log``; runners do what it was told.
+
+    Attributes:
+        level: of the least important records that are sent; None: none is.
+    """
+
+    def __init__(self) -> None:
+        self.level: int | None = None
+
+    def __call__(self, level: int | str = logging.INFO) -> None:
+        """Send what jobs log with :mod:`logging` to the logs of these jobs, too: ``job.logs()`` has it.
+
+        Applies in runners, to records of any logger but Headrace's that are made while a job runs, in its thread or
+        coroutine, and that their own logger lets through. Values under the names of ``redact`` are hidden.
+
+        Args:
+            level: of the least important records that are sent, such as ``logging.WARNING`` or ``"WARNING"``.
+
+        Raises:
+            OptionsError: there is no such level.
+        """
+        found = level if isinstance(level, int) else logging.getLevelNamesMapping().get(level.upper())
+        if found is None:
+            raise OptionsError(f"{level!r} is no level of logging: give DEBUG, INFO, WARNING, ERROR or CRITICAL")
+        self.level = found

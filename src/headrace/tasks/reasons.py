@@ -21,7 +21,7 @@ from headrace.stats.reading import Plan, SeriesQuery, cover
 from headrace.stats.resolutions import layout_of
 from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
-from headrace.tasks import reasons_of_run as run
+from headrace.tasks import reasons_of_state as run
 from headrace.tasks import reasons_of_state as state
 from headrace.tasks.edited_job import check_id
 from headrace.tasks.reasons_of_line import Reason

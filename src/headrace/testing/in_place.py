@@ -15,7 +15,7 @@ from headrace.model import codec
 from headrace.model.job import Claim, Input
 from headrace.protocol.consume import Note
 from headrace.running_job import running
-from headrace.tasks.drawn_ids import new_id
+from headrace.tasks.bound_task import new_id
 
 # Bytes of one payload.
 MOST = 64 << 20

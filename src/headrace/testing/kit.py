@@ -32,7 +32,7 @@ from headrace.testing.stubs import Stub
 from headrace.testing.takeover import Takeover
 from headrace.testing.virtual_clock import VirtualClock
 from headrace.worker.runner.interrupts import SIGNALS
-from headrace.workflows.definition_facts import name_of
+from headrace.workflows.node import name_of
 from headrace.workflows.run import WorkflowRun
 
 Mode = Literal["manual", "inline"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.context import CurrentJob
 from headrace.errors import SoftTimeLimit
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.testing.faults import RunnerKilled
 from headrace.worker.runner.thread_kind import ThreadGate
 

@@ -23,8 +23,8 @@ from headrace.model.ended import Crashed, Ended, Released
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
-from headrace.tasks.lifespan import of_kind
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.app_context import of_kind
+from headrace.tasks.task import RunPlan
 from headrace.testing.faults import Crash, RunnerKilled
 from headrace.testing.limit_gate import LimitGate
 from headrace.worker.messages import of_death

@@ -18,7 +18,7 @@ from headrace.model.job import Claim, JobError, error_json
 from headrace.model.options import Kind
 from headrace.model.retry import fate
 from headrace.settings import microseconds
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):

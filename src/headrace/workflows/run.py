@@ -22,9 +22,8 @@ from headrace.store.waiting import await_end, wait_end
 from headrace.tasks.job_handle import Job
 from headrace.tasks.submission import Submission, around
 from headrace.tasks.task import Task
-from headrace.workflows import node_queries
-from headrace.workflows.node_queries import NodeQuery
-from headrace.workflows.verbs import OnPiece, Verbs, found
+from headrace.workflows import verbs
+from headrace.workflows.verbs import NodeQuery, OnPiece, Verbs, found
 
 Tasks = Mapping[str, Task[..., Any, Any]]
 
@@ -261,13 +260,13 @@ class WorkflowRun:
 
         Cost: one round trip for the first 100 nodes, and one more per 500 others that are looked at.
         """
-        return self._client.drive(self._page(node_queries.query(state, limit, after)))
+        return self._client.drive(self._page(verbs.query(state, limit, after)))
 
     async def anodes(
         self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page[NodeRecord]:
         """See :meth:`nodes`."""
-        return await self._client.adrive(self._page(node_queries.query(state, limit, after)))
+        return await self._client.adrive(self._page(verbs.query(state, limit, after)))
 
     def node(self, name: str) -> Job[Any]:
         """A handle on the job of one node.
@@ -325,16 +324,16 @@ class WorkflowRun:
         await self._client.adrive(self._verbs.delete(self.on_piece))
 
     def _page(self, query: NodeQuery) -> Steps[Page[NodeRecord]]:
-        return node_queries.page(self._client, self._jobs.reader, self.id, query)
+        return verbs.page(self._client, self._jobs.reader, self.id, query)
 
     def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:
-        stored = yield from node_queries.every(self._client, self.id, self._jobs.reader)
-        chosen = node_queries.named(self.id, names, stored) if names else node_queries.leaves(stored)
-        return node_queries.outputs(chosen, stored)
+        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
+        chosen = verbs.named(self.id, names, stored) if names else verbs.leaves(stored)
+        return verbs.outputs(chosen, stored)
 
     def _node(self, name: str) -> Steps[Job[Any]]:
-        stored = yield from node_queries.every(self._client, self.id, self._jobs.reader)
-        return self._jobs.handle(node_queries.named(self.id, [name], stored)[0].job)
+        stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
+        return self._jobs.handle(verbs.named(self.id, [name], stored)[0].job)
 
     def __repr__(self) -> str:
         return f"<WorkflowRun {self.id} of {self.definition}>"

@@ -2,23 +2,178 @@
 
 Sends nothing by itself: verbs are calls, or steps that yield them.
 :class:`headrace.workflows.run.WorkflowRun` pairs them.
+
+The nodes of one workflow: read in bounded pieces, in pages by state, and what the last ones of them returned.
+
+Each verb is written once, as steps; :class:`headrace.workflows.run.WorkflowRun` pairs them.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
-from headrace.errors import ResultTimeout, WorkflowNotFound, WorkflowStateError
-from headrace.model.ids import is_flow
-from headrace.model.workflow import FOR_EVER, WorkflowRecord, WorkflowState
+from headrace.admin.job_paging import check_limit
+from headrace.errors import NodeNotFound, OptionsError, ResultTimeout, WorkflowNotFound, WorkflowStateError
+from headrace.model.ids import MOST_NODES, is_flow, number_of_code
+from headrace.model.job import State, number
+from headrace.model.job_record import Finder, Page
+from headrace.model.workflow import FOR_EVER, NodeRecord, WorkflowRecord, WorkflowState
 from headrace.protocol import graph
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client, Steps
-from headrace.workflows import node_queries
+
+READ = 500
+# Nodes that are read before it is known how many there are: most workflows have no more.
+FIRST = 100
+# Nodes that one page looks at when it filters.
+LOOK = 1000
+
+
+class NodeQuery(msgspec.Struct, frozen=True):
+    """What a page was asked for: nodes after the number ``after`` in this state."""
+
+    state: State | None
+    limit: int
+    after: int
+
+
+def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery:
+    """Check what a page is asked for.
+
+    Raises:
+        OptionsError: an argument is out of range.
+    """
+    try:
+        wanted = None if state is None else State(state)
+    except ValueError:
+        raise OptionsError(f"there is no state {state!r}: the states are {', '.join(State)}") from None
+    if after is not None and not (isinstance(after, str) and after.isascii() and after.isdecimal()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"after={after!r} is not the `next` of a page of nodes")
+    return NodeQuery(wanted, check_limit(limit), int(after or 0))
+
+
+def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Page[NodeRecord]]:
+    """Nodes from one number on. Cost: see :meth:`headrace.workflows.run.WorkflowRun.nodes`."""
+    numbers = range(query.after + 1, min(query.after + min(FIRST, query.limit), MOST_NODES) + 1)
+    rows: list[NodeRecord | None]
+    records, rows = yield [
+        graph.read_flows(client.keys, [id]), graph.read_nodes(client.keys, id, numbers, finder)
+    ]  # fmt: skip
+    last, kept = _last(id, records), list[NodeRecord]()
+    end = min(last, query.after + LOOK)
+    while True:
+        for at, row in zip(numbers, rows, strict=True):
+            if row is not None and row.role != "given" and query.state in (None, row.job.state):
+                kept.append(row)
+                if len(kept) == query.limit:
+                    return Page(kept, last, str(at) if at < last else None)
+        at = numbers.stop - 1
+        if at >= end:
+            return Page(kept, last, str(end) if end < last else None)
+        want = READ if query.state is not None else min(READ, query.limit - len(kept))
+        numbers = range(at + 1, min(at + want, end) + 1)
+        rows = yield graph.read_nodes(client.keys, id, numbers, finder)
+
+
+def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
+    """All nodes, in the order of their numbers. Cost: one round trip, and one more per 500 nodes.
+
+    Raises:
+        WorkflowNotFound: the workflow is not stored.
+    """
+    last = _last(id, (yield graph.read_flows(client.keys, [id])))
+    found: list[NodeRecord] = []
+    for first in range(1, last + 1, READ):
+        rows: list[NodeRecord | None] = yield graph.read_nodes(
+            client.keys, id, range(first, min(first + READ, last + 1)), finder
+        )
+        # Numbers that a growing node kept for itself need not all be taken.
+        found += [row for row in rows if row is not None and row.role != "given"]
+    return found
+
+
+def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
+    """Number of the last node, by what is stored of its workflow."""
+    if records[0] is None:
+        raise WorkflowNotFound(f"no workflow {id} is stored: it was deleted, or ended and its retention is over")
+    return number(records[0].fields.get("size"))
+
+
+def named(id: str, names: Sequence[str], stored: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """The nodes of these names; a task's name does where it has one node.
+
+    Raises:
+        NodeNotFound: none, or several; lists them.
+    """
+    for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NodeNotFound(f"a node is known by its name, a text, not {name!r:.80}")
+    by_name = {node.facts.name: node for node in reversed(stored)}
+    return [by_name.get(name) or _only(id, name, stored) for name in names]
+
+
+def _only(id: str, task: str, stored: Sequence[NodeRecord]) -> NodeRecord:
+    of_task = [node for node in stored if node.job.task == task and not node.role]
+    if len(of_task) == 1:
+        return of_task[0]
+    if of_task:
+        choices = ", ".join(node.facts.name for node in of_task[:10]) + (", …" if len(of_task) > 10 else "")
+        raise NodeNotFound(f"{len(of_task)} nodes of workflow {id} run {task}: name one of {choices}")
+    names = [node.facts.name for node in stored]
+    close = difflib.get_close_matches(task, names, 1)
+    hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names[:10])}"
+    raise NodeNotFound(f"workflow {id} has no node {task!r}: {hint}")
+
+
+def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """Nodes that nothing follows; a node that grew stands for the join of what it added, if that has its output."""
+    grown = {joint: node for node in stored if (joint := _gathered(node))}
+    found: list[NodeRecord] = []
+    for leaf in stored:
+        if not leaf.children and leaf.role not in ("undo", "callback"):
+            while leaf.number in grown:
+                leaf = grown[leaf.number]  # noqa: PLW2901 - whoever grew may have been added by another one
+            found.append(leaf)
+    return found
+
+
+def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord]) -> dict[str, Any]:
+    """What some of the stored nodes returned, by their names; those that have not succeeded are left out."""
+    by_number = {node.number: node for node in stored}
+    done = [node for node in chosen if _has_output(node, by_number)]
+    return {node.facts.name or str(node.number): _output(node, by_number) for node in done}
+
+
+def _gathered(node: NodeRecord) -> int:
+    """Number of the join whose output is this node's; 0: it has its own."""
+    code = node.job.fields.get("gather")
+    return number_of_code(code.decode()) if code else 0
+
+
+def _has_output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> bool:
+    """Whether a node has succeeded, and what it added for an output, if it did, as well."""
+    joint = by_number.get(_gathered(node), node)
+    return node.job.state is joint.job.state is State.SUCCEEDED
+
+
+def _output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> Any:
+    """A node's output as a value; the way through joins is as deep as maps and workflows were nested."""
+    if node.job.state is not State.SUCCEEDED:
+        return None
+    if node.role in ("join", "pass"):
+        parents = [by_number[parent] for parent in node.parents if parent in by_number]
+        values = [_output(parent, by_number) for parent in parents]
+        return values if node.role == "join" else (values or [None])[0]
+    joint = by_number.get(_gathered(node))
+    if joint is not None:
+        return _output(joint, by_number)
+    return node.job.result
+
 
 # Nodes that one call may name.
 NAMED = 500
@@ -51,8 +206,8 @@ class Verbs(msgspec.Struct, frozen=True):
     def start(self, names: Sequence[str], on_piece: OnPiece | None) -> Steps[WorkflowState]:
         chosen: list[int] = []
         if names:
-            stored = yield from node_queries.every(self.client, self.id)
-            chosen = [node.number for node in node_queries.named(self.id, names, stored)]
+            stored = yield from every(self.client, self.id)
+            chosen = [node.number for node in named(self.id, names, stored)]
         word = ""
         for first in range(0, len(chosen) or 1, NAMED):
             word = yield graph.start(self.client.keys, self.id, chosen[first : first + NAMED])

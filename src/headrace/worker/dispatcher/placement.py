@@ -16,7 +16,7 @@ from headrace.model.limit_rules import gates_of
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.admission import Demand
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.runners.local_queues import LocalQueues

@@ -38,9 +38,8 @@ from headrace.model.workflow import Graft, parse_facts
 from headrace.protocol.consume import Note
 from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
-from headrace.tasks.run_plan import RunPlan
 from headrace.tasks.submission import Middleware, Submission, aenter, around, of_nodes, ordinary
-from headrace.tasks.task import Task
+from headrace.tasks.task import RunPlan, Task
 from headrace.worker.dispatcher.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.messages import of_error
 from headrace.worker.runner import runner_context

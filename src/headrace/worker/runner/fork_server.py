@@ -25,7 +25,7 @@ import time
 from types import FrameType
 
 from headrace.app import Headrace
-from headrace.tasks.lifespan import of_kind
+from headrace.tasks.app_context import of_kind
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with
 from headrace.worker.forking.lifecycle_hooks import run_around_fork

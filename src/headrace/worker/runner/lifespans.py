@@ -18,7 +18,7 @@ from typing import Any, cast
 from headrace.app import Headrace
 from headrace.errors import LifespanError
 from headrace.model.options import Kind
-from headrace.tasks.lifespan import Lifespan, of_kind
+from headrace.tasks.app_context import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.forking.standard_streams import log
 

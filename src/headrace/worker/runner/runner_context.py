@@ -37,15 +37,13 @@ from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.limit import name_of_own
-from headrace.tasks.run_plan import NO_PLAN, RunPlan
 from headrace.tasks.submission import Middleware
-from headrace.tasks.task import Task
+from headrace.tasks.task import NO_PLAN, RunPlan, Task
 from headrace.worker.channel import Channel
 from headrace.worker.messages import ToRunner
-from headrace.workflows.builder import Flow, collected
-from headrace.workflows.definition_facts import Lookup
 from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
-from headrace.workflows.scope import ONCE, Scope
+from headrace.workflows.node import Lookup
+from headrace.workflows.scope import ONCE, Flow, Scope, collected
 
 # The output of a map over nothing.
 EMPTY_LIST = b"\x90"

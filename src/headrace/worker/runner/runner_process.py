@@ -50,7 +50,7 @@ from headrace.model.form import Options
 from headrace.model.hidden_values import Redactor
 from headrace.model.job import Claim
 from headrace.model.stacks import stack
-from headrace.tasks.lifespan import of_kind
+from headrace.tasks.app_context import of_kind
 from headrace.tasks.task import Task
 from headrace.worker.channel import Channel, Closed
 from headrace.worker.forking import memory_mapping, standard_streams

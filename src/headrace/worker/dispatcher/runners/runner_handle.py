@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.tasks.run_plan import RunPlan
+from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Notify, TakeBack
 from headrace.worker.messages import ChildCrashed, Exit, Signal, Stop, StopVerdict
 from headrace.worker.worker_options import SHARED
