@@ -12,8 +12,7 @@ from itertools import cycle
 
 from bench.context import Context
 from bench.figure import Bar, Figure
-from headrace.dispatch.load_index import Ranks
-from headrace.dispatch.strategy import Snapshot, hash, least_loaded, random, round_robin  # noqa: A004
+from headrace.dispatch import Ranks, Snapshot, hash, least_loaded, random, round_robin  # noqa: A004
 
 _SIZES = (10, 100, 1_000)
 _BOOKED = "least_loaded and booked"

@@ -21,8 +21,8 @@ from headrace.embedded import guard
 from headrace.migrations import migrator
 from headrace.model import workflow
 from headrace.model.ended import Ended, EndKind
-from headrace.picture import layout, mermaid, view
-from headrace.pool import restarts
+from headrace.picture import layout, render, view
+from headrace.pool import members
 from headrace.settings import Settings, environment_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,9 +106,9 @@ def test_limits_that_users_read_are_those_of_the_code() -> None:
         "docs/pictures.md": [
             f"more than {view.MOST} nodes",
             f"more than {layout.MOST_BOXES:,} boxes or {layout.MOST_EDGES:,} edges",
-            f"at most {mermaid.MOST_EDGES} edges",
+            f"at most {render.MOST_EDGES} edges",
         ],
-        "docs/pool.md": [f"only after {restarts.FIRST:g}, 2, 4 and up to {restarts.MOST:g} seconds"],
+        "docs/pool.md": [f"only after {members.FIRST:g}, 2, 4 and up to {members.MOST:g} seconds"],
         "docs/migrations.md": [
             f"refused for at most {migrator.LEASE / 1e6:g} seconds",
             f"refused for {default.lease:g} seconds (`lease`)",

@@ -12,7 +12,7 @@ import redis
 from headrace import Every, Headrace, Rate, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.protocol import consume
-from headrace.testing import DrainError, Kit, kit_listener
+from headrace.testing import DrainError, Kit, kit_store
 from headrace.testing.private_server import private_server
 from tests.kit import shop
 from tests.servers import Server
@@ -197,7 +197,7 @@ def test_a_task_that_is_called_in_place_has_the_job_that_the_test_makes(headrace
 
 
 def test_a_wait_that_nothing_can_end_is_told(headrace_app: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kit_listener, "PATIENCE", 0.01)
+    monkeypatch.setattr(kit_store, "PATIENCE", 0.01)
     job = shop.send.enqueue(1)
     with pytest.raises(DrainError, match=r"nothing runs in a test until it drains"):
         job.result()

@@ -13,7 +13,16 @@ import pytest
 
 from headrace import Pool
 from headrace.errors import MemberDied
-from headrace.pool.frames import HEADER, MARK, RESULT, Frame, Frames, GarbledFrame, head, send
+from headrace.pool.child import (
+    HEADER,
+    MARK,
+    RESULT,
+    Frame,
+    Frames,
+    GarbledFrame,
+    head,
+    send,
+)
 from tests.pool import chores
 
 

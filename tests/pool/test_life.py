@@ -23,7 +23,7 @@ import pytest
 
 from headrace import Pool
 from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolBusy, PoolClosed
-from headrace.pool import Alert, Overrun, nursery
+from headrace.pool import Alert, Overrun, processes
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Lease
 from tests.deadline import eventually
@@ -631,7 +631,7 @@ def test_a_fork_makes_pools_of_its_own_whatever_threads_held(make: Make) -> None
 
     fork = multiprocessing.get_context("fork").Process(target=use)
     body: Any = pool._scheduler.members[0].body
-    with body._sending, nursery._nursery, forkserver._forkserver._lock:  # type: ignore[attr-defined]
+    with body._sending, processes._nursery, forkserver._forkserver._lock:  # type: ignore[attr-defined]
         fork.start()
     fork.join(20)
     code = fork.exitcode

@@ -6,8 +6,8 @@ import pytest
 
 from headrace.errors import OptionsError
 from headrace.pool import DeferredResult
-from headrace.pool.overrun import Overrun
-from headrace.pool.restarts import Restarts
+from headrace.pool.events import Overrun
+from headrace.pool.members import Restarts
 
 
 def test_without_a_limit_alerts_double_and_nobody_is_killed() -> None:

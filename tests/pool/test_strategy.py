@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dispatch.hash_ring import Ring, slot
-from headrace.dispatch.load_index import Ranks
-from headrace.dispatch.strategy import (
+from headrace.dispatch import (
     STRATEGIES,
+    Ranks,
+    Ring,
     Snapshot,
     available,
     least_loaded,
@@ -22,8 +22,9 @@ from headrace.dispatch.strategy import (
     next_available,
     random,
     round_robin,
+    slot,
 )
-from headrace.dispatch.strategy import hash as by_key
+from headrace.dispatch import hash as by_key
 from headrace.errors import OptionsError, PoolBusy, PoolClosed
 
 
@@ -133,7 +134,7 @@ def test_a_key_stays_with_its_member_and_few_move() -> None:
 
 
 def test_a_key_lies_at_the_same_place_in_every_process() -> None:
-    code = "from headrace.dispatch.hash_ring import slot; print(slot('customer-7'), slot(b'x'), slot(-5))"
+    code = "from headrace.dispatch import slot; print(slot('customer-7'), slot(b'x'), slot(-5))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == [str(slot("customer-7")), str(slot(b"x")), str(slot(-5))]
 

@@ -21,7 +21,7 @@ from headrace.model.limit_rules import (
 )
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import HoldAnswer, change_limit, declare_limits, hold_limit, read_limits
-from headrace.testing.lane_invariants import gate_facts
+from headrace.testing.keyspace_reading import gate_facts
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 100_000 * SECOND

@@ -1,4 +1,4 @@
-"""One worker of the fault suite, in a process that ``nursery.py`` forks; its options are JSON in HR_OPTIONS.
+"""One worker of the fault suite, in a process that ``processes.py`` forks; its options are JSON in HR_OPTIONS.
 
 While the file HR_FULL exists, it cannot be forked.
 """

@@ -14,7 +14,7 @@ import redis
 
 from headrace import Headrace
 from headrace.model.job import State
-from headrace.testing.lane_invariants import gate_facts
+from headrace.testing.keyspace_reading import gate_facts
 from tests.deadline import eventually
 from tests.program import Program, Worker
 

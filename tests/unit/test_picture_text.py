@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace import picture
 from headrace.picture import View, ViewNode
-from headrace.picture.text_layout import sketch
+from headrace.picture.text import sketch
 from headrace.picture.view import layers
 
 UP, DOWN, LEFT, RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)

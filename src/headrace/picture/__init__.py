@@ -5,9 +5,8 @@ Only SVG needs a library (the extra ``viz``); docs/design/pictures.md says which
 
 from __future__ import annotations
 
-from headrace.picture.flows import of_graph, of_nodes
 from headrace.picture.render import FORMS, boxes_of, form_of, render
-from headrace.picture.view import MOST, View, ViewNode, around, urgency
+from headrace.picture.view import MOST, View, ViewNode, around, of_graph, of_nodes, urgency
 
 __all__ = [
     "FORMS",

@@ -1,16 +1,122 @@
-"""Which form a picture takes, and the one way to draw one."""
+"""Which form a picture takes, and the one way to draw one.
+
+A view in Graphviz's language, for those who have the program and wishes of their own about the picture.
+
+A view in Mermaid's language, which code hosts and wikis draw where it stands in a page.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Literal, get_args
 
 from headrace.errors import PictureError
-from headrace.picture import dot, mermaid, svg, text
-from headrace.picture.maps import together_by_map
-from headrace.picture.view import MOST, View, clean
+from headrace.picture import svg, text, theme
+from headrace.picture.view import MOST, View, ViewNode, clean, ends, tally, together_by_map
 from headrace.picture.view import collapse as together
+
+_STYLES = {"continue": "dashed", "skip": "dotted", "undo": "dashed"}
+_HEAD = (
+    'node [shape=box, style="rounded,filled", fontname="monospace", fontsize=11]',
+    'edge [color="#6e7781"]',
+    "start [shape=diamond, style=filled, fillcolor={plain}]",
+    "end [shape=diamond, style=filled, fillcolor={plain}]",
+)
+
+
+def as_dot(view: View) -> str:
+    """The graph with labels, states as colours and tooltips, and policies as line styles and labels."""
+    roots, leaves = ends(view)
+    lines = [f"label={_quote(view.title)}", "labelloc=t"]
+    lines += [line.format(plain=_quote(theme.PLAIN.fill)) for line in _HEAD]
+    lines += [_dot_node(node) for node in view.nodes]
+    lines += [f"start -> n{number}" for number in roots]
+    lines += [_dot_edge(*edge) for edge in view.edges]
+    lines += [f"n{number} -> end" for number in leaves] or ["start -> end"]
+    lines += [f"end -> n{node.number} [style=dashed]" for node in view.nodes if node.role == "callback"]
+    return f"digraph {_quote(view.title)} {{\n" + "".join(f"  {line};\n" for line in lines) + "}\n"
+
+
+def _dot_node(node: ViewNode) -> str:
+    look = theme.look(node.gravest)
+    texts = [node.label, *node.counts, *filter(None, [node.note])]
+    # In a quoted label a backslash and n break the line: _quote has doubled the user's own backslashes by then.
+    label = "\\n".join(_quote(text)[1:-1] for text in texts)
+    style = "rounded,filled,dashed" if look.dashed or node.beside else "rounded,filled"
+    tooltip = _quote(", ".join(filter(None, (node.state, node.role))) or node.label)
+    return (
+        f'n{node.number} [label="{label}", fillcolor="{look.fill}", color="{look.line}", '
+        f'style="{style}", tooltip={tooltip}]'
+    )
+
+
+def _dot_edge(parent: int, child: int, policy: str) -> str:
+    if policy == "stop":
+        return f"n{parent} -> n{child}"
+    return f"n{parent} -> n{child} [style={_STYLES.get(policy, 'solid')}, label={_quote(policy)}]"
+
+
+def _quote(text: str) -> str:
+    # Graphviz takes an ampersand for the beginning of an HTML entity, in quotes as well.
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") + '"'
+
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,:/_-+…\N{MULTIPLICATION SIGN}")
+_ARROWS = {"stop": "-->", "continue": "-. continue .->", "skip": "-. skip .->", "undo": "-. undo .->"}
+# Mermaid refuses more text or edges than this unless its page says otherwise.
+MOST_EDGES = 500
+# In a title Mermaid takes these for HTML and knows no way to escape them, so their likes stand for them.
+_LIKES = str.maketrans(
+    {
+        "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
+        ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
+        "&": "+",
+    }
+)
+
+
+def as_mermaid(view: View) -> str:
+    """The graph as a flowchart, with states as classes and policies as labels of the edges.
+
+    Mermaid draws at most 500 edges as it comes; a comment says so where there are more.
+    """
+    roots, leaves = ends(view)
+    lines = ["---", f"title: {json.dumps(view.title.translate(_LIKES), ensure_ascii=False)}", "---", "flowchart TD"]
+    edges = [f"start_ --> n{number}" for number in roots]
+    edges += [f"n{parent} {_ARROWS.get(policy, '-->')} n{child}" for parent, child, policy in view.edges]
+    edges += [f"n{number} --> end_" for number in leaves] or ["start_ --> end_"]
+    edges += [f"end_ -.-> n{node.number}" for node in view.nodes if node.role == "callback"]
+    body = ['start_{"start"}', 'end_{"end"}', *(_mermaid_node(node) for node in view.nodes), *edges]
+    if len(edges) > MOST_EDGES:
+        body.insert(
+            0, f"%% {len(edges)} edges: set maxEdges, which is {MOST_EDGES} by default, in the page that draws this"
+        )
+    for state, _ in tally(view.nodes):
+        look = theme.look(state)
+        dash = ",stroke-dasharray:4 3" if look.dashed else ""
+        body.append(f"classDef {_class(state)} fill:{look.fill},stroke:{look.line},color:{theme.INK}{dash}")
+    return "\n".join([*lines, *(f"  {line}" for line in body)]) + "\n"
+
+
+def _mermaid_node(node: ViewNode) -> str:
+    texts = [node.label, *node.counts, *filter(None, [node.note])]
+    label = "<br>".join(_escape(text) for text in texts)
+    left, right = ("([", "])") if node.role in ("join", "pass") else ("[", "]")
+    state = node.gravest
+    return f'n{node.number}{left}"{label}"{right}' + (f":::{_class(state)}" if state else "")
+
+
+def _class(state: str) -> str:
+    # Some of Mermaid's own words are no class names, so ours have a prefix.
+    return "state_" + "".join(c for c in state if c.isascii() and c.isalnum())
+
+
+def _escape(text: str) -> str:
+    """Mermaid's own entities for all that it, Markdown or HTML could read as more than text."""
+    return "".join(c if c in _PLAIN or (not c.isascii() and c.isalnum()) else f"#{ord(c)};" for c in text)
+
 
 Form = Literal["svg", "dot", "mermaid", "text"]
 FORMS: tuple[str, ...] = get_args(Form)
@@ -42,9 +148,9 @@ def render(
         case "svg":
             return svg.render(view, links)
         case "dot":
-            return dot.render(view)
+            return as_dot(view)
         case "mermaid":
-            return mermaid.render(view)
+            return as_mermaid(view)
         case _:
             return text.render(view, width)
 

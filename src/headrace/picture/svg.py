@@ -1,16 +1,129 @@
-"""A view as one SVG file: no script, no link, no font of its own. Where things go is layout.py's."""
+"""A view as one SVG file: no script, no link, no font of its own. Where things go is layout.py's.
+
+SVG elements as text, with every attribute and text escaped in one place.
+
+The lines below an SVG picture that say what its colours and its kinds of edges mean, as far as it has them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headrace.picture import legend, theme
+from headrace.picture import theme
 from headrace.picture.layout import TIP, Layout, Point, Shape, place
-from headrace.picture.markup import FONT, dashes, icon, line, number, points, tag, text_width, words
-from headrace.picture.view import View, ViewNode, describe, ends, layers, shorten
+from headrace.picture.view import View, ViewNode, cells, describe, ends, layers, shorten, tally
+
+# Advance of a character in the widest of the fonts that are asked for, as a share of the size: labels stay in boxes.
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+ADVANCE = 0.605
+
+Value = str | float
+
+
+def tag(name: str, *inside: str, **attributes: Value) -> str:
+    """One element. ``inside`` is markup already; in names of attributes an underscore stands for a hyphen."""
+    head = "".join(f' {key.strip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
+    return f"<{name}{head}>{''.join(inside)}</{name}>" if inside else f"<{name}{head}/>"
+
+
+def words(text: str, x: float, y: float, size: float = 13, fill: str = theme.INK, **attributes: Value) -> str:
+    """A line of text, escaped."""
+    return tag("text", escape(text), x=x, y=y, font_size=size, fill=fill, **attributes)
+
+
+def line(path: str, stroke: str = theme.LINE, **attributes: Value) -> str:
+    return tag("path", d=path, fill="none", stroke=stroke, **attributes)
+
+
+def icon(look: theme.Look, x: float, y: float) -> str:
+    """A state's icon with its upper left corner there; nothing where the state has none."""
+    if not look.icon:
+        return ""
+    place = f"translate({number(x)} {number(y)})"
+    return line(
+        look.icon, look.line, transform=place, stroke_width=1.8, stroke_linecap="round", stroke_linejoin="round"
+    )
+
+
+def dashes(pattern: str) -> dict[str, str]:
+    return {"stroke_dasharray": pattern} if pattern else {}
+
+
+def text_width(text: str, size: float) -> float:
+    return cells(text) * size * ADVANCE
+
+
+def number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def points(values: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{number(x)} {number(y)}" for x, y in values)
+
+
+def _value(value: Value) -> str:
+    return escape(value) if isinstance(value, str) else number(value)
+
+
+DASHES = {"continue": "6 4", "skip": "2 3", "undo": "8 3 1.5 3", "after": "12 4"}
+MEANING = {
+    "stop": "runs if the first succeeded",
+    "continue": "runs however the first ended",
+    "skip": "is skipped unless the first succeeded",
+    "undo": "undoes the first after a failure",
+    "after": "is called at the end",
+}
+ROW = 22
+LEGEND_SIZE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class LegendNote:
+    """One sign and what it means; ``edge`` tells a policy from a state."""
+
+    name: str
+    text: str
+    edge: bool = False
+
+    @property
+    def width(self) -> float:
+        return 62 + text_width(self.text, LEGEND_SIZE)
+
+
+def legend_notes(view: View, policies: Collection[str]) -> list[LegendNote]:
+    """States with how many nodes are in each, and policies if there is more than the plain one."""
+    states = [LegendNote(state, f"{state} {count}" if count else state) for state, count in tally(view.nodes)]
+    used = [policy for policy in MEANING if policy in policies]
+    return states + ([LegendNote(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
+
+
+def rows(notes: Sequence[LegendNote], width: float) -> list[tuple[float, float]]:
+    """Place of each note, as many in a row as fit; the last one's row is the lowest."""
+    places: list[tuple[float, float]] = []
+    x, y = 0.0, 0.0
+    for note in notes:
+        if x and x + note.width > width:
+            x, y = 0.0, y + ROW
+        places.append((x, y))
+        x += note.width
+    return places
+
+
+def draw(note: LegendNote, x: float, y: float) -> str:
+    if note.edge:
+        dash = dashes(DASHES.get(note.name, ""))
+        sign = line(f"M{x:.1f} {y:.1f}h28", stroke_width=1.3, marker_end="url(#tip)", **dash)
+    else:
+        look = theme.look(note.name)
+        style = dashes("4 3" if look.dashed else "")
+        sign = tag("rect", x=x, y=y - 9, width=28, height=18, rx=4, fill=look.fill, stroke=look.line, **style)
+        sign += icon(look, x + 8, y - 6)
+    kind = "legend" if note.edge else f"legend s-{note.name}"
+    return tag("g", sign, words(note.text, x + 36, y + 4, LEGEND_SIZE, theme.FAINT), class_=kind)
+
 
 SIZE = 13
 LONGEST = 34
@@ -53,7 +166,7 @@ def render(view: View, links: Mapping[int, str] | None = None) -> str:
         *(_diamond(number, layout.centres[number]) for number in (START, END)),
         *(_linked(_draw(box, layout.centres[number]), box, links or {}) for number, box in boxes.items()),
     ]
-    notes = legend.notes(view, {policy for _, _, policy in edges})
+    notes = legend_notes(view, {policy for _, _, policy in edges})
     return "\n".join(_page(view, layout, graph, notes, inline=links is not None)) + "\n"
 
 
@@ -93,15 +206,15 @@ def _across(view: View, boxes: Mapping[int, Box]) -> bool:
 
 
 def _page(
-    view: View, layout: Layout, graph: Sequence[str], notes: Sequence[legend.LegendNote], *, inline: bool
+    view: View, layout: Layout, graph: Sequence[str], notes: Sequence[LegendNote], *, inline: bool
 ) -> Iterator[str]:
     """The graph between its title and its legend."""
     title = "" if inline else shorten(view.title, 60)
     inner = max(layout.width, text_width(title, 17), max((note.width for note in notes), default=0), 300)
-    places = legend.rows(notes, inner)
+    places = rows(notes, inner)
     head = 0.4 * GAP if inline else 2.2 * GAP
     foot = head + layout.height + GAP
-    width, height = inner + 2 * GAP, foot + (places[-1][1] + legend.ROW if places else 0) + 0.5 * GAP
+    width, height = inner + 2 * GAP, foot + (places[-1][1] + ROW if places else 0) + 0.5 * GAP
     # What is in an image cannot be followed.
     style = f'role="{"group" if inline else "img"}" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
@@ -116,14 +229,14 @@ def _page(
     yield f'<g class="graph" transform="translate({number(GAP + (inner - layout.width) / 2)} {number(head)})">'
     yield from graph
     yield "</g>"
-    yield from (legend.draw(note, GAP + x, foot + y) for note, (x, y) in zip(notes, places, strict=True))
+    yield from (draw(note, GAP + x, foot + y) for note, (x, y) in zip(notes, places, strict=True))
     yield "</svg>"
 
 
 def _curve(edge: Edge, curve: Sequence[Point]) -> str:
     parent, child, policy = edge
     path = f"M{points(curve[:1])}C{points(curve[1:])}"
-    style = {"class_": "edge", "marker_end": "url(#tip)", **dashes(legend.DASHES.get(policy, ""))}
+    style = {"class_": "edge", "marker_end": "url(#tip)", **dashes(DASHES.get(policy, ""))}
     return line(path, stroke_width=1.3, data_from=parent, data_to=child, **style)
 
 

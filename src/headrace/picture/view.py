@@ -1,14 +1,23 @@
-"""What a picture shows: nodes, edges, layers, and many alike nodes as one box. Pure; every form draws from here."""
+"""What a picture shows: nodes, edges, layers, and many alike nodes as one box. Pure; every form draws from here.
+
+Views of workflows: of a definition's graph, and of the nodes that a server has stored.
+
+A map as one box: the node that fans out, what it fanned out to, and what waits for all of that. Pure.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from headrace.model.notation import duration
+
+if TYPE_CHECKING:
+    from headrace.model.workflow import Graph, NodeRecord
 
 # A fan-out is drawn as one box when it is wider than the first of these; wider pictures need the next ones.
 WIDTHS = (40, 10, 1)
@@ -254,3 +263,112 @@ def shorten(text: str, longest: int) -> str:
 def cells(text: str) -> int:
     """How many columns a text takes in a fixed-width font."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def of_graph(graph: Graph, title: str = "") -> View:
+    """What a definition results in, before anything runs: boxes have no state."""
+    from headrace.model.workflow import parse_facts
+
+    view = View(title or graph.definition)
+    found = [parse_facts(node.facts) for node in graph.nodes]
+    names = {facts.name for facts in found}
+    for number, (node, facts) in enumerate(zip(graph.nodes, found, strict=True), 1):
+        name = _label(facts.name, node.form.task, node.role)
+        maps = facts.map or _joins_items(facts.name, node.role, names)
+        if node.role != "given":
+            view.nodes.append(ViewNode(number, name, role=node.role, map=maps))
+        view.edges.extend((number, child, policy) for child, policy in node.children)
+        if node.undo:
+            view.edges.append((number, node.undo, "undo"))
+    return view
+
+
+def of_nodes(title: str, records: Iterable[NodeRecord]) -> View:
+    """A workflow as stored. The records may be a part of it: edges to the others are left out."""
+    view = View(title)
+    stored = list(records)
+    names = {node.facts.name for node in stored}
+    for node in stored:
+        maps = node.facts.map or _joins_items(node.facts.name, node.role, names)
+        view.nodes.append(_box(node, maps=maps))
+        view.edges.extend((node.number, child, policy) for child, policy in node.children)
+        if node.role == "undo":
+            # Not a child in the store, since it must not wait there: it lines up by hand after a failure.
+            view.edges.extend((parent, node.number, "undo") for parent in node.parents)
+    return view
+
+
+def _box(node: NodeRecord, *, maps: bool) -> ViewNode:
+    job = node.job
+    began = job.started_us if job.attempt else 0
+    return ViewNode(
+        node.number, _label(node.facts.name, job.task, node.role), str(job.state), node.role, map=maps,
+        began=began,
+        ended=job.finished_us if began else 0,
+        crashes=job.crashes,
+        # The last one that raised was followed by none.
+        retries=max(0, job.failures - (job.state == "failed")),
+    )  # fmt: skip
+
+
+def _joins_items(name: str, role: str, names: Collection[str]) -> bool:
+    """Whether it is what waits for the items of a map over a list that was known."""
+    return role == "join" and f"{name}[0]" in names
+
+
+def _label(name: str, task: str, role: str) -> str:
+    """A job's name; of what undoes a job or is called at the end, the task's, since its name says no more than that."""
+    short = task.rpartition(".")[2]
+    if role == "undo":
+        return short or name
+    if role == "callback":
+        return f"{short} {name}".strip()
+    return name or short or role
+
+
+_ITEM = re.compile(r"\[\d+\]")
+
+
+def together_by_map(view: View) -> View:
+    """Draw each map, with all that its items consist of, as one box that says how many items there are.
+
+    A map stays as it is where that would close a circle: when something between two of its items was named.
+    """
+    bases = {node.label for node in view.nodes if node.map}
+    if not bases:
+        return view
+    members: defaultdict[str, list[ViewNode]] = defaultdict(list)
+    for node in view.nodes:
+        if base := _base(node.label, bases):
+            members[base].append(node)
+    place = {node.number: group[0].number for group in members.values() for node in group}
+    boxes = {group[0].number: _box_of_map(base, group) for base, group in members.items()}
+    nodes = [boxes.get(node.number, node) for node in view.nodes if place.get(node.number, node.number) == node.number]
+    known = {node.number for node in view.nodes}
+    whole = [edge for edge in view.edges if edge[0] in known and edge[1] in known]
+    edges = {(place.get(a, a), place.get(b, b), policy): None for a, b, policy in whole}
+    merged = View(view.title, nodes, [edge for edge in edges if edge[0] != edge[1]])
+    # Layers go up along every edge but those of a circle.
+    layer = layers(merged)
+    return merged if all(layer[a] < layer[b] for a, b, _ in merged.edges) else view
+
+
+def _base(label: str, bases: set[str]) -> str:
+    """The outermost map that a node belongs to; empty: none."""
+    for found in re.finditer(r"\[", label):
+        if label[: found.start()] in bases:
+            return label[: found.start()]
+    return label if label in bases else ""
+
+
+def _box_of_map(base: str, group: Sequence[ViewNode]) -> ViewNode:
+    head = next((node for node in group if node.label == base), group[0])
+    items = sum(_ITEM.fullmatch(node.label.removeprefix(base)) is not None for node in group)
+    jobs = [node for node in group if not node.role and node is not head]
+    known = f"{items:,}" if items or head.state == "succeeded" else "n"
+    box = together(f"{base} \N{MULTIPLICATION SIGN} {known}", [head, *jobs])
+    own = "" if head.role else head.state
+    if not jobs:
+        return replace(box, number=group[0].number, state=head.state, role="", states=(), map=True)
+    # The job that fanned out is done before its items are: it would be one too many among their numbers.
+    return replace(box, number=group[0].number, role="", states=states_of(jobs), hidden=(own,) * (not head.role))

@@ -10,36 +10,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.dispatch.load_index import Ranks as Ranks
-    from headrace.dispatch.strategy import STRATEGIES as STRATEGIES
-    from headrace.dispatch.strategy import Snapshot as Snapshot
-    from headrace.pool.deferred import DeferredResult as DeferredResult
+    from headrace.dispatch import STRATEGIES as STRATEGIES
+    from headrace.dispatch import Ranks as Ranks
+    from headrace.dispatch import Snapshot as Snapshot
+    from headrace.pool.deadlines import Leased as Leased
+    from headrace.pool.events import Alert as Alert
     from headrace.pool.events import Callbacks as Callbacks
-    from headrace.pool.lease import Leased as Leased
-    from headrace.pool.overrun import Alert as Alert
-    from headrace.pool.overrun import Overrun as Overrun
+    from headrace.pool.events import MemberStats as MemberStats
+    from headrace.pool.events import Overrun as Overrun
+    from headrace.pool.events import PoolOptions as PoolOptions
+    from headrace.pool.events import PoolStats as PoolStats
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
-    from headrace.pool.pool_options import PoolOptions as PoolOptions
-    from headrace.pool.pool_stats import MemberStats as MemberStats
-    from headrace.pool.pool_stats import PoolStats as PoolStats
     from headrace.pool.state import Call as Call
+    from headrace.pool.threads import DeferredResult as DeferredResult
 
 _HOMES = {
-    "Alert": "pool.overrun",
+    "Alert": "pool.events",
     "Call": "pool.state",
     "Callbacks": "pool.events",
-    "DeferredResult": "pool.deferred",
-    "Leased": "pool.lease",
-    "MemberStats": "pool.pool_stats",
-    "Overrun": "pool.overrun",
+    "DeferredResult": "pool.threads",
+    "Leased": "pool.deadlines",
+    "MemberStats": "pool.events",
+    "Overrun": "pool.events",
     "Pool": "pool.pool",
-    "PoolOptions": "pool.pool_options",
-    "PoolStats": "pool.pool_stats",
-    "Ranks": "dispatch.load_index",
+    "PoolOptions": "pool.events",
+    "PoolStats": "pool.events",
+    "Ranks": "dispatch",
     "Replies": "pool.pool",
-    "STRATEGIES": "dispatch.strategy",
-    "Snapshot": "dispatch.strategy",
+    "STRATEGIES": "dispatch",
+    "Snapshot": "dispatch",
 }
 
 

@@ -1,16 +1,169 @@
-"""Callbacks and overrun handlers, called in a thread of their own: slow or broken ones hold nobody up."""
+"""Callbacks and overrun handlers, called in a thread of their own: slow or broken ones hold nobody up.
+
+What a pool can be told, checked at once. Owns no default that a caller could not see here.
+
+When a call that runs long is reported, and when its member is killed for it. Pure.
+
+What a pool says of itself: frozen records. Counts and clocks are read at one moment; nobody is disturbed.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+import msgspec
+
+from headrace.clock import monotonic
+from headrace.dispatch import Strategy, named
 from headrace.errors import OptionsError
-from headrace.pool.overrun import Alert
-from headrace.pool.pool_options import Handler
+from headrace.pool.scheduler import Scheduler
+from headrace.pool.state import Member
+
+
+class Overrun(msgspec.Struct, frozen=True):
+    """Warn about calls that run long.
+
+    Attributes:
+        after: seconds that a call runs before the first alert.
+        limit: with a limit, alerts come every ``after`` seconds, and at the last of them the member is killed: 1 s and
+            5 kill at 5 s. Without one the time doubles, 1, 2, 4 s and so on, and nobody is killed.
+    """
+
+    after: float
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.after > 0:
+            raise OptionsError(f"Overrun(after={self.after!r}): seconds before the first alert, more than 0")
+        if self.limit is not None and self.limit < 1:
+            raise OptionsError(
+                f"Overrun(limit={self.limit!r}): the alert that kills, counted from 1; None kills nobody"
+            )
+
+    def due(self, number: int) -> float:
+        """Seconds that a call has run when its alert ``number``, counted from 1, is due."""
+        return self.after * (number if self.limit else 2 ** (number - 1))
+
+    def last(self, number: int) -> bool:
+        """Whether this alert kills."""
+        return self.limit is not None and number >= self.limit
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """A call that ran too long, as a handler gets it.
+
+    Attributes:
+        kind: ``overrun``, or ``limit`` when its member is being killed.
+        pool: the pool's name.
+        member: the member's id.
+        call: the function's name.
+        seconds: how long it had run.
+        number: which alert about this call, counted from 1.
+    """
+
+    kind: Literal["overrun", "limit"]
+    pool: str
+    member: int
+    call: str
+    seconds: float
+    number: int
+
+
+Kind = Literal["thread", "process"]
+Handler = Callable[[Alert], object]
+
+
+class Keywords(TypedDict, total=False):
+    """The keywords of :class:`headrace.Pool`; explained at :class:`PoolOptions`, whose fields they are."""
+
+    kind: Kind
+    strategy: str | Strategy[Any]
+    queue: Literal["fifo", "lifo"]
+    backlog: int | None
+    overrun: Overrun | float | None
+    overrun_handlers: Iterable[Handler] | None
+    callbacks: Iterable[object]
+    restarts: int
+    period: float
+    shutdown_timeout: float
+    initializer: Callable[..., object] | None
+    initargs: tuple[Any, ...]
+    name: str
+
+
+class PoolOptions(msgspec.Struct, frozen=True):
+    """How a pool works; the keywords of :class:`headrace.Pool`.
+
+    Attributes:
+        kind: ``thread`` or ``process``.
+        strategy: who gets a call that does not say: a name or a function.
+        queue: order in which the central queue is served, ``fifo`` or ``lifo``.
+        backlog: calls that may wait; 0 refuses what cannot run at once, None has no bound.
+        overrun: alerts for calls that run long; None for none.
+        overrun_handlers: called with each alert; the default logs a warning.
+        callbacks: objects told of the pool's life, see :class:`headrace.pool.Callbacks`.
+        restarts: deaths of members within ``period`` seconds that are made good at once; later ones wait. 0: the first
+            death breaks the pool.
+        period: see ``restarts``.
+        shutdown_timeout: seconds that :meth:`headrace.Pool.stop` lets running calls go on.
+        initializer: run in each member before its first call; one that raises is a death.
+        initargs: its arguments.
+        name: for logs and errors.
+    """
+
+    kind: Kind = "thread"
+    strategy: str | Strategy[Any] = "available"
+    queue: Literal["fifo", "lifo"] = "fifo"
+    backlog: int | None = 1_000_000
+    overrun: Overrun | float | None = None
+    overrun_handlers: Iterable[Handler] | None = None
+    callbacks: Iterable[object] = ()
+    restarts: int = 5
+    period: float = 60.0
+    shutdown_timeout: float = 5.0
+    initializer: Callable[..., object] | None = None
+    initargs: tuple[Any, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        named(self.strategy)
+        for field, value, words in (
+            ("kind", self.kind, ("thread", "process")),
+            ("queue", self.queue, ("fifo", "lifo")),
+        ):
+            if value not in words:
+                raise OptionsError(f"{field}={value!r}: {words[0]!r} or {words[1]!r}")
+        for field, number in (
+            ("backlog", self.backlog or 0),
+            ("restarts", self.restarts),
+            ("shutdown_timeout", self.shutdown_timeout),
+        ):
+            if number < 0:
+                raise OptionsError(f"{field}={number!r}: 0 or more")
+        if not self.period > 0:
+            raise OptionsError(f"period={self.period!r}: seconds in which deaths are counted, more than 0")
+        if self.initializer is not None and not callable(self.initializer):
+            raise OptionsError(f"initializer={self.initializer!r} cannot be called: pass a function")
+
+    @property
+    def alerts(self) -> Overrun | None:
+        """``overrun`` as a record."""
+        return Overrun(self.overrun) if isinstance(self.overrun, int | float) else self.overrun
+
+
+def members(n: int) -> int:
+    """A checked number of members."""
+    if isinstance(n, bool) or n < 1:
+        raise OptionsError(f"a pool of {n!r} members cannot run anything: 1 or more")
+    return n
+
 
 log = logging.getLogger("headrace.pool")
 
@@ -110,3 +263,125 @@ def _warn(alert: Alert) -> None:
     log.warning(
         "%s: %s has run for %.3g s on member %d, which %s", alert.pool, alert.call, alert.seconds, alert.member, what
     )
+
+
+class MemberStats(msgspec.Struct, frozen=True):
+    """One member.
+
+    Attributes:
+        id: its number; it keeps it over restarts.
+        state: ``idle``, ``busy``, ``away`` (starting, or waiting to be restarted) or ``leaving`` (being removed).
+        waiting: calls that wait for this member.
+        done: calls that it ended.
+        restarts: how often it was replaced.
+        pid: its process; that of the pool for threads.
+        memory: resident bytes of its process; None for threads, and where the system does not tell.
+        call: the function that it runs, or empty.
+        where: file, line and function that a thread is at; empty for processes and idle members.
+        seconds: how long the call has run.
+        reason: what ended it last, or empty.
+    """
+
+    id: int
+    state: Literal["idle", "busy", "away", "leaving"]
+    waiting: int
+    done: int
+    restarts: int
+    pid: int
+    memory: int | None
+    call: str
+    where: str
+    seconds: float
+    reason: str
+
+
+class PoolStats(msgspec.Struct, frozen=True):
+    """A pool.
+
+    Attributes:
+        name, kind, strategy, queue: as it was made.
+        size: members that it should have.
+        waiting: calls that wait, at members and centrally; expired and cancelled ones are not among them.
+        central: those of them that wait for whoever is free.
+        backlog: how many may wait; None without a bound.
+        oldest: seconds that the oldest central call has waited; 0 when none waits.
+        done: calls that ended.
+        broken: why calls are refused at the moment, or empty.
+        members: one record each; removed ones that still work are included.
+    """
+
+    name: str
+    kind: str
+    strategy: str
+    queue: str
+    size: int
+    waiting: int
+    central: int
+    backlog: int | None
+    oldest: float
+    done: int
+    broken: str
+    members: tuple[MemberStats, ...]
+
+
+def census(name: str, options: PoolOptions, scheduler: Scheduler) -> PoolStats:
+    """The statistics of a pool. Cost: O(members), and for processes one small file read each."""
+    now = monotonic()
+    with scheduler.lock:
+        members = list(scheduler.members)
+        size, waiting, central = scheduler.snapshot.size, scheduler.lines.waiting, len(scheduler.lines.central)
+        done = scheduler.retired + sum(member.done for member in members)
+        oldest = max(0.0, now - next(iter(scheduler.lines.central)).born) if scheduler.lines.central else 0.0
+    chosen = options.strategy if isinstance(options.strategy, str) else getattr(options.strategy, "__name__", "")
+    return PoolStats(
+        name=name,
+        kind=options.kind,
+        strategy=chosen,
+        queue=options.queue,
+        size=size,
+        waiting=waiting,
+        central=central,
+        backlog=options.backlog,
+        oldest=oldest,
+        done=done,
+        broken=scheduler.broken,
+        members=tuple(_member(member, options.kind, now) for member in members),
+    )
+
+
+def _member(member: Member, kind: str, now: float) -> MemberStats:
+    # One reference: what runs may end between two looks at it.
+    call, pid = member.running, member.body.pid
+    busy = call is not None
+    return MemberStats(
+        id=member.id,
+        state=_state(member, busy=busy),
+        waiting=len(member.inbox) + len(member.urgent),
+        done=member.done,
+        restarts=member.restarts,
+        pid=pid,
+        memory=_memory(pid) if kind == "process" else None,
+        call=call.title if call is not None else "",
+        where=member.body.where() if busy else "",
+        seconds=max(0.0, now - member.since) if busy else 0.0,
+        reason=member.reason,
+    )
+
+
+def _state(member: Member, *, busy: bool) -> Literal["idle", "busy", "away", "leaving"]:
+    if member.leaving:
+        return "leaving"
+    if member.away:
+        return "away"
+    return "busy" if busy else "idle"
+
+
+def _memory(pid: int) -> int | None:
+    """Resident bytes of a process."""
+    if not sys.platform.startswith("linux") or not pid:
+        return None
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        # It has just died: the statistics of the others are wanted all the same.
+        return None

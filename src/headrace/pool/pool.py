@@ -10,15 +10,13 @@ from itertools import count, islice
 from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from headrace.clock import monotonic
-from headrace.dispatch.hash_ring import Key, slot
-from headrace.dispatch.strategy import Snapshot, Strategy, hash, named  # noqa: A004 - the strategy
+from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
 from headrace.pool import shutdown
 from headrace.pool.child import run_chunk
-from headrace.pool.lease import Leased
+from headrace.pool.deadlines import Leased
+from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
 from headrace.pool.members import Members
-from headrace.pool.pool_options import Handler, Keywords, PoolOptions, members
-from headrace.pool.pool_stats import PoolStats, census
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member, MemberBackend
 from headrace.pool.threads import ThreadBody

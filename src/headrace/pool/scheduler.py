@@ -24,12 +24,19 @@ from queue import SimpleQueue
 from typing import Any
 
 from headrace.clock import monotonic
-from headrace.dispatch.hash_ring import Key
-from headrace.dispatch.load_index import Ranks
-from headrace.dispatch.strategy import Snapshot, Strategy, available, hash, next_available, no_members, nobody_free  # noqa: A004
+from headrace.dispatch import (
+    Key,
+    Ranks,
+    Snapshot,
+    Strategy,
+    available,
+    hash,  # noqa: A004
+    next_available,
+    no_members,
+    nobody_free,
+)
 from headrace.errors import HeadraceError, MemberDied, OptionsError, PoolBroken, PoolClosed
-from headrace.pool.call_queues import CallQueues
-from headrace.pool.state import Call, Lease, Member
+from headrace.pool.state import Call, CallQueues, Lease, Member
 from headrace.pool.unbroken import Latch
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.

@@ -9,26 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.testing.drained import Drained as Drained
-    from headrace.testing.drained import DrainError as DrainError
     from headrace.testing.expectations import Enqueued as Enqueued
+    from headrace.testing.expectations import Stub as Stub
     from headrace.testing.keyspaces import assert_invariants as assert_invariants
     from headrace.testing.keyspaces import explain as explain
     from headrace.testing.keyspaces import violations as violations
     from headrace.testing.kit import Kit as Kit
-    from headrace.testing.stubs import Stub as Stub
-    from headrace.testing.virtual_clock import VirtualClock as VirtualClock
+    from headrace.testing.kit_store import Drained as Drained
+    from headrace.testing.kit_store import DrainError as DrainError
+    from headrace.testing.kit_store import VirtualClock as VirtualClock
 
 _HOMES = {
-    "DrainError": "drained",
-    "Drained": "drained",
+    "DrainError": "kit_store",
+    "Drained": "kit_store",
     "Enqueued": "expectations",
     "assert_invariants": "keyspaces",
     "explain": "keyspaces",
     "violations": "keyspaces",
     "Kit": "kit",
-    "Stub": "stubs",
-    "VirtualClock": "virtual_clock",
+    "Stub": "expectations",
+    "VirtualClock": "kit_store",
 }
 
 

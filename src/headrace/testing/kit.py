@@ -20,17 +20,11 @@ from headrace.protocol.consume import Note
 from headrace.running_job import job_if_any
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
-from headrace.testing.drain import DrainWorker
-from headrace.testing.drain_driver import DrainDriver
-from headrace.testing.drained import Drained, Wishes, check_ended, wishes
-from headrace.testing.expectations import Enqueued, Expectation, Wanted, described, wanted_arguments
-from headrace.testing.faults import Crash, Faults, Moment, RunnerKilled, lost_reply
-from headrace.testing.in_place import job_here
-from headrace.testing.kit_store import Wire
-from headrace.testing.private_server import private_server
-from headrace.testing.stubs import Stub
-from headrace.testing.takeover import Takeover
-from headrace.testing.virtual_clock import VirtualClock
+from headrace.testing.drain import DrainDriver, DrainWorker
+from headrace.testing.expectations import Enqueued, Expectation, Stub, Wanted, described, wanted_arguments
+from headrace.testing.kit_store import Drained, VirtualClock, Wire, Wishes, check_ended, wishes
+from headrace.testing.perform_here import Crash, Faults, Moment, RunnerKilled, job_here, lost_reply
+from headrace.testing.private_server import Takeover, private_server
 from headrace.worker.runner.interrupts import SIGNALS
 from headrace.workflows.node import name_of
 from headrace.workflows.run import WorkflowRun

@@ -1,23 +1,93 @@
 """The stores of an application that a kit has taken over: the real ones, at the kit's time, with the kit's faults.
 
 Inherits, since everything that users and the library call on a store must stay what it is.
+
+What hears of ends in a test: the real listener, at the kit's time, which tells a wait that nothing can end.
+
+Without a drain nothing runs, and a wait without a time would last for ever.
+
+The clock of a test: it runs with the server's, and is moved ahead of it on request.
+
+Owns one number. What it means to the store is in kit_store.py; what happens when it moves, in kit.py.
+
+What is asked of a drain, and what it did: records, and the words for one that did not come to its end. Pure.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from headrace.errors import HeadraceError, OptionsError
 from headrace.model.job_record import Record
 from headrace.protocol import produce
 from headrace.protocol.keys import Keys
+from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
-from headrace.settings import Settings
+from headrace.settings import Duration, Settings, microseconds, seconds
+from headrace.store.end_listener import EndListener, Look, Tell
 from headrace.store.store import AsyncStore, Store
-from headrace.testing.faults import Faults
-from headrace.testing.virtual_clock import VirtualClock
+from headrace.testing.perform_here import Faults
+
+
+class VirtualClock:
+    """The time of a kit, which decides when delays, retries, leases and retentions are over.
+
+    Attributes:
+        offset: microseconds that it is ahead of the server's clock.
+    """
+
+    def __init__(self, moved: Callable[[int], None]) -> None:
+        """Use ``kit.clock``; ``moved`` is called with the microseconds of each move."""
+        self.offset = 0
+        self._moved = moved
+
+    @property
+    def now(self) -> dt.datetime:
+        """The time of the test, in UTC. Cost: none."""
+        return dt.datetime.fromtimestamp(self.microseconds / 1e6, dt.UTC)
+
+    @property
+    def microseconds(self) -> int:
+        """The same, in microseconds."""
+        return time.time_ns() // 1000 + self.offset
+
+    def advance(
+        self, amount: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Let time pass: what becomes due by then is ready to run, and what expires by then is gone.
+
+        Nothing runs; ``drain`` does that. Limits of code that runs (``timeout=``) and Python's own clocks do not
+        change.
+
+        Args:
+            amount: seconds or a timedelta; the parts are added to it.
+
+        Raises:
+            OptionsError: the sum is negative: time does not go back.
+
+        Cost: a few round trips, and two more per 1,000 keys of the test.
+        """
+        parts = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        self.move(microseconds(_sum(amount, parts)))
+
+    def move(self, by: int) -> None:
+        """As :meth:`advance`, in microseconds."""
+        if by > 0:
+            self.offset += by
+            self._moved(by)
+
+
+def _sum(amount: Duration, parts: dt.timedelta) -> float:
+    whole = amount if isinstance(amount, dt.timedelta) else dt.timedelta(seconds=amount)
+    return seconds(whole + parts, "the time that passes")
+
 
 Wave = Sequence[Call[Any]]
 # Scripts that say nothing of the test: no fault meets them.
@@ -149,3 +219,120 @@ class AsyncKitStore(AsyncStore):
 def _found(replies: Sequence[list[Record | None]], delays: Mapping[str, int]) -> list[tuple[Record, int]]:
     records = [record for page in replies for record in page]
     return [(record, delays[record.id]) for record in records if record is not None]
+
+
+_WAITING = ("ready", "scheduled", "blocked", "parked", "running")
+
+
+class DrainError(HeadraceError, AssertionError):
+    """A drain did not come to its end: its limit was reached, or what was to end waits for something else."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """What a drain did.
+
+    Attributes:
+        starts: how many starts of jobs it ran.
+        ends: how they ended, by outcome: ``succeeded``, ``failed``, ``retry``, ``snoozed``, ``cancelled``,
+            ``crashed``, ``interrupted``, ``parked``, ...
+        left: jobs that are stored and have not ended, by state.
+    """
+
+    starts: int
+    ends: Mapping[str, int]
+    left: Mapping[str, int]
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """How to drain.
+
+    Attributes:
+        queue: only this one; empty: all.
+        scheduled: let time pass until what is scheduled is due.
+        retries: let time pass until the retries of what ran here are due.
+        limit: most starts.
+        raises: end with the first error of a job.
+    """
+
+    queue: str = ""
+    scheduled: bool = False
+    retries: bool = False
+    limit: int = 1000
+    raises: bool = True
+
+
+def waiting(seen: Overview) -> dict[str, int]:
+    """Jobs that have not ended, by state."""
+    states = dict(seen.states)
+    return {state: states[state] for state in _WAITING if states.get(state)}
+
+
+def wishes(
+    queue: str | None, scheduled: bool | None, retries: bool | None, limit: int, *, whole: bool, raises: bool
+) -> Wishes:
+    """What a caller asks for; ``whole``: of a workflow, to its end."""
+    if limit < 1:
+        raise OptionsError(f"limit must be at least 1, not {limit!r}")
+    return Wishes(
+        queue or "", whole if scheduled is None else scheduled, whole if retries is None else retries, limit, raises
+    )
+
+
+def check_ended(workflow: str, state: str, drained: Drained) -> None:
+    """Raises DrainError unless the workflow, named for people, has ended."""
+    if state not in ("succeeded", "failed", "cancelled"):
+        left = ", ".join(f"{count:,} {word}" for word, count in drained.left.items())
+        raise DrainError(
+            f"workflow {workflow} is {state} after the drain, and nothing is left that could run "
+            f"({left or 'no job waits'}): was it started, is it stopped, does a queue pause?"
+        )
+
+
+# Seconds for which a wait goes on while no drain does anything: another thread, or task, may begin one.
+PATIENCE = 1.0
+
+
+class KitListener(EndListener):
+    """The listener of an application that a kit has taken over."""
+
+    def __init__(self, url: str, settings: Settings, clock: VirtualClock, progress: Callable[[], int | None]) -> None:
+        """Make one.
+
+        Args:
+            progress: a number that changes while jobs run; None while one does.
+        """
+        super().__init__(url, settings)
+        self._clock = clock
+        self._progress = progress
+
+    def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
+        super().add([(id, partial(self._now, look)) for id, look in looks], tell)
+        self._doubt([id for id, _ in looks], tell, self._progress())
+
+    def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
+        super().ask([call.at(-self._clock.offset) for call in calls], tell)
+
+    def _now(self, look: Look, keys: Keys, id: str, wait: int) -> Call[Any]:
+        return look(keys, id, wait).at(-self._clock.offset)
+
+    def _doubt(self, ids: Sequence[str], tell: Tell, before: int | None) -> None:
+        timer = threading.Timer(PATIENCE, self._judge, (ids, tell, before))
+        timer.daemon = True
+        timer.start()
+
+    def _judge(self, ids: Sequence[str], tell: Tell, before: int | None) -> None:
+        """Tell those who still wait that nothing has run since."""
+        waiting = [id for id in ids if (wait := self._waits.get(id)) is not None and tell in wait.tells]
+        if not waiting:
+            return
+        now = self._progress()
+        if now is None or now != before:
+            self._doubt(waiting, tell, now)
+            return
+        many = f"job {waiting[0]}" + (f" and {len(waiting) - 1} more" if len(waiting) > 1 else "")
+        tell(
+            DrainError(
+                f"a wait for {many} cannot end: nothing runs in a test until it drains. Call drain() before, have "
+                f"adrain() run beside the wait, or use mode='inline'"
+            )
+        )

@@ -2,37 +2,195 @@
 
 Owns the event loop of a drain that has none, and the lifespans that its jobs need. Sends nothing: what comes of a start
 is returned.
+
+Time limits of code that runs in the test's own thread, where no process can be killed.
+
+Owns a thread for the length of a start that has limits, and in the main thread the handler of SIGUSR1.
+
+Faults on demand: what is armed, and whom it meets. Decides; the stores and the drain carry it out.
+
+A current job for tasks that a test calls like functions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from headrace.app import Headrace
-from headrace.errors import HeadraceError, LifespanError
+from headrace.context import CurrentJob
+from headrace.errors import HeadraceError, LifespanError, OptionsError, SoftTimeLimit, StoreUnavailable
+from headrace.model import codec
 from headrace.model.ended import Crashed, Ended, Released
-from headrace.model.job import Claim, JobError
+from headrace.model.job import Claim, Input, JobError
 from headrace.protocol.consume import Note
+from headrace.running_job import running
 from headrace.settings import microseconds
 from headrace.tasks.app_context import of_kind
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.task import RunPlan
-from headrace.testing.faults import Crash, RunnerKilled
-from headrace.testing.limit_gate import LimitGate
 from headrace.worker.messages import of_death
 from headrace.worker.runner.async_kind import Drive
 from headrace.worker.runner.execute import aperform, perform
 from headrace.worker.runner.interrupts import MainGate
 from headrace.worker.runner.lifespans import Lifespans
 from headrace.worker.runner.runner_context import RunnerContext, runner_context
+from headrace.worker.runner.thread_kind import ThreadGate
+
+Moment = Literal["start", "end"]
+
+
+class RunnerKilled(BaseException):
+    """Ends the code of a start where its process would die: at its hard limit, or at a crash that a test asked for."""
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """The death of a process that runs a job.
+
+    Attributes:
+        task: name of the task that it meets; empty: any.
+        at: before the code began, or after it returned and before its result was told.
+        worker: the whole worker dies, and nothing tells the store.
+    """
+
+    task: str
+    at: Moment
+    worker: bool
+
+
+def lost_reply(*, give_up: bool) -> Exception:
+    """What the caller of the driver sees of a reply that the server gave; ``give_up``: the store does not try again."""
+    if give_up:
+        return StoreUnavailable("the test kit has lost the reply: the call may or may not have been applied")
+    return ConnectionResetError("the test kit has lost the reply")
+
+
+class Faults:
+    """What is armed, each for one occasion.
+
+    Attributes:
+        failures: errors of the next calls of the application, which the server never sees.
+        crashes: of the next starts that they meet.
+        replies: errors of the next calls, which the server has answered.
+    """
+
+    def __init__(self) -> None:
+        self.failures: deque[Exception] = deque()
+        self.replies: deque[Exception] = deque()
+        self.crashes: list[Crash] = []
+
+    def crash_of(self, claim: Claim) -> Crash | None:
+        """The crash that meets this start, which is disarmed by it."""
+        for one in self.crashes:
+            if one.task in ("", claim.task):
+                self.crashes.remove(one)
+                return one
+        return None
+
+    def unmet(self) -> list[str]:
+        """What was armed and has met nothing: a test that counts on it has shown nothing."""
+        crashes = [f"a crash of {one.task or 'any task'}" for one in self.crashes]
+        failures = [f"a failure of the store ({type(one).__name__})" for one in self.failures]
+        return [*crashes, *failures, *("a lost reply" for _ in self.replies)]
+
+
+# Seconds between two tries to end code that goes on after its hard limit.
+AGAIN = 0.1
+
+
+class LimitGate:
+    """The gate of one start (see :class:`headrace.worker.runner.interrupts.Gate`) that also keeps its limits.
+
+    In the main thread a signal interrupts the code wherever it is, calls that wait included. In any other thread the
+    soft limit is raised at the next step of Python code, and the hard one only counts.
+
+    Attributes:
+        late: the start has run past its hard limit.
+    """
+
+    def __init__(self, plan: RunPlan | None) -> None:
+        self.late = False
+        self._plan = plan
+        self._job: CurrentJob | None = None
+        self._main = threading.current_thread() is threading.main_thread()
+        self._thread_gate = ThreadGate({})
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._before: Any = None
+        self._soft = False
+
+    def open(self, job: CurrentJob) -> None:
+        """User code begins, and its time."""
+        self._job = job
+        if self._plan is None or not (self._plan.timeout or self._plan.hard_timeout):
+            return
+        if self._main:
+            self._before = signal.signal(signal.SIGUSR1, self._interrupt)
+        else:
+            self._thread_gate.attach()
+            self._thread_gate.open(job)
+        args = (self._plan.timeout, self._plan.hard_timeout, job.token)
+        self._watcher = threading.Thread(target=self._watch, args=args, name="limits of a drained job", daemon=True)
+        self._watcher.start()
+
+    def close(self) -> None:
+        """User code ended: nothing is raised any more when this has returned."""
+        self._job = None
+        watcher, self._watcher = self._watcher, None
+        if watcher is None:
+            return
+        self._over.set()
+        # No signal is on its way after this, so that the handler before ours may come back.
+        watcher.join()
+        if self._main:
+            signal.signal(signal.SIGUSR1, self._before)
+        else:
+            self._thread_gate.close()
+
+    def _watch(self, soft: float | None, hard: float | None, token: int) -> None:
+        if soft:
+            if self._over.wait(soft):
+                return
+            self._soft = True
+            self._strike(token)
+        if hard:
+            if self._over.wait(max(0.0, hard - (soft or 0.0))):
+                return
+            self.late = True
+            self._strike(token)
+            while not self._over.wait(AGAIN):
+                self._strike(token)
+
+    def _strike(self, token: int) -> None:
+        if not self._main:
+            self._thread_gate.stop(token, "soft")
+        elif (main := threading.main_thread().ident) is not None:
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
+        job = self._job
+        if job is None:
+            return
+        if self.late:
+            raise RunnerKilled
+        if self._soft:
+            self._soft = False
+            job.begin_stop("soft")
+            raise SoftTimeLimit
+
 
 PLACE = f"test:{os.getpid()}"
 # Instead of a random number: the jitter of retries is none.
@@ -221,3 +379,29 @@ class Performer:
             error.__traceback__ = trace
         found, self._error, self._links = self._error, None, []
         return found
+
+
+# Bytes of one payload.
+MOST = 64 << 20
+
+
+@contextmanager
+def job_here(
+    about: Claim, attempt: int, payloads: Mapping[str, Any], state: Any, notes: list[Note]
+) -> Generator[CurrentJob, None, None]:
+    """Make a job that is in no store the current one for the length of a block; see :meth:`headrace.testing.Kit.job`.
+
+    Args:
+        about: its task, queue, key and headers.
+        notes: gets what the job says of itself.
+    """
+    if isinstance(attempt, bool) or attempt < 1:
+        raise OptionsError(f"attempt counts starts from 1, so it is not {attempt!r}")
+    inputs = tuple(
+        Input(new_id(), name, name, "succeeded", codec.encode(value, MOST, f"the payload {name}"))
+        for name, value in payloads.items()
+    )
+    now = time.time_ns() // 1000
+    claim = replace(about, id=new_id(), token=now, ready=now, failures=attempt - 1, inputs=inputs)
+    with running(CurrentJob(claim, notes.append, state=state)) as job:
+        yield job

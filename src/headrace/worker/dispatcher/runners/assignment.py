@@ -1,7 +1,7 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
 Runners fill places (assignment.py), among which strategies choose in O(1). The usual one, ``available``, is here,
-since it depends on what may be sent ahead; what the others (:mod:`headrace.dispatch.strategy`) choose waits at its
+since it depends on what may be sent ahead; what the others (:mod:`headrace.dispatch`) choose waits at its
 place (local_queues.py).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
@@ -20,8 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
-from headrace.dispatch.load_index import Ranks
-from headrace.dispatch.strategy import STRATEGIES, Snapshot
+from headrace.dispatch import STRATEGIES, Ranks, Snapshot
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle

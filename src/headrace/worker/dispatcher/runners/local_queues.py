@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from headrace.dispatch.strategy import STRATEGIES
+from headrace.dispatch import STRATEGIES
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runners.assignment import Assignment
 from headrace.worker.dispatcher.runners.runner_handle import Attempt, Place, Waiting
