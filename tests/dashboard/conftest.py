@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
-from headrace.dashboard import joint_client
+from headrace.dashboard import live_frame
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
@@ -88,7 +88,7 @@ class Shop:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests look at more pages a second than people do."""
-    monkeypatch.setattr(joint_client, "RATE", 1000)
+    monkeypatch.setattr(live_frame, "RATE", 1000)
 
 
 @pytest.fixture

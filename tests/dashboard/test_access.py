@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.dashboard import Dashboard, Visitor
-from headrace.dashboard.token_login import CODE, COOKIE, SESSION, TokenLogin
+from headrace.dashboard.visitors import CODE, COOKIE, SESSION, TokenLogin
 from headrace.errors import OptionsError
 from tests.dashboard.asking import ORIGIN, Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop

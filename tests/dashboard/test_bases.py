@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.dashboard import Dashboard
-from headrace.dashboard.token_login import COOKIE, TokenLogin
+from headrace.dashboard.visitors import COOKIE, TokenLogin
 from tests.browser.chromium import TOKEN, served
 from tests.dashboard.asking import ask, operator
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dashboard import Dashboard
-from headrace.dashboard.csv_rows import csv_text
+from headrace.dashboard.values_shown import csv_text
 from headrace.stats.histogram import bucket_of
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import CANARY, Shop

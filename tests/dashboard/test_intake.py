@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.dashboard import Dashboard, Visitor
-from headrace.dashboard.token_login import TokenLogin
+from headrace.dashboard.visitors import TokenLogin
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 

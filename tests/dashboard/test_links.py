@@ -21,7 +21,7 @@ from headrace.admin.errands import JobFilter
 from headrace.dashboard import Dashboard
 from headrace.dashboard.job_search import LISTED
 from headrace.dashboard.mounting import PAGES
-from headrace.dashboard.wording import quoted
+from headrace.dashboard.values_shown import quoted
 from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
 from headrace.protocol import consume, settle_calls

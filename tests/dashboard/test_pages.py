@@ -17,9 +17,9 @@ import redis
 import headrace.dashboard
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard, Visitor, dashboard_site, graph_drawing
-from headrace.dashboard.csv_rows import has_rows
+from headrace.dashboard.dashboard_site import NAVIGATION
 from headrace.dashboard.mounting import PAGES
-from headrace.dashboard.navigation import NAVIGATION
+from headrace.dashboard.values_shown import has_rows
 from headrace.model.job_record import cause_id
 from headrace.protocol import consume
 from headrace.stats.histogram import bucket_of

@@ -15,11 +15,9 @@ from msgspec.structs import replace
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
 from headrace.cli import units
-from headrace.dashboard import svg_plots, wording
-from headrace.dashboard.attention import needs
-from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
-from headrace.dashboard.live_frame import LiveFrame
-from headrace.dashboard.live_strip import LiveStrip
+from headrace.dashboard import svg_plots, values_shown
+from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of, needs
+from headrace.dashboard.live_frame import LiveFrame, LiveStrip
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
 from headrace.model.hidden_values import HIDDEN, Redactor
@@ -37,34 +35,40 @@ NOW = 1_795_000_000_000_000
     ("seconds", "words"),
     [
         (0, "0"), (1e-9, "0"), (0.00003, "30 µs"), (0.0004, "400 µs"), (0.34, "340 ms"), (2.06, "2.06 s"), (42, "42 s"), (60, "1 min"), (200, "3 min 20 s"),
-        (3600, "1 h"), (18_600, "5 h 10 min"), (90_000, "1 d 1 h"), (None, wording.DASH), (-1, "0"),
+        (3600, "1 h"), (18_600, "5 h 10 min"), (90_000, "1 d 1 h"), (None, values_shown.DASH), (-1, "0"),
     ],
 )  # fmt: skip
 def test_durations_are_written_in_two_units(seconds: float | None, words: str) -> None:
-    assert wording.duration(seconds) == words
+    assert values_shown.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0"), (7, "7"), (1000, "1.0k"), (12_345, "12.3k"), (3_100_000, "3.1M"), (0.25, "0.25")]
 )
 def test_figures_are_short(number: float, words: str) -> None:
-    assert wording.short(number) == words
+    assert values_shown.short(number) == words
 
 
 def test_a_share_is_whole_only_when_nothing_is_missing() -> None:
-    assert [wording.percent(share) for share in (0, 0.003, 0.99, 0.999, 1)] == ["0 %", "0.3 %", "99 %", "99 %", "100 %"]
+    assert [values_shown.percent(share) for share in (0, 0.003, 0.99, 0.999, 1)] == [
+        "0 %",
+        "0.3 %",
+        "99 %",
+        "99 %",
+        "100 %",
+    ]
     assert [units.percent(share) for share in (0, 0.996, 1)] == ["0%", "99%", "100%"]
 
 
 @given(st.integers(-(2**62), 2**62))
 def test_no_stored_time_breaks_a_page(at: int) -> None:
-    assert wording.when(at, NOW)
-    assert wording.stamp(at)
+    assert values_shown.when(at, NOW)
+    assert values_shown.stamp(at)
 
 
 @given(st.text())
 def test_what_is_no_state_is_escaped_where_a_state_stands(text: str) -> None:
-    page = str(wording.state(text))
+    page = str(values_shown.state(text))
     assert page.count("<") == 5
     assert '"' not in re.sub(r'(class|viewBox|aria-hidden|d)="[^"]*"', "", page)
 
@@ -150,7 +154,7 @@ def test_a_plot_has_a_bar_for_each_outcome_and_its_numbers_as_a_table() -> None:
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     plot = svg_plots.waits(course([(1, 0, 0.5), (1, 0, 0.7), (0, 0, 0), (1, 0, 0.6)]))
     assert len([one for one in elements(plot.svg) if one.get("class") == "line half"]) == 2
-    assert plot.rows[1][1:] == [wording.DASH, wording.DASH]
+    assert plot.rows[1][1:] == [values_shown.DASH, values_shown.DASH]
     assert plot.ticks[0] == "1 s"
 
 
@@ -249,9 +253,9 @@ def test_what_harms_most_comes_first_of_what_is_bad() -> None:
 
 
 def test_a_row_that_is_fresher_than_its_page_is_not_in_the_future() -> None:
-    assert [wording.distance(NOW + ahead, NOW) for ahead in (0, 1_500_000, 2_900_000)] == ["now"] * 3
-    assert wording.distance(NOW + 4_000_000, NOW) == "in 4 s"
-    assert wording.distance(NOW - 2_000_000, NOW) == "2 s ago"
+    assert [values_shown.distance(NOW + ahead, NOW) for ahead in (0, 1_500_000, 2_900_000)] == ["now"] * 3
+    assert values_shown.distance(NOW + 4_000_000, NOW) == "in 4 s"
+    assert values_shown.distance(NOW - 2_000_000, NOW) == "2 s ago"
 
 
 def test_a_live_strip_has_the_rate_between_two_reads_across_minutes() -> None:

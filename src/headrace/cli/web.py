@@ -55,8 +55,8 @@ def dashboard(
     if missing:
         raise UsageFault(f"this needs {missing[0]}: pip install 'headrace[dashboard]'")
     from headrace.dashboard import Dashboard
-    from headrace.dashboard.token_login import TokenLogin
-    from headrace.dashboard.wording import quoted_base
+    from headrace.dashboard.values_shown import quoted_base
+    from headrace.dashboard.visitors import TokenLogin
 
     address, port = _address(listen)
     root = _prefix(prefix)

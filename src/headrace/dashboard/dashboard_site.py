@@ -1,4 +1,7 @@
-"""What all pages share: the application, who looks, the readings that tabs share, and how a page is made."""
+"""What all pages share: the application, who looks, the readings that tabs share, and how a page is made.
+
+The pages that every page leads to, in order, each with an icon drawn in a square of 16.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 
 import jinja2
+import msgspec
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,18 +25,12 @@ from headrace import __version__
 from headrace.admin.documents import signal_name
 from headrace.admin.event_log import AlarmRecord, Alarms
 from headrace.app import Headrace
-from headrace.dashboard import figures, wording
-from headrace.dashboard.csv_rows import document_answer, has_rows
+from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.graph_drawing import Drawer
-from headrace.dashboard.joint_client import JointClient
-from headrace.dashboard.live_frame import AGE, LiveFrame, Shared, read_frame
-from headrace.dashboard.live_strip import LiveStrip
-from headrace.dashboard.navigation import NAVIGATION
-from headrace.dashboard.token_login import TokenLogin
-from headrace.dashboard.values_shown import Sight
-from headrace.dashboard.visitors import SAFE, Visitor, theme_of
-from headrace.dashboard.wording import quoted_base, quoted_path
+from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, LiveStrip, Shared, read_frame
+from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
+from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
 from headrace.errors import OptionsError
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
@@ -40,6 +38,38 @@ from headrace.model.notation import size
 from headrace.model.server_facts import ServerFacts
 from headrace.protocol.operations import server_info
 from headrace.protocol.stats_calls import peek
+
+
+class NavigationEntry(msgspec.Struct, frozen=True):
+    """A page of the navigation: its path, its word, the key after ``g`` that opens it, and its icon as an SVG path."""
+
+    path: str
+    word: str
+    key: str
+    icon: str
+
+
+NAVIGATION = (
+    NavigationEntry("/", "Overview", "o", "M2 9.5 8 3l6 6.5M4 8v5.5h8V8"),
+    NavigationEntry("/jobs", "Jobs", "j", "M2.5 4h11M2.5 8h11M2.5 12h7"),
+    NavigationEntry("/causes", "Causes", "c", "M8 2.5 14 13H2zM8 6.5v3M8 11.2v.1"),
+    NavigationEntry("/queues", "Queues", "q", "M2 5h4v6H2zM8 5h2.5v6H8zM12.5 5h1.5v6h-1.5z"),
+    NavigationEntry("/tasks", "Tasks", "t", "M3 3.5h10v9H3zM5.5 6.5 7.5 8l-2 1.5M8.5 10h2.5"),
+    NavigationEntry("/workflows", "Workflows", "f", "M2 6h4v4H2zM10 2.5h4v4h-4zM10 9.5h4v4h-4zM6 8h2V4.5h2M8 8v3.5h2"),
+    NavigationEntry("/schedules", "Schedules", "e", "M8 2.5a5.5 5.5 0 1 0 .01 0zM8 5v3l2 1.5"),
+    NavigationEntry("/limits", "Limits", "l", "M2.5 13a5.5 5.5 0 1 1 11 0M8 13l2.5-4"),
+    NavigationEntry("/workers", "Workers", "w", "M3 3h10v4H3zM3 9h10v4H3zM5 5h.1M5 11h.1"),
+    NavigationEntry("/cache", "Cache", "a", "M8 2.5 14 6 8 9.5 2 6zM2 10l6 3.5 6-3.5"),
+    NavigationEntry(
+        "/store",
+        "Store",
+        "d",
+        "M3 4.5c0-2.7 10-2.7 10 0v7c0 2.7-10 2.7-10 0zM3 4.5c0 2.7 10 2.7 10 0M3 8c0 2.7 10 2.7 10 0",
+    ),
+    NavigationEntry("/activity", "Activity", "y", "M1.5 8.5H5l1.5-5 3 9 1.5-4h3.5"),
+    NavigationEntry("/statistics", "Statistics", "s", "M2.5 13.5h11M4 11V8M7 11V4M10 11V6.5M13 11V2.5"),
+)
+
 
 T = TypeVar("T")
 
@@ -52,18 +82,18 @@ POLL = "x-headrace-poll"
 SAID = "headrace_said"
 
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "count": wording.count,
-    "short": wording.short,
-    "percent": wording.percent,
-    "duration": wording.duration,
+    "count": values_shown.count,
+    "short": values_shown.short,
+    "percent": values_shown.percent,
+    "duration": values_shown.duration,
     "size": size,
-    "stamp": wording.stamp,
-    "minute": wording.minute,
+    "stamp": values_shown.stamp,
+    "minute": values_shown.minute,
     "is_flow": is_flow,
     "signal_name": signal_name,
-    "cut": wording.cut,
-    "last_part": wording.last_part,
-    "urlencode": wording.quoted,
+    "cut": values_shown.cut,
+    "last_part": values_shown.last_part,
+    "urlencode": values_shown.quoted,
 }
 
 
@@ -79,7 +109,7 @@ def _environment() -> jinja2.Environment:
     )
     made.filters.update(_FILTERS)
     known: dict[str, Any] = {
-        "navigation": NAVIGATION, "version": __version__, "state": wording.state, "plural": wording.plural,
+        "navigation": NAVIGATION, "version": __version__, "state": values_shown.state, "plural": values_shown.plural,
         "spans": figures.SPANS.values(),
     }  # fmt: skip
     made.globals.update(known)
@@ -228,7 +258,7 @@ class DashboardSite:
             "as_csv": _as_form(request, "csv") if has_rows(path_of(request)) else "",
             "most_rows": 0,
             "theme": theme_of(request),
-            "when": partial(wording.when, now=now),
+            "when": partial(values_shown.when, now=now),
             "sight": sight_of(self, request),
             "said": said,
             **context,

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
 from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, form_wanted, sight_of
 from headrace.dashboard.graph_drawing import Drawing
-from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line
-from headrace.dashboard.wording import link
+from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link
 from headrace.model.ids import number_of
 from headrace.model.job import State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState

@@ -12,10 +12,8 @@ from starlette.responses import Response
 from headrace.admin.documents import job_details, job_summary
 from headrace.admin.job_paging import LookedJobs, page_of, query_of
 from headrace.dashboard.dashboard_site import POLL, DashboardSite, form_wanted, sight_of, to
-from headrace.dashboard.errand_pages import bulk_links
-from headrace.dashboard.job_look import words_of
-from headrace.dashboard.job_search import LISTED, JobSearch, search_of
-from headrace.dashboard.ticked_jobs import MEANS, TICKED
+from headrace.dashboard.job_search import LISTED, JobSearch, search_of, words_of
+from headrace.dashboard.ticked_jobs import MEANS, TICKED, bulk_links
 from headrace.dashboard.values_shown import (
     WITHHELD,
     Sight,

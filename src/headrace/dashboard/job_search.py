@@ -1,16 +1,22 @@
-"""What a list of jobs was asked for: words of a search and fields of a form, as filters, cursors and links. Pure."""
+"""What a list of jobs was asked for: words of a search and fields of a form, as filters, cursors and links. Pure.
+
+A search by text or exception: which of its words the store can compare, so that only what may match is read.
+
+What a page shows decides, since values are hidden there: a script that matches too much costs a read, no more. So a
+word is given to the script only if whatever shows it has it in what is stored, too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
 
 from headrace.admin.job_paging import cursor_of, position
-from headrace.dashboard.wording import link
+from headrace.dashboard.values_shown import link
 from headrace.errors import OptionsError
 from headrace.model.ids import LENGTH
 from headrace.model.job_record import Record, cause_id
@@ -127,3 +133,22 @@ def search_of(params: Mapping[str, str], counts: Mapping[str, int]) -> JobSearch
         first = ("failed", "running", "ready", "scheduled", "quarantined", "succeeded")
         found["state"] = next((state for state in first if counts.get(state)), "failed")
     return JobSearch(text=text, **found)
+
+
+# A list looks for these words in what it writes itself, and not in what is stored.
+_OURS = (
+    "true false null bytes nested too deeply shown arguments that cannot be read the result of a parent which not there"
+)
+
+_LOOKED_UP = re.compile(r"[a-z]{3,}|[0-9]{3,}")
+
+
+def words_of(text: str, names: Collection[str]) -> list[str]:
+    """Words of a search that each job which shows the text has stored, in lower case.
+
+    Args:
+        names: of parameters: a list shows them beside values, and they are not stored.
+    """
+    found = dict.fromkeys(_LOOKED_UP.findall(text.lower()))
+    unsure = [*_OURS.split(), *(name.lower() for name in names)]
+    return [word for word in found if not any(word in other for other in unsure)]

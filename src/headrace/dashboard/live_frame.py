@@ -1,14 +1,23 @@
 """What is shown live: one read of the store that all tabs share, so that fifty of them cost what one does.
 
 A frame holds counts, queues and workers, never jobs: its cost does not grow with what is stored.
+
+Rates of the last ten minutes, two seconds each: differences of successive reads of the current minute's bucket.
+
+Kept in the dashboard, while a page is open. Reads nothing, draws nothing.
+
+A client whose calls that are asked for at the same time travel in one round trip.
+
+So a page asks at once for all that it shows, by the verbs that programs have. Owns no connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,7 +27,8 @@ from headrace.model.workflow import WorkflowState
 from headrace.protocol import graph, overviews
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
-from headrace.store.client import Client, Steps
+from headrace.protocol.script import Call
+from headrace.store.client import Client, JointReads, Steps, adriven
 
 T = TypeVar("T")
 
@@ -116,3 +126,99 @@ class Shared(Generic[T]):
                 self.last = await self._read()
                 self._at = time.monotonic()
             return self.last
+
+
+# Seconds of one slot, and how many there are.
+SLOT, SLOTS = 2.0, 300
+# Seconds between two reads beyond which nothing is known of what was in between.
+GAP = 3 * SLOT
+
+
+class StripPoint(msgspec.Struct, frozen=True):
+    """What ended in one slot: jobs a second, and how many of them failed; ``at`` in seconds."""
+
+    at: float
+    ended: float
+    failed: float
+
+
+class LiveStrip:
+    """The points of the last ten minutes.
+
+    Attributes:
+        points: the oldest first; none for slots in which no page was open.
+    """
+
+    def __init__(self) -> None:
+        self.points: deque[StripPoint] = deque(maxlen=SLOTS)
+        self._at = 0.0
+        self._seen: Mapping[datetime, tuple[int, int]] = {}
+
+    def add(self, at: float, counts: Mapping[datetime, tuple[int, int]]) -> None:
+        """Take a read.
+
+        Args:
+            at: seconds, of a clock that never goes back.
+            counts: by the start of each of the last two minutes, jobs that ended in it, and those of them that failed.
+        """
+        passed, seen = at - self._at, self._seen
+        self._at, self._seen = at, counts
+        if not seen or not 0 < passed <= GAP:
+            return
+        known = {start: seen.get(start, (0, 0)) for start in counts}
+        ended, failed = (sum(max(0, counts[one][n] - known[one][n]) for one in counts) / passed for n in (0, 1))
+        self.points.append(StripPoint(at, ended, failed))
+
+    def slots(self) -> list[StripPoint | None]:
+        """One for each two seconds of the last ten minutes, the newest last; None where nothing is known."""
+        found: list[StripPoint | None] = [None] * SLOTS
+        for point in self.points:
+            place = SLOTS - 1 - round((self._at - point.at) / SLOT)
+            if place >= 0:
+                found[place] = point
+        return found
+
+
+# Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs.
+PATIENCE, RATE = 2.0, 20
+
+
+class JointClient(Client):
+    """An application's client, for reads on an event loop; all else is that client's own.
+
+    Attributes:
+        behind: that client.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.behind = client
+        self._reads = JointReads(self._aread, self._wait)
+        self._departures: deque[float] = deque(maxlen=RATE)
+
+    def __getattr__(self, name: str) -> Any:
+        """Settings, keys and connections are those of the client now: a test kit leads it to another server."""
+        return getattr(self.behind, name)
+
+    async def arun(self, call: Call[T]) -> T:
+        """Ask for one call.
+
+        Raises:
+            StoreUnavailable, ServerError: see :meth:`headrace.store.store.Store.run`.
+            TimeoutError: the store did not answer for ``PATIENCE`` seconds.
+        """
+        return await self.aread(call)
+
+    async def adrive(self, steps: Steps[T]) -> T:
+        """Run a verb of several calls; each of its steps joins what is asked for at that time."""
+        ask = self._reads.ask
+        return await adriven(steps, lambda asked: ask(asked) if isinstance(asked, list) else self.arun(asked))
+
+    def _wait(self, now: float) -> float:
+        """Seconds until the next round trip may begin."""
+        first = self._departures[0] + 1 if len(self._departures) == RATE else now
+        self._departures.append(max(first, now))
+        return first - now
+
+    async def _aread(self, calls: list[Call[Any]]) -> list[Any]:
+        async with asyncio.timeout(PATIENCE):
+            return await super()._aread(calls)

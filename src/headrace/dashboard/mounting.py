@@ -20,24 +20,17 @@ from headrace.app import Headrace
 from headrace.dashboard import (
     activity_page,
     again_pages,
-    cause_pages,
-    errand_pages,
     flow_pages,
-    job_intake,
     job_pages,
     limit_pages,
-    login_pages,
     page_verbs,
     schedule_pages,
-    stack_pages,
     status_pages,
-    store_pages,
     ticked_jobs,
 )
 from headrace.dashboard.dashboard_site import DashboardSite, Handler, base_of, form_wanted, path_of
-from headrace.dashboard.token_login import TokenLogin
-from headrace.dashboard.visitors import SAFE, Authorize, Visitor, refusal
-from headrace.dashboard.wording import quoted_path
+from headrace.dashboard.values_shown import quoted_path
+from headrace.dashboard.visitors import SAFE, Authorize, TokenLogin, Visitor, refusal
 from headrace.errors import HeadraceError, MissingExtra, OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.hidden_values import Redactor
 
@@ -58,20 +51,20 @@ PAGES: dict[str, Handler] = {
     "/workers": status_pages.workers,
     "/workers/{name:path}": status_pages.worker,
     "/statistics": status_pages.statistics,
-    "/store": store_pages.store,
-    "/cache": store_pages.cache,
+    "/store": status_pages.store,
+    "/cache": status_pages.cache,
     "/jobs": job_pages.jobs,
     "/jobs/{id}": job_pages.job,
     "/jobs/{id}/again": again_pages.edit,
-    "/causes": cause_pages.causes,
+    "/causes": activity_page.causes,
     "/workflows": flow_pages.flows,
     "/workflows/{id}": flow_pages.flow,
     "/limits": limit_pages.limits,
     "/limits/{name:path}": limit_pages.limit,
     "/activity": activity_page.activity,
-    "/errands": errand_pages.errands,
-    "/errands/new": errand_pages.confirm,
-    "/errands/{id}": errand_pages.errand,
+    "/errands": ticked_jobs.errands,
+    "/errands/new": ticked_jobs.confirm,
+    "/errands/{id}": ticked_jobs.errand,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }
@@ -198,11 +191,11 @@ class Dashboard:
 
     def _denied(self, request: Request, path: str, visitor: Visitor) -> str:
         """Why a visitor may not do what a request asks for; empty: the visitor may."""
-        if path == job_intake.PATH:
+        if path == again_pages.PATH:
             denied = "" if visitor.produces else "Only producers and operators may send jobs."
             return "This dashboard is read only." if self._site.read_only else denied
         if not visitor.looks:
-            return f"A producer may only send jobs: POST {job_intake.PATH}."
+            return f"A producer may only send jobs: POST {again_pages.PATH}."
         if request.method in SAFE or path in ("/theme", "/logout"):
             return ""
         denied = "" if visitor.operates else "Only operators may do this."
@@ -233,7 +226,7 @@ def _page_of(scope: Scope) -> Scope:
 
 def _is_program(request: Request) -> bool:
     asked = request.headers.get("accept", "text/html")
-    return path_of(request) == job_intake.PATH or bool(form_wanted(request)) or "text/html" not in asked
+    return path_of(request) == again_pages.PATH or bool(form_wanted(request)) or "text/html" not in asked
 
 
 def _headers(frames: str) -> list[tuple[bytes, bytes]]:
@@ -274,15 +267,18 @@ def _routes(site: DashboardSite) -> list[Any]:
     routes: list[Any] = [route(path, handler) for path, handler in PAGES.items() if "{" not in path]
     routes.append(route("/theme", page_verbs.theme, "POST"))
     if site.login is not None:
-        routes += [route("/login", login_pages.login, "GET", "POST"), route("/logout", login_pages.logout, "POST")]
+        routes += [
+            route("/login", schedule_pages.login, "GET", "POST"),
+            route("/logout", schedule_pages.logout, "POST"),
+        ]
     if not site.read_only:
-        routes.append(route(job_intake.PATH, job_intake.take, "POST"))
+        routes.append(route(again_pages.PATH, again_pages.take, "POST"))
         routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
         routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
-        routes.append(route("/jobs/{id}/act/stacks", stack_pages.of_job, "POST"))
-        routes.append(route("/workers/{name:path}/act/stacks", stack_pages.of_worker, "POST"))
+        routes.append(route("/jobs/{id}/act/stacks", schedule_pages.of_job, "POST"))
+        routes.append(route("/workers/{name:path}/act/stacks", schedule_pages.of_worker, "POST"))
         routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
-        routes.append(route("/errands", errand_pages.begin, "POST"))
+        routes.append(route("/errands", ticked_jobs.begin, "POST"))
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))
     return routes + [route(path, handler) for path, handler in PAGES.items() if "{" in path]
 

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
-from headrace.dashboard.limit_forms import LIMIT_ACTS, Form, number_in, whole_in
+from headrace.dashboard.limit_pages import LIMIT_ACTS, Form, number_in, whole_in
+from headrace.dashboard.values_shown import plural, quoted
 from headrace.dashboard.visitors import THEME
-from headrace.dashboard.wording import plural, quoted
 from headrace.errors import HeadraceError, StoreUnavailable
 from headrace.tasks.edited_job import JobMove
 

@@ -1,7 +1,13 @@
-"""Pages about schedules: all by name, and one with its next times, its last ticks and its policies."""
+"""Pages about schedules: all by name, and one with its next times, its last ticks and its policies.
+
+Stacks on demand: what the runners of a worker, or the one of a job, do at this moment.
+
+Where people come in with a code or a token, and leave.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,11 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.errands import new_id
-from headrace.dashboard.dashboard_site import DashboardSite, name_in
-from headrace.dashboard.wording import duration, link
+from headrace.dashboard.dashboard_site import DashboardSite, name_in, to
+from headrace.dashboard.page_verbs import form_of, note
+from headrace.dashboard.values_shown import duration, link, plural, quoted
+from headrace.dashboard.visitors import Role
 from headrace.errors import HeadraceError
 from headrace.model.notation import zone_of
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
+from headrace.model.stacks import RunnerStacks
 from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
 from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
@@ -100,3 +109,77 @@ def _in_zone(record: ScheduleRecord, time: datetime) -> str:
     except HeadraceError:
         local = time
     return f"{local:%a %d %b %H:%M:%S %Z}"
+
+
+async def of_worker(site: DashboardSite, request: Request) -> Response:
+    """Stacks of all runners of a worker. Cost: some round trips within half a second."""
+    name = request.path_params["name"]
+    try:
+        found = await site.app.workers.astacks(name)
+    except HeadraceError as error:
+        return await _refused(site, request, ("stacks", "workers", name), str(error))
+    return await _page(site, request, ("stacks", "workers", name), found)
+
+
+async def of_job(site: DashboardSite, request: Request) -> Response:
+    """Stacks of the runner of a job that runs; of a runner with several jobs at once, of all its threads."""
+    id = request.path_params["id"]
+    try:
+        record = await site.app.job(id).arefresh()
+        if record.state != "running":
+            return await _refused(site, request, ("stacks", "jobs", id), f"the job is {record.state}")
+        runners = await site.app.workers.astacks(record.owner)
+    except HeadraceError as error:
+        return await _refused(site, request, ("stacks", "jobs", id), str(error))
+    found = [one for one in runners if one.job == id]
+    several = [one for one in runners if one.kind in ("thread", "async") and one.job]
+    return await _page(site, request, ("stacks", "jobs", id), found or several)
+
+
+async def _page(
+    site: DashboardSite, request: Request, what: tuple[str, str, str], found: Sequence[RunnerStacks]
+) -> Response:
+    await note(site, request, what, f"looked at {plural(len(found), 'runner')}")
+    _, kind, name = what
+    frame = await site.frames.get(fresh=True)
+    return await site.page(
+        request, "stacks.html", list, frame=frame, found=found, back=f"/{kind}/{quoted(name)}", kind=kind
+    )
+
+
+async def _refused(site: DashboardSite, request: Request, what: tuple[str, str, str], why: str) -> Response:
+    said = f"Nothing was done: {why}"
+    await note(site, request, what, said)
+    return to(request, f"/{what[1]}/{quoted(what[2])}", site.redactor.text(said))
+
+
+log = logging.getLogger("headrace.dashboard")
+
+
+async def login(site: DashboardSite, request: Request) -> Response:
+    """Show the form, or use what it holds. A code in the link is used by the button only: a preview must not use it."""
+    assert site.login is not None
+    if request.method != "POST":
+        return site.bare(request, "login.html", code=request.query_params.get("code", ""), problem="")
+    form = await form_of(request)
+    role: Role | None = "operator" if site.login.use(form.get("code", "")) else None
+    role = role or site.login.role_of(form.get("token", "").strip())
+    if role is None or role == "producer":
+        if site.login.failed():
+            return site.bare(request, "login.html", status=429, code="", problem="Too many failed. Wait a second.")
+        log.warning("a log-in from %s failed", request.client.host if request.client else "?")
+        if role is not None:
+            return site.bare(request, "login.html", status=403, code="", problem="This token is for programs.")
+        text = "This link was used or is older than five minutes." if form.get("code") else "This is not the token."
+        return site.bare(request, "login.html", status=403, code="", problem=text)
+    response = to(request, "/")
+    site.login.admit(request, response, role)
+    log.info("%s came in from %s", role, request.client.host if request.client else "?")
+    return response
+
+
+async def logout(site: DashboardSite, request: Request) -> Response:
+    assert site.login is not None
+    response = to(request, "/login")
+    site.login.dismiss(request, response)
+    return response

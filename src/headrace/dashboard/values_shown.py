@@ -1,21 +1,157 @@
-"""Arguments, results and errors as text that a page can hold: bounded, redacted, and never an error of their own."""
+"""Arguments, results and errors as text that a page can hold: bounded, redacted, and never an error of their own.
+
+A page's document as JSON, or its rows as CSV: those of its list or, where it has a plot, the numbers of that.
+
+How figures, durations, times and ids are written on pages. Pure; what returns ``Markup`` escapes its texts.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, cast
+from urllib.parse import quote, urlencode
 
 import msgspec
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
-from headrace.dashboard.wording import cut
 from headrace.errors import HeadraceError
+from headrace.model import notation
 from headrace.model.codec import ParentOutput, for_json
 from headrace.model.hidden_values import Redactor, hides, named_shown
 from headrace.model.job_record import Record
-from headrace.model.notation import size
+from headrace.model.notation import shown_share, size, utc
 from headrace.model.workflow import WorkflowRecord
+from headrace.picture.theme import look
 from headrace.settings import HIDDEN
+
+_STATE = Markup(
+    '<span class="state s-{0}"><svg class="glyph" viewBox="0 0 12 12" aria-hidden="true"><path d="{1}"/></svg>{0}'
+    "</span>"
+)
+_TIME = Markup('<time datetime="{iso}" title="{utc}" data-at="{at}">{text}</time>')
+# Seconds by which a row may be read later than the frame beside it.
+FRESHER = 3
+# What stands where there is nothing to say.
+DASH = "\N{EN DASH}"
+_NONE = Markup('<span class="none">{}</span>').format(DASH)
+
+
+def count(number: float) -> str:
+    """``12,345``; a share of one keeps two digits."""
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:,.2g}"
+
+
+def short(number: float) -> str:
+    """A figure in at most five characters: ``12``, ``3.4k``, ``1.2M``."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= scale * 0.9995:
+            amount = number / scale
+            return f"{amount:.1f}{unit}" if amount < 99.95 else f"{amount:.0f}{unit}"
+    return count(round(number, 2) if abs(number) < 10 else round(number))
+
+
+def percent(share: float) -> str:
+    """``0 %``, ``0.3 %``, ``12 %``."""
+    amount = 100 * shown_share(share)
+    return f"{amount:.1f} %" if 0 < amount < 9.95 else f"{amount:.0f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Both units of a long one; a dash where it is not known."""
+    return DASH if seconds is None else notation.duration(seconds * 1e6)
+
+
+def distance(microseconds: int, now: int) -> str:
+    """``3 min ago`` or ``in 3 min``: one unit, since a list is read at a glance."""
+    away = (now - microseconds) / 1e6
+    # A row may be fresher than the frame whose time this is, so it is not in the future.
+    words = "now" if -FRESHER < away < 1 else _one_unit(abs(away))
+    return words if words == "now" else f"{words} ago" if away > 0 else f"in {words}"
+
+
+def _one_unit(seconds: float) -> str:
+    for unit, length, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 36)):
+        if seconds < length * most:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:,.0f} d"
+
+
+def when(microseconds: int, now: int) -> Markup:
+    """A time as its distance, with UTC on focus; the page's script keeps the distance up to date."""
+    at = utc(microseconds)
+    if at is None:
+        return _NONE
+    full = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return _TIME.format(iso=at.isoformat(timespec="milliseconds"), utc=full, at=microseconds // 1000,
+                        text=distance(microseconds, now))  # fmt: skip
+
+
+def stamp(microseconds: int) -> str:
+    """A time in UTC to the millisecond."""
+    at = utc(microseconds)
+    return DASH if at is None else f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def minute(microseconds: int) -> str:
+    """A time in UTC to the minute, as a field of a form has it."""
+    at = utc(microseconds)
+    return "" if at is None else f"{at:%Y-%m-%dT%H:%M}"
+
+
+def state(name: str) -> Markup:
+    """A state as an icon and its word: its colour is never alone."""
+    return _STATE.format(name, look(name).icon)
+
+
+def cut(text: str, longest: int = 120) -> str:
+    """A text on one line, at most so long."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def last_part(name: str) -> str:
+    """``fetch`` of ``tasks.fetch``."""
+    return name.rpartition(".")[2] or name
+
+
+def quoted(name: object) -> str:
+    """A name as a part of a link. At the end of a path ``.json`` asks for JSON, so within a name it is escaped."""
+    return quoted_path(str(name), safe="")
+
+
+def quoted_path(path: str, safe: str = "/") -> str:
+    """A path as a link to the page of it; see :func:`quoted`."""
+    return quote(path, safe=safe).replace(".json", "%2Ejson").replace(".csv", "%2Ecsv")
+
+
+def quoted_base(root: str) -> str:
+    """The path below which a dashboard is, as links and cookies have it: browsers escape no more of it than this."""
+    return quote(root.rstrip("/"), safe="/!$&'()*+,:=@")
+
+
+def jobs_wait(number: int) -> str:
+    """``1 job waits``, ``2,000 jobs wait``."""
+    return f"{number:,} job waits" if number == 1 else f"{number:,} jobs wait"
+
+
+def plural(number: int, noun: str, several: str = "") -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+
+
+def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
+    """A path with a query, without the parts that are empty."""
+    pairs = query.items() if isinstance(query, Mapping) else query
+    text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
+    return f"{path}?{text}" if text else path
+
 
 # What a visitor sees of values: all, those that have a name, which may hide one, or none; and the words in their place.
 Sight = Literal["all", "named", "none"]
@@ -171,3 +307,85 @@ def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | 
 def error_line(record: Record, redactor: Redactor) -> str:
     """Type and first line of a job's error; empty where it has none."""
     return "" if record.error is None else redactor.text(cut(record.error.brief, 200))
+
+
+# Pages that are a list or have a plot.
+_IN_ROWS = re.compile(
+    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|errands|activity|statistics)?",
+    re.DOTALL,
+)
+
+# A text that begins so is a formula to a program for tables.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Row = dict[str, Any]
+
+
+def rows_of(document: Any) -> list[Row] | None:
+    """The rows of a document, with a column for each figure inside of them; None: it has none.
+
+    A plot's come first: ``series``, or that of ``course``; else the first list.
+    """
+    if not isinstance(document, Mapping):
+        return None
+    found = cast("Mapping[str, Any]", document)
+    parts: list[Any] = [found.get("series"), found.get("course"), *found.values()]
+    for part in parts:
+        if isinstance(part, Mapping) and "series" in part:
+            return rows_of(part)
+        rows: list[Any] = part if isinstance(part, list) else [None]  # pyright: ignore[reportUnknownVariableType]
+        if all(isinstance(row, Mapping) for row in rows):
+            return [_flat(row) for row in rows]
+    return None
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> Row:
+    """Figures inside of figures by their path: ``observed.run.p50``."""
+    found: Row = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """The rows with a line of names; empty for no rows. Times are ISO 8601 in UTC, lists are JSON."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow([_cell(name) for name in names])
+    for row in rows:
+        writer.writerow([_cell(row.get(name)) for name in names])
+    return out.getvalue() if names else ""
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = str(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def has_rows(path: str) -> bool:
+    """Whether a page leads to itself as CSV."""
+    return _IN_ROWS.fullmatch(path) is not None
+
+
+def document_answer(form: str, path: str, document: Any, status: int) -> Response:
+    """A page's document as JSON or, of its rows, CSV; HTTPException where it has none."""
+    if form == "json":
+        return Response(json_bytes(document), status, media_type="application/json")
+    rows = rows_of(document)
+    if rows is None:
+        raise HTTPException(404, "This page has no rows: ask for .json in place of .csv.")
+    name = path.strip("/").partition("/")[0] or "overview"
+    # A job's text may hold half a surrogate pair.
+    answer = Response(csv_text(rows).encode("utf-8", "replace"), status, media_type="text/csv; charset=utf-8")
+    # Where the list goes on, the file says that it is not all of it.
+    part = f"-{len(rows)}-of-{document.get('count', 'more')}" if document.get("next") else ""
+    answer.headers["content-disposition"] = f'attachment; filename="headrace-{name}{part}.csv"'
+    return answer

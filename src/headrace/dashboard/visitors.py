@@ -1,13 +1,28 @@
-"""Who looks at the dashboard, and which requests are refused before any page is made. Pure decisions on headers."""
+"""Who looks at the dashboard, and which requests are refused before any page is made. Pure decisions on headers.
+
+How people come in where no application decides: a token on the command line, a login code, a signed cookie.
+
+Keeps codes that were not used yet, and sessions that were signed out, while this process lives. A new token ends all
+sessions, since it signs the cookies.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.dashboard.values_shown import quoted_base
+from headrace.errors import OptionsError
 
 Role = Literal["producer", "viewer", "operator"]
 ROLES: tuple[Role, ...] = ("producer", "viewer", "operator")
@@ -81,3 +96,125 @@ def theme_of(request: Request) -> str:
     """The theme that the visitor has chosen; empty: as the system says."""
     theme = request.cookies.get(THEME, "")
     return theme if theme in ("light", "dark") else ""
+
+
+COOKIE = "headrace_session"
+# Seconds that a session, and that a login code, is good for.
+SESSION = 12 * 3600
+CODE = 300
+# Log-ins that fail, in one second, before further wrong ones are turned away.
+MOST_FAILURES = 5
+
+
+class TokenLogin:
+    """Tokens by role, and who has shown one.
+
+    Attributes:
+        tokens: by role; a role without one cannot come in.
+    """
+
+    def __init__(
+        self, operator: str, viewer: str = "", producer: str = "", *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Make one.
+
+        Args:
+            operator, viewer, producer: the tokens; empty: no visitor has this role.
+
+        Raises:
+            OptionsError: two roles have the same token.
+        """
+        self.tokens: dict[Role, str] = {"operator": operator, "viewer": viewer, "producer": producer}
+        given = [token for token in self.tokens.values() if token]
+        if len(set(given)) < len(given):
+            raise OptionsError("two roles of the dashboard have the same token: give each role a token of its own")
+        self._key = hashlib.sha256(
+            b"headrace dashboard session\0" + operator.encode() + b"\0" + viewer.encode()
+        ).digest()
+        self._clock = clock
+        self._codes: dict[str, float] = {}
+        self._failures: list[float] = []
+        # Signed out sessions, and when they end by themselves.
+        self._dismissed: dict[str, float] = {}
+
+    def code(self) -> str:
+        """A code that lets one browser in, once, within five minutes."""
+        now = self._clock()
+        self._codes = {code: end for code, end in self._codes.items() if end > now}
+        code = secrets.token_urlsafe(16)
+        self._codes[code] = now + CODE
+        return code
+
+    def use(self, code: str) -> bool:
+        """Whether a code is good; it is not a second time."""
+        return self._codes.pop(code, 0.0) > self._clock()
+
+    def role_of(self, token: str) -> Role | None:
+        """Whose token this is."""
+        found: Role | None = None
+        for role in ROLES:
+            wanted = self.tokens[role]
+            # Each is compared, so that the time tells nothing.
+            if wanted and _same(wanted, token):
+                found = role
+        return found
+
+    def failed(self) -> bool:
+        """Count a log-in that failed; whether so many did in this second that it is turned away unsaid.
+
+        The right token comes in all the same: a stranger who guesses must not lock out the people who have it.
+        """
+        now = self._clock()
+        self._failures = [*(at for at in self._failures[-MOST_FAILURES:] if at > now - 1), now]
+        return len(self._failures) > MOST_FAILURES
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """Who sends a request: its cookie, or its ``Authorization: Bearer``, says so."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            role = self.role_of(token.strip())
+            return Visitor(f"{role} token", role) if role else None
+        return self.session(request.cookies.get(COOKIE, ""))
+
+    def session(self, cookie: str) -> Visitor | None:
+        """Who a cookie says that somebody is, if we signed it and it has not ended."""
+        text, _, signature = cookie.rpartition(".")
+        role, _, rest = text.partition(".")
+        end = rest.partition(".")[0]
+        if not text or not _same(self._sign(text), signature) or not end.isdecimal():
+            return None
+        if int(end) <= self._clock() or role not in ROLES or text in self._dismissed:
+            return None
+        return Visitor(role, role)
+
+    def admit(self, request: Request, response: Response, role: Role) -> None:
+        """Let a browser in: the response sets the cookie."""
+        text = f"{role}.{int(self._clock()) + SESSION}.{secrets.token_hex(8)}"
+        response.set_cookie(
+            COOKIE,
+            f"{text}.{self._sign(text)}",
+            max_age=SESSION,
+            path=quoted_base(request.scope.get("root_path", "")) or "/",
+            # Behind a proxy that ends the encryption only the browser knows of it.
+            secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
+            httponly=True,
+            # Strict would log out whoever follows a link from a chat.
+            samesite="lax",
+        )
+
+    def dismiss(self, request: Request, response: Response) -> None:
+        """End a session: its cookie comes in no more."""
+        cookie, now = request.cookies.get(COOKIE, ""), self._clock()
+        if self.session(cookie) is not None:
+            self._dismissed = {one: end for one, end in self._dismissed.items() if end > now}
+            self._dismissed[cookie.rpartition(".")[0]] = now + SESSION
+        response.delete_cookie(COOKIE, path=quoted_base(request.scope.get("root_path", "")) or "/")
+
+    def _sign(self, text: str) -> str:
+        digest = hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256")
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _same(wanted: str, given: str) -> bool:
+    """Compare in a time that tells nothing; what a request holds may be any text."""
+    return hmac.compare_digest(wanted.encode("utf-8", "replace"), given.encode("utf-8", "replace"))
