@@ -247,7 +247,7 @@ def _learn(purpose: Purpose) -> None:
     """Do here what each of them would do: import, read a command's options, put scripts together."""
     for module in IMPORTED[purpose]:
         importlib.import_module(module)
-    program = importlib.import_module("headrace.cli.program")
+    program = importlib.import_module("headrace.cli.commands")
     for words in (["worker", "--help"],) if purpose == "worker" else (["--help"], ["server", "path"]):
         program.run(words)
     for script in importlib.import_module("headrace.worker.dispatcher.links.store_session").SCRIPTS:

@@ -146,7 +146,7 @@ sees(1)
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_forked_child(name: str, url: str, client: redis.Redis, tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
+    script = tmp_path / "commands.py"
     script.write_text(CHILD + BODIES[name] + "\napp.close()\nwriter.close()\n")
     program = nursery_of(os.environ).start(
         "tests.cache.forked_program", os.environ, str(script), url,

@@ -13,9 +13,8 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import typer
 
-from headrace.cli.commands import ALL_SHARED
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.program import program
+from headrace.cli.commands import ALL_SHARED, program
+from headrace.cli.failure import ExitCode
 from headrace.model.option_checks import rows_of
 from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
 from headrace.model.unique_rules import UniqueRule

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.program import MODULES
+from headrace.cli.commands import MODULES
+from headrace.cli.failure import ExitCode
 from headrace.model.setting_layers import NO_SETTINGS
 from headrace.settings import Settings, environment_name
 from tests.docs import reference

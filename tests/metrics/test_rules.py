@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.program import program
+from headrace.cli.commands import program
 from headrace.dashboard.mounting import PAGES
 from headrace.metrics.alert_rules import PANELS, RULES, board, rules_document, rules_file
 from headrace.metrics.metric_families import FAMILIES, MetricFamily

@@ -57,8 +57,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("how", ["call", "with", "forgotten", "ended", "asyncio", "deaf", "thread"])
 def test_a_program_ends_with_what_it_waits_for(root: Path, tmp_path: Path, how: str) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path), how]
+    (tmp_path / "commands.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "commands.py"), str(tmp_path), how]
     environ = {**os.environ, "PYTHONPATH": str(root)}
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
         eventually((tmp_path / "pids").exists, what="the call runs")

@@ -528,9 +528,9 @@ if __name__ == "__main__":
 
 
 def test_a_program_that_ends_without_a_word_has_its_calls_run(root: Path, kind: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "commands.py").write_text(PROGRAM)
     environ = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, str(tmp_path / "program.py"), kind, str(tmp_path / "notes")]
+    command = [sys.executable, str(tmp_path / "commands.py"), kind, str(tmp_path / "notes")]
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     assert len((tmp_path / "notes").read_text().split()) == 20
@@ -546,9 +546,9 @@ pool.call(chores.double, 1)
 
 
 def test_a_program_without_its_guard_is_told_so(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(UNGUARDED)
+    (tmp_path / "commands.py").write_text(UNGUARDED)
     environ = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, str(tmp_path / "program.py")]
+    command = [sys.executable, str(tmp_path / "commands.py")]
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 1
     assert "PoolBroken" in run.stderr
@@ -556,11 +556,11 @@ def test_a_program_without_its_guard_is_told_so(root: Path, tmp_path: Path) -> N
 
 
 def test_members_end_when_the_program_is_killed(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM + "    pool.wait_ready(60)\n"
+    (tmp_path / "commands.py").write_text(PROGRAM + "    pool.wait_ready(60)\n"
         "    print(*[m.pid for m in pool.stats().members], flush=True)\n"
         "    input()\n")  # fmt: skip
     environ = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, str(tmp_path / "program.py"), "process", str(tmp_path / "notes")]
+    command = [sys.executable, str(tmp_path / "commands.py"), "process", str(tmp_path / "notes")]
     process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()]
@@ -584,9 +584,9 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the call ends first")
 def test_what_a_call_runs_ends_when_the_program_is_killed(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(BUSY)
+    (tmp_path / "commands.py").write_text(BUSY)
     pids = tmp_path / "pids"
-    command = [sys.executable, str(tmp_path / "program.py"), str(pids)]
+    command = [sys.executable, str(tmp_path / "commands.py"), str(pids)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(root)}) as process:
         eventually(pids.exists, what="the call runs")
         process.kill()

@@ -12,7 +12,7 @@ import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
 from headrace import Headrace, Settings
-from headrace.cli.exit_codes import UsageFault
+from headrace.cli.failure import UsageFault
 from headrace.cli.output import Output
 from headrace.cli.session import Session
 from headrace.errors import SettingsError, StoreUnavailable, UrlError

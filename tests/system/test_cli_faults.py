@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.failure import ExitCode
 from headrace.model.hidden_values import Redactor
 from headrace.model.setting_layers import WORKER_VARIABLES
 from tests.program import Program

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import progress
+from headrace.cli import output
 from headrace.cli.output import Output
-from headrace.cli.workflow_views import StateName
+from headrace.cli.workflows import StateName
 from headrace.model.job import State
 from headrace.model.workflow import WorkflowState
 from headrace.picture.view import URGENCY
@@ -322,11 +322,11 @@ def test_states_that_can_be_named_are_those_that_exist() -> None:
 @pytest.mark.parametrize("patience", [0.0, 60.0])
 def test_a_bar_shows_when_it_takes_its_time(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
     master, slave = pty.openpty()
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr(output, "PATIENCE", patience)
     monkeypatch.setenv("TERM", "xterm")
     with os.fdopen(master, "rb", 0) as shown, os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress.late_bar(Output(json=False), 2000) as tell:
+        with output.late_bar(Output(json=False), 2000) as tell:
             tell(500)
             tell(1200)
         terminal.write("end")

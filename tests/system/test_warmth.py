@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cli.exit_codes import ExitCode
+from headrace.cli.failure import ExitCode
 from headrace.protocol import operations
 from tests.deadline import eventually
 from tests.processes import dispatcher_of

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
-from headrace.cli import units
+from headrace.cli import output
 from headrace.dashboard import svg_plots, values_shown
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of, needs
 from headrace.dashboard.live_frame import LiveFrame, LiveStrip
@@ -57,7 +57,7 @@ def test_a_share_is_whole_only_when_nothing_is_missing() -> None:
         "99 %",
         "100 %",
     ]
-    assert [units.percent(share) for share in (0, 0.996, 1)] == ["0%", "99%", "100%"]
+    assert [output.percent(share) for share in (0, 0.996, 1)] == ["0%", "99%", "100%"]
 
 
 @given(st.integers(-(2**62), 2**62))

@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.failure import explain, last_word
+from headrace.cli.failure import ExitCode, explain, last_word
 from headrace.cli.logs import LogFormatter, json_line, text_line
 from headrace.cli.output import Output, entry, one_line, plain, to_json
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Headrace
-from headrace.cli.exit_codes import ApplicationFault
+from headrace.cli.failure import ApplicationFault
 from headrace.cli.preflight import check_tasks, queue_warnings
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.worker.worker_options import WorkerOptions

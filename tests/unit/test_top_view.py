@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from headrace.cli.output import local, moment
+from headrace.cli.top import SORTS, TopAct, TopView, keys_of, lines_of, marks_of, pressed, question, summary
 from headrace.cli.top_frame import TopFrame, TopQueue, TopRun, TopTask, TopWorker
-from headrace.cli.top_lines import SORTS, lines_of, summary
-from headrace.cli.top_view import TopAct, TopView, keys_of, marks_of, pressed, question
-from headrace.cli.units import local, moment
 
 FRAME = TopFrame(
     now=1_700_000_000_000_000,

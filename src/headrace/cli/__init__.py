@@ -15,7 +15,7 @@ from typing import NoReturn, TextIO
 
 
 def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.exit_codes``)."""
+    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.failure``)."""
     _open_streams()
     try:
         code = _run(sys.argv[1:])
@@ -69,6 +69,6 @@ def _run(arguments: list[str]) -> int:
     if missing:
         print(f"headrace: the command line needs {missing[0]}: pip install 'headrace[cli]'", file=sys.stderr)
         return 2
-    from headrace.cli import program
+    from headrace.cli import commands
 
-    return program.run(arguments)
+    return commands.run(arguments)

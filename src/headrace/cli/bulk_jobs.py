@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
+from headrace.cli.arguments import argument
 from headrace.cli.commands import command, group
-from headrace.cli.confirm import confirm
-from headrace.cli.flags import argument
-from headrace.cli.progress import bar_of
+from headrace.cli.failure import confirm
+from headrace.cli.output import bar_of, distance, several
 from headrace.cli.session import Session, user
-from headrace.cli.units import distance, several
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

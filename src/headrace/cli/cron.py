@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.confirm import confirm
-from headrace.cli.exit_codes import OperationFault
-from headrace.cli.flags import Yes, argument, option
+from headrace.cli.failure import OperationFault, confirm
+from headrace.cli.output import distance, local, parse_moment, several
 from headrace.cli.session import Session
-from headrace.cli.units import distance, local, parse_moment, several
 
 Name = Annotated[str, argument("NAME", "The schedule's name.")]
 Overlap = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from headrace.cli.flags import option
+from headrace.cli.arguments import option
 from headrace.cli.session import Session
 
 SHARED = ("json", "debug")

@@ -6,9 +6,18 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from headrace.cli import queues
-from headrace.cli.arguments import Checker, Given, parse_arguments, quoting, undefined
-from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import argument, flag, option, with_flags
+from headrace.cli.arguments import (
+    Checker,
+    Given,
+    argument,
+    flag,
+    option,
+    parse_arguments,
+    quoting,
+    undefined,
+    with_flags,
+)
+from headrace.cli.failure import UsageFault
 from headrace.cli.session import Session
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from headrace.cli.flags import argument, option
+from headrace.cli.arguments import argument, option
 from headrace.cli.session import Session
 
 SHARED = ("json", "debug")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.admin.documents import arguments_of, seconds_between, signal_name
-from headrace.cli.output import to_json
-from headrace.cli.units import local, moment, percent
+from headrace.cli.output import local, moment, percent, to_json
 from headrace.model.codec import readable
 from headrace.model.hidden_values import hides
 from headrace.model.notation import duration, size, utc

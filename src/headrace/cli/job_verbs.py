@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from headrace.cli import jobs
-from headrace.cli.arguments import Checker, json_or_text, quoting
+from headrace.cli.arguments import Checker, Flags, Yes, argument, flag, json_or_text, option, quoting, with_flags
 from headrace.cli.bulk_jobs import all_of
 from headrace.cli.commands import command
-from headrace.cli.exit_codes import ExitCode, UsageFault
-from headrace.cli.flags import Flags, Yes, argument, flag, option, with_flags
+from headrace.cli.failure import ExitCode, UsageFault
 from headrace.cli.session import Session
 from headrace.model.errand import JobFilter
 

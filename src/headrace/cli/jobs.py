@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headrace.cli import queues
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.flags import argument, option
+from headrace.cli.failure import ExitCode
+from headrace.cli.output import distance, percent, several
 from headrace.cli.session import Session
-from headrace.cli.units import distance, percent, several
 from headrace.model.job import State
 from headrace.model.notation import size
 

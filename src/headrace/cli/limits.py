@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.flags import argument, option
+from headrace.cli.failure import OperationFault, UsageFault
+from headrace.cli.output import distance, moment, parse_duration, span
 from headrace.cli.session import Session
-from headrace.cli.units import distance, moment, parse_duration, span
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import option
+from headrace.cli.arguments import option
+from headrace.cli.failure import UsageFault
+from headrace.cli.output import several
 from headrace.cli.session import Session
-from headrace.cli.units import several
 
 if TYPE_CHECKING:
     from headrace.migrations import Migrator, Progress, StoreState

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as driver
 
-from headrace.cli.exit_codes import ApplicationFault, UsageFault
-from headrace.cli.units import several
+from headrace.cli.failure import ApplicationFault, UsageFault
+from headrace.cli.output import several
 from headrace.errors import OptionsError, ServerError, StoreFull, StoreUnavailable, UnknownLimit
 from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA

@@ -6,15 +6,12 @@ import difflib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
+from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.confirm import confirm
-from headrace.cli.exit_codes import OperationFault
-from headrace.cli.flags import Yes, argument, option
-from headrace.cli.output import Output
-from headrace.cli.plot import number
-from headrace.cli.progress import bar_of
+from headrace.cli.failure import OperationFault, confirm
+from headrace.cli.output import Output, bar_of, moment, several, span
 from headrace.cli.session import Session
-from headrace.cli.units import moment, several, span
+from headrace.cli.stats_output import number
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from headrace.cli.exit_codes import ExitCode, exit_of
+from headrace.cli.failure import ExitCode, exit_of
 
 if TYPE_CHECKING:
     from headrace.cli.session import Session

@@ -6,12 +6,11 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+from headrace.cli.arguments import option
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import ExitCode
-from headrace.cli.flags import option
-from headrace.cli.output import Output
+from headrace.cli.failure import ExitCode
+from headrace.cli.output import Output, span
 from headrace.cli.session import Session
-from headrace.cli.units import span
 from headrace.model.notation import size
 
 if TYPE_CHECKING:

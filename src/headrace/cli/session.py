@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.cli.exit_codes import ExitCode, UsageFault
+from headrace.cli.failure import ExitCode, UsageFault
 from headrace.cli.output import Output
 
 if TYPE_CHECKING:

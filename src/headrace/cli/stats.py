@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from headrace.cli.arguments import Flags, argument, flag, option, with_flags
 from headrace.cli.commands import command, group
-from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import Flags, argument, flag, option, with_flags
+from headrace.cli.failure import UsageFault
+from headrace.cli.output import span
 from headrace.cli.session import Session
-from headrace.cli.units import span
 
 
 class _Group(typer.core.TyperGroup):

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headrace.cli.exit_codes import OperationFault, UsageFault
-from headrace.cli.flags import option
+from headrace.cli.arguments import option
+from headrace.cli.failure import OperationFault, UsageFault
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Annotated, Any, Literal
 
-from headrace.cli.exit_codes import UsageFault
-from headrace.cli.flags import argument, option
+from headrace.cli.arguments import argument, option
+from headrace.cli.failure import UsageFault
 from headrace.cli.session import Session
 from headrace.settings import environment_name
 

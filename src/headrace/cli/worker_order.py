@@ -1,22 +1,54 @@
-"""What ``headrace worker`` was asked for, on its way into the process that does it (``image``)."""
+"""What ``headrace worker`` was asked for, on its way into the process that does it (``image``).
+
+``opentelemetry-instrument headrace worker``: what that tool does to a program, done in each runner.
+
+The tool makes providers, with their threads, before the first line of the program, and threads do not survive a fork.
+The worker becomes another program when it has read its options, so that it is rid of them, and each runner does the
+same anew: providers after the OTEL_ variables, and instrumented libraries.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from headrace.cli.instrumentation import MARK, TOOL
 from headrace.settings import HIDDEN
 from headrace.store.url import passwords
 from headrace.worker.reload.image_launch import VARIABLE, Launch
 from headrace.worker.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+# The module of the tool that begins a program; and how images of a worker hear of it that come later.
+TOOL = "opentelemetry.instrumentation.auto_instrumentation"
+MARK = "_HEADRACE_INSTRUMENTED"
+
+
+def instrument_runners(app: Headrace, environ: Mapping[str, str]) -> None:
+    """Have each runner begin as the tool let the worker begin, whose environment this is, before the hooks."""
+    if MARK not in environ:
+        return
+    app.after_fork_child_hooks.insert(0, _instrument)
+    if app.settings.traces == "off":
+        # What libraries told in jobs is sent before a runner leaves; where starts are traced, it is so already.
+        from headrace.tasks import traces
+
+        app.closers.append(traces.flush)
+
+
+def _instrument() -> None:
+    # As the tool has it, which is no package that headrace needs.
+    import_module(TOOL).initialize()
+
 
 _NAME = "HEADRACE_ORDER"
 
@@ -67,7 +99,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def instrumented(launch: Launch) -> Launch:
-    """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see instrumentation.py.
+    """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see worker_order.py.
 
     The tool is a directory in PYTHONPATH; some of its versions take themselves out, others begin each program below.
     """

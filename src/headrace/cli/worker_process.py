@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import logs, preflight
 from headrace.cli.failure import explain
-from headrace.cli.instrumentation import instrument_runners
-from headrace.cli.output import Output, one_line
+from headrace.cli.output import Output, one_line, several, span
 from headrace.cli.reloading import Origin
 from headrace.cli.session import Session
-from headrace.cli.units import several, span
-from headrace.cli.worker_order import Order
+from headrace.cli.worker_order import Order, instrument_runners
 from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET

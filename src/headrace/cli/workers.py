@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.flags import argument, option
+from headrace.cli.output import several, span
 from headrace.cli.session import Session
-from headrace.cli.units import several, span
 from headrace.model.notation import size
 from headrace.model.options import KINDS, Kind
 
@@ -48,10 +48,10 @@ def startup(
 
     Workers report it with each renewal of their lease: the last seconds may be missing.
     """
-    from headrace.cli import startup_profile
+    from headrace.cli import profile
 
     with session.view() as app:
-        startup_profile.show(session.output, app.overview().workers, name)
+        profile.show(session.output, app.overview().workers, name)
 
 
 @command(app, "show")

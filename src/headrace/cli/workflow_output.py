@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.cli.job_output import call_of, lasted
-from headrace.cli.progress import late_bar
+from headrace.cli.output import distance, late_bar, moment, percent, span
 from headrace.cli.queues import UNKNOWN
-from headrace.cli.units import distance, moment, percent, span
 from headrace.picture.view import urgency
 
 if TYPE_CHECKING:
