@@ -26,7 +26,7 @@ from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
 from headrace.protocol import consume, settle_calls
 from headrace.testing import Kit
-from headrace.worker.watcher.watcher_loop import AlarmRounds
+from headrace.worker.watcher import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import Shop
 

@@ -24,7 +24,7 @@ from headrace.model.job_record import cause_id
 from headrace.protocol import consume
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
-from headrace.worker.watcher.watcher_loop import AlarmRounds
+from headrace.worker.watcher import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 from tests.servers import Server, connect

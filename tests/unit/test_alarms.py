@@ -20,7 +20,7 @@ from headrace.model.activity import (
     next_state,
     state_of,
 )
-from headrace.worker.supervisor.side_processes import watchers
+from headrace.worker.supervisor.runner_processes import watchers
 
 SECOND = 1_000_000
 RULE = AlarmRule("slow", "delay", 60.0, "mail", "", 300 * SECOND)

@@ -21,7 +21,7 @@ import msgspec
 
 from headrace import Headrace
 from headrace.model.job import Claim, JobError, parse_error
-from headrace.worker.channel import Channel, Closed
+from headrace.worker.channel import Channel, Closed, give_tickets, take_back
 from headrace.worker.forking.child_process import only_wake
 from headrace.worker.messages import (
     ChildCrashed,
@@ -37,7 +37,6 @@ from headrace.worker.messages import (
 )
 from headrace.worker.runner import runner_process
 from headrace.worker.runner.runner_context import RunnerOptions
-from headrace.worker.tickets import give_tickets, take_back
 from tests.deadline import eventually
 from tests.processes import where
 from tests.worker import jobs

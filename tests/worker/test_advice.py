@@ -9,7 +9,7 @@ import msgspec
 from headrace.worker.messages import Found
 from headrace.worker.preload import advice
 from headrace.worker.preload.advice import NOTHING, Advice, Learned
-from headrace.worker.preload.trial import WORK
+from headrace.worker.preload.warmup import WORK
 
 SETUP = ("orm:configure", 100_000)
 

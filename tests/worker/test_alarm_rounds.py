@@ -10,8 +10,8 @@ import pytest
 from headrace import Headrace
 from headrace.protocol import operations
 from headrace.stats.labels import TASKS
-from headrace.worker.watcher import watcher_loop
-from headrace.worker.watcher.watcher_loop import AlarmRounds
+from headrace.worker import watcher
+from headrace.worker.watcher import AlarmRounds
 
 Look = Callable[[AlarmRounds], None]
 
@@ -123,7 +123,7 @@ def test_one_of_several_watchers_looks_and_another_goes_on_where_it_ends(
 def test_a_watcher_that_ended_without_a_word_is_followed_when_its_lease_is_over(
     app: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher_loop, "LEASE_US", 1)
+    monkeypatch.setattr(watcher, "LEASE_US", 1)
     app.alarm("ready", queue="mail", ready=0, for_=0)
     app.by_name("add", queue="mail").enqueue()
     look(AlarmRounds(app, "w1"))

@@ -13,7 +13,7 @@ import pytest
 from headrace import Headrace
 from headrace.protocol import operations
 from headrace.worker.preload.advice import apply_learned
-from headrace.worker.preload.trial import WORK
+from headrace.worker.preload.warmup import WORK
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from headrace.model.workflow import Graft, NewNode
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.admission import Known
-from headrace.worker.dispatcher.departure import FAREWELL
+from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.links.store_session import SCRIPTS
 from headrace.worker.dispatcher.workflow_growth import pack_grown

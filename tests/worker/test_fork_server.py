@@ -19,7 +19,7 @@ from headrace import Headrace
 from headrace.worker.channel import Closed
 from headrace.worker.forking.child_process import FAULTY, kill_runner
 from headrace.worker.messages import ChildCrashed, Exit, Up
-from headrace.worker.runner import fork_server
+from headrace.worker.runner import process_kind
 from tests.deadline import eventually
 from tests.processes import lives
 from tests.worker import jobs, rig
@@ -267,9 +267,9 @@ def test_a_hook_that_fails_is_no_fault_of_a_job(start: Callable[..., Runner]) ->
 
 def test_an_application_with_exit_hooks_has_none() -> None:
     app = Headrace()
-    assert fork_server.lasts(app)
+    assert process_kind.lasts(app)
     app.on_exit(time.monotonic)
-    assert not fork_server.lasts(app)
+    assert not process_kind.lasts(app)
 
 
 def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:

@@ -13,8 +13,8 @@ from headrace.errors import ServerError
 from headrace.protocol.keys import Keys
 from headrace.protocol.operations import note_watch
 from headrace.protocol.script import Call
-from headrace.worker.watcher import hook_rounds
-from headrace.worker.watcher.hook_rounds import TRIES, HookRounds
+from headrace.worker import watcher
+from headrace.worker.watcher import TRIES, HookRounds
 
 
 class Called:
@@ -47,11 +47,11 @@ def test_a_call_that_finds_no_room_for_its_process_counts_as_no_try(url: str, mo
     rounds = HookRounds(app, "w1")
     rounds.look(0.0)
     app.queues["mail"].pause()
-    monkeypatch.setattr(hook_rounds, "HookCall", full)
+    monkeypatch.setattr(watcher, "HookCall", full)
     for number in range(TRIES + 2):
         rounds.look(100.0 * number)
     assert not rounds.busy
-    monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    monkeypatch.setattr(watcher, "HookCall", begin)
     rounds.look(1000.0)
     assert [one.facts for one in called] == [["mail"]]
     app.close()
@@ -73,13 +73,13 @@ def test_a_call_that_could_not_be_noted_counts_as_no_try(
     def unreadable(keys: Keys, _name: str, *rest: Any) -> Call[bool]:
         return note_watch(keys, "unreadable", *rest)
 
-    monkeypatch.setattr(hook_rounds, "HookCall", begin)
+    monkeypatch.setattr(watcher, "HookCall", begin)
     rounds = HookRounds(app, "w1")
     rounds.look(0.0)
     app.queues["mail"].pause()
     client.set(app.client.keys("watch:unreadable"), "")
     with monkeypatch.context() as patch:
-        patch.setattr(hook_rounds, "note_watch", unreadable)
+        patch.setattr(watcher, "note_watch", unreadable)
         for number in range(TRIES):
             with pytest.raises(ServerError, match="WRONGTYPE"):
                 rounds.look(100.0 * number)
@@ -99,8 +99,8 @@ def test_a_hook_that_wants_more_kinds_than_before_a_deploy_misses_no_event(
         called.append(Called(*given))
         return called[-1]
 
-    monkeypatch.setattr(hook_rounds, "HookCall", begin)
-    monkeypatch.setattr(hook_rounds, "BATCH", 2)
+    monkeypatch.setattr(watcher, "HookCall", begin)
+    monkeypatch.setattr(watcher, "BATCH", 2)
     for image, kinds in enumerate([["queue_paused"], ["queue_paused", "queue_resumed"]]):
         with Headrace(url) as app:
 

@@ -17,8 +17,8 @@ from headrace import Headrace, current_job
 from headrace.worker.forking.child_process import FAULTY
 from headrace.worker.messages import Up
 from headrace.worker.runner import lifespans as module
-from headrace.worker.runner.fork_server import lasts
 from headrace.worker.runner.lifespans import Lifespans
+from headrace.worker.runner.process_kind import lasts
 from tests.deadline import eventually
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim

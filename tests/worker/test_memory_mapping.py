@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.worker.forking import memory_mapping
+from headrace.worker.forking import lifecycle_hooks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks are left as they are")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks
 def joins() -> bool:
     """Whether this kernel joins pages when it is asked to: since 6.1, if it has huge ones at all."""
     release = tuple(int(part) for part in platform.release().split(".")[:2])
-    return release >= (6, 1) and bool(memory_mapping._huge())
+    return release >= (6, 1) and bool(lifecycle_hooks._huge())
 
 
 # Figures in kB; ``fork`` runs a function in a child.
@@ -109,8 +109,8 @@ print(json.dumps(len(list(memory_mapping._mappings())) > 10))
 
 
 def test_where_the_kernel_has_no_huge_pages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory_mapping, "_HUGE", tmp_path)
-    memory_mapping._huge.cache_clear()
-    memory_mapping.join()
+    monkeypatch.setattr(lifecycle_hooks, "_HUGE", tmp_path)
+    lifecycle_hooks._huge.cache_clear()
+    lifecycle_hooks.join()
     monkeypatch.undo()
-    memory_mapping._huge.cache_clear()
+    lifecycle_hooks._huge.cache_clear()

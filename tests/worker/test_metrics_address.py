@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.stats import prometheus
-from headrace.worker.supervisor.side_processes import PATIENCE, MetricsAddress, SideProcess
+from headrace.worker.supervisor.runner_processes import PATIENCE, MetricsAddress, SideProcess
 
 
 def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.channel import frame
+from headrace.worker.channel import frame, give_tickets
 from headrace.worker.messages import Exit, Run, Stop
-from headrace.worker.tickets import give_tickets
 from tests.worker import jobs, rig
 from tests.worker.rig import Runner, claim, error_of
 

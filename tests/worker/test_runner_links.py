@@ -13,7 +13,7 @@ import pytest
 
 from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
-from headrace.worker.channel import Channel
+from headrace.worker.channel import Channel, take_ticket
 from headrace.worker.dispatcher.dispatcher_events import (
     Capture,
     Event,
@@ -42,7 +42,6 @@ from headrace.worker.messages import (
     ToRunner,
     ToSupervisor,
 )
-from headrace.worker.tickets import take_ticket
 from tests.deadline import eventually
 
 MOST = 1024

@@ -14,9 +14,8 @@ import pytest
 from headrace import Headrace, current_job
 from headrace.errors import Interrupt, JobInterrupted
 from headrace.model.options import KINDS, Kind
-from headrace.worker.channel import frame
+from headrace.worker.channel import frame, give_tickets
 from headrace.worker.messages import Run, Stop
-from headrace.worker.tickets import give_tickets
 from tests.worker import rig
 from tests.worker.rig import Runner, claim, error_of
 

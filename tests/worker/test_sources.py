@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.worker.reload.file_watch import Sources
+from headrace.worker.reload.handover import Sources
 
 
 def test_each_change_is_told_once(tmp_path: Path) -> None:

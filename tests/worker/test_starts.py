@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headrace.model.job import Claim, Outcome
 from headrace.protocol.keys import Keys
 from headrace.protocol.settle_calls import Held, settle
-from headrace.worker.dispatcher import starts as module
-from headrace.worker.dispatcher.starts import Repair, Starts, compare
+from headrace.worker.dispatcher import worker_state as module
+from headrace.worker.dispatcher.worker_state import Repair, Starts, compare
 
 KEYS = Keys()
 

@@ -17,9 +17,9 @@ from sqlalchemy import select as query
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.schema import ForeignKey
 
-from headrace.worker.preload import trial
+from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import Hot, Sampler, candidates
-from headrace.worker.preload.trial import UNRELATED, WARM, WORK
+from headrace.worker.preload.warmup import UNRELATED, WARM, WORK
 from tests.deadline import eventually
 from tests.processes import lives
 
@@ -125,7 +125,7 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def verdict(function: Any) -> str:
     name = f"trial_kit:{function.__name__}"
-    return trial.attempt([name], ())[name]
+    return warmup.attempt([name], ())[name]
 
 
 APART = """
@@ -144,7 +144,10 @@ def hot(function: Any) -> Hot:
 
 
 def test_set_up_takes_its_time_once(kit: Any) -> None:
-    assert trial.attempt(["trial_kit:table", "trial_kit:work"], ()) == {"trial_kit:table": WARM, "trial_kit:work": WORK}
+    assert warmup.attempt(["trial_kit:table", "trial_kit:work"], ()) == {
+        "trial_kit:table": WARM,
+        "trial_kit:work": WORK,
+    }
 
 
 def test_the_way_in_is_found_from_what_was_on_the_stack(kit: Any) -> None:
@@ -160,7 +163,7 @@ def test_a_task_is_never_tried_nor_what_needs_arguments(kit: Any) -> None:
     assert candidates([hot(kit.table)], {kit.table}) == []
     assert candidates([hot(kit.needs), hot(kit.later)]) == []
     names = ["trial_kit:table", "trial_kit:needs", "trial_kit:later", "os:getpid"]
-    assert set(trial.attempt(names, {kit.table}).values()) == {"it is a task, or needs arguments"}
+    assert set(warmup.attempt(names, {kit.table}).values()) == {"it is a task, or needs arguments"}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_nothing_outside_is_touched(kit: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         kit.PORT = there.getsockname()[1]
         kit.ADDRESS = b"\x02\x00" + kit.PORT.to_bytes(2, "big") + socket.inet_aton("127.0.0.1") + bytes(8)
-        trial.attempt(["trial_kit:removes", "trial_kit:connects", "trial_kit:connects_in_c"], ())
+        warmup.attempt(["trial_kit:removes", "trial_kit:connects", "trial_kit:connects_in_c"], ())
         assert not select.select([there], [], [], 0)[0], "somebody called"
         kit.connects_in_c()
         assert select.select([there], [], [], 5)[0], "this test would notice"
@@ -225,7 +228,7 @@ def test_imports_are_tried_in_order_and_the_first_that_leaves_a_thread_is_the_la
     ):
         (tmp_path / f"{name}.py").write_text(text)
     names = ["re_good", "re_broken", "re_thread", "re_after", "trial_kit:table"]
-    verdicts = trial.attempt(names, ())
+    verdicts = warmup.attempt(names, ())
     assert list(verdicts) == ["re_good", "re_broken", "re_thread"]
     assert [word == WARM for word in verdicts.values()] == [True, False, False]
     assert "ZeroDivisionError" in verdicts["re_broken"]
@@ -240,7 +243,7 @@ def test_it_ends_with_its_supervisor(tmp_path: Path, kit: Any) -> None:
     supervisor = os.fork()
     if not supervisor:
         try:
-            trial.attempt(["re_sleeps"], ())
+            warmup.attempt(["re_sleeps"], ())
         finally:
             os._exit(0)
     pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
@@ -293,6 +296,6 @@ def test_the_mappers_of_sqlalchemy_are_found_without_knowing_it() -> None:
     with open(read) as pipe:  # noqa: PTH123 - a descriptor, no path
         names = pipe.read().splitlines()
     os.waitpid(pid, 0)
-    verdicts = trial.attempt(names, ())
+    verdicts = warmup.attempt(names, ())
     assert verdicts["sqlalchemy.orm:configure_mappers"] == WARM
     assert list(verdicts.values()).count(WARM) == 1, verdicts

@@ -118,8 +118,7 @@ def reload(session: Session, launch: Launch, level: int) -> int:
     """Be the anchor of images that follow each other as the code changes, until Ctrl-C; the exit code."""
     from headrace.cli import logs
     from headrace.settings import environment_name
-    from headrace.worker.reload.file_watch import Reload
-    from headrace.worker.reload.handover import Succession
+    from headrace.worker.reload.handover import Reload, Succession
     from headrace.worker.reload.pid_holder import Anchor
 
     settings = session.app().settings

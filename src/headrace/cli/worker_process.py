@@ -29,7 +29,7 @@ from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import apply_learned
-from headrace.worker.supervisor.side_processes import MetricsAddress, metrics_server, watchers
+from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server, watchers
 from headrace.worker.supervisor.supervisor_process import Supervisor
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headrace.model.job import JobError, parse_error
 from headrace.model.job_record import cause_id
 from headrace.model.retry import signal_in
 from headrace.protocol import produce
-from headrace.worker.runner.error_report import evidence
+from headrace.worker.runner.reporting import evidence
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

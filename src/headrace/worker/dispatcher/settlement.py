@@ -2,7 +2,8 @@
 
 Makes a dispatcher and the store agree on what it holds: after each connection, and when their counts differ.
 
-Produces calls, which travel before what else was to be sent; sends nothing itself. What is decided is in starts.py.
+Produces calls, which travel before what else was to be sent; sends nothing itself. What is decided is in
+worker_state.py.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import SETTLE_MOST, Outcomes
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.starts import Repair, Rows, Starts, compare
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, Repair, Rows, Starts, WorkerState, compare
 
 # While every runner still has work ahead, ends gather for this long (seconds), so that a trip carries many.
 GATHER = 0.001

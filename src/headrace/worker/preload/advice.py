@@ -28,8 +28,8 @@ from headrace.settings import AUTO, preload_names
 from headrace.worker.forking import lifecycle_hooks
 from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import Found
-from headrace.worker.preload import trial, warmup
-from headrace.worker.preload.trial import UNRELATED, WORK
+from headrace.worker.preload import warmup
+from headrace.worker.preload.warmup import UNRELATED, WORK
 
 # The first runners of each kind are profiled, then one in so many.
 FIRST, EACH = 16, 16
@@ -243,14 +243,14 @@ def apply_learned(app: Headrace) -> Learned:
         wanted, refused = _sorted_out(lines, app.tasks.keys())
         app.disconnect()
         verdicts = _tried(app, wanted)
-        news = {name: word for name, word in verdicts.items() if word != trial.WARM}
+        news = {name: word for name, word in verdicts.items() if word != warmup.WARM}
         if news:
             app.client.run(operations.learn(keys, [f"{wanted[name]} {name} {word}" for name, word in news.items()]))
             app.disconnect()
     except HeadraceError as error:
         log.warning("what earlier runs learned is not known: %s", error, code="preload.unknown")
         return NOTHING
-    done = {name: cost for name, word in verdicts.items() if word == trial.WARM and (cost := _do(name)) is not None}
+    done = {name: cost for name, word in verdicts.items() if word == warmup.WARM and (cost := _do(name)) is not None}
     if done:
         shown = ", ".join(f"{name} ({duration(cost)})" for name, cost in done.items())
         log.info("done before the fork, since earlier runs did it in each runner: %s", shown, code="preload.done")
@@ -269,15 +269,15 @@ def _sorted_out(lines: Iterable[str], tasks: Iterable[str]) -> tuple[dict[str, s
     return {name: wanted[name] for name in order}, refused
 
 
-def _tried(app: Headrace, names: Iterable[str]) -> trial.Verdicts:
+def _tried(app: Headrace, names: Iterable[str]) -> warmup.Verdicts:
     """The verdicts on all; after an import that left something behind, the rest is tried in another child."""
-    verdicts: trial.Verdicts = {}
+    verdicts: warmup.Verdicts = {}
     never = {task.function for task in app.tasks.values()}
     left = list(names)
     warmup.write_out()
     while left:
         try:
-            found = trial.attempt(left, never)
+            found = warmup.attempt(left, never)
         except OSError as error:
             log.warning("no trial can be forked (%s): nothing more is preloaded", error, code="preload.no_trial")
             break

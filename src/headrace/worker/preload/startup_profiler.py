@@ -1,7 +1,7 @@
 """A runner's part of the startup profile: the set-up that each runner repeats after its fork, and its cost.
 
 Owns the clock around imports and the timer that samples first starts. Says what it found beside the end of the start
-in which it found it; what that means is found out elsewhere (advice.py, trial.py). See docs/design/warmth.md.
+in which it found it; what that means is found out elsewhere (advice.py, warmup.py). See docs/design/warmth.md.
 
 Which functions may be the set-up that a first start spent its time in. Looks at modules; calls nothing.
 

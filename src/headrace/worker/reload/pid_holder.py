@@ -28,8 +28,7 @@ from msgspec.structs import asdict, replace
 from headrace.worker.forking import child_process, standard_streams
 from headrace.worker.forking.child_process import reap
 from headrace.worker.forking.standard_streams import STREAMS, log
-from headrace.worker.reload.file_watch import Reload
-from headrace.worker.reload.handover import Succession
+from headrace.worker.reload.handover import Reload, Succession
 from headrace.worker.reload.image_launch import Image, Launch, Words
 
 # How a process that carries on learns what there is to carry on.

@@ -25,7 +25,7 @@ from headrace.context import CurrentJob, StopReason
 from headrace.errors import Interrupt
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
-from headrace.worker.channel import Closed
+from headrace.worker.channel import Closed, early, take_ticket
 from headrace.worker.forking.child_process import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner import interrupts
@@ -33,7 +33,6 @@ from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.runner.traced_starts import performers
-from headrace.worker.tickets import early, take_ticket
 
 # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back) must be
 # done for a stopped one too, and they know it by its class.
@@ -242,7 +241,7 @@ class Loop:
         self._loop.remove_reader(self._channel.fileno())
 
     def _start_all(self) -> None:
-        """Start what may begin: a ticket for each (see tickets.py). Raises Closed: nobody gives tickets any more."""
+        """Start what may begin: a ticket for each (see channel.py). Raises Closed: nobody gives tickets any more."""
         if self._gone:
             self._inbox.clear()
         while self._inbox and len(self._drives) < self._slots:

@@ -43,8 +43,8 @@ from headrace.tasks.task import RunPlan, Task
 from headrace.worker.dispatcher.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.messages import of_error
 from headrace.worker.runner import runner_context
-from headrace.worker.runner.error_report import evidence, fault, forget, plain
 from headrace.worker.runner.interrupts import Gate
+from headrace.worker.runner.reporting import evidence, fault, forget, plain
 from headrace.worker.runner.runner_context import Emit, RunnerContext
 
 # Stands for the value of a function whose exception a middleware has swallowed.

@@ -1,26 +1,189 @@
 """The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
 
 Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start
-(see tickets.py).
+(see channel.py).
+
+The fork kind: a warm process that runs no job, but forks a child for each.
+
+The child is all that a process runner is (:mod:`process`), for one job: it settles in, waits, runs it, says how it
+ended, and leaves. Its *fork server* owns what outlasts a job, the channel and the process group, and
+
+1. forks the next child when the last one has left, ahead of its job;
+2. passes on the signals by which a running job is told to stop, and to write its stacks;
+3. tells the dispatcher how a child fell that could not say so itself, and leaves;
+4. leaves, too, when a job left something running, which then ends with the group; and when a child was told to.
+
+It has one thread and runs no code of the application but the hooks around a fork. After a fork each page that either
+writes to is copied, which is most of what a job costs here: what children need is made before, and what a fork server
+does between two of them is kept short. A process that is only kept to be forked is Android's zygote.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
+import signal
+import struct
+import sys
 import time
 from collections import deque
+from types import FrameType
 
+from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
-from headrace.worker.channel import Closed
-from headrace.worker.forking.child_process import end_faulty
-from headrace.worker.messages import Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.runner.fork_server import ForkServer
+from headrace.tasks.app_context import of_kind
+from headrace.worker.channel import Channel, Closed, early, take_ticket
+from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with, end_faulty
+from headrace.worker.forking.lifecycle_hooks import run_around_fork
+from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
+from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.runner.traced_starts import Perform, performers
-from headrace.worker.tickets import early, take_ticket
+
+# A fork server's first children are profiled, then one in so many.
+FIRST, EACH = 4, 64
+# A child's last word: that it said one, whether the fork server is to leave, and how many recalls were heard.
+_WORD = struct.Struct("=B?Q")
+_SAID = 1
+
+
+def lasts(app: Headrace) -> bool:
+    """Whether runners of this kind outlast their jobs; else each child comes from the supervisor, which costs more.
+
+    They do not where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or
+    lifespans: the next job would wait for the end of those of the one before.
+    """
+    return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
+
+
+class ForkServer:
+    """Forks children, one after the other, until one says that it is time to leave, or falls.
+
+    Attributes:
+        recalls: how many its children have heard.
+        forked: in a profiled child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
+        first: whether this is its first child.
+        handlers: those of logging, if none has anything to write when a child ends; else None.
+    """
+
+    def __init__(self, app: Headrace, channel: Channel[ToRunner], gate: MainGate, *, profiled: bool) -> None:
+        self.recalls = 0
+        self.forked = 0
+        self.handlers = quiet_handlers()
+        self._app = app
+        self._channel = channel
+        self._gate = gate
+        self._profiled = profiled
+        self._supervisor = os.getppid()
+        self._child = 0
+        self._count = 0
+        # Shared with the children: what they leave here is how they say that they fell over nothing.
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+
+    @property
+    def first(self) -> bool:
+        return self._count == 1
+
+    def run(self) -> bool:
+        """Fork. Returns True in each child; and False in the fork server, when it is time to leave.
+
+        Raises:
+            NoRoom: no child can be forked; none lives.
+        """
+        signal.signal(signal.SIGUSR1, self._on_signal)
+        signal.signal(signal.SIGUSR2, self._ask_stacks)
+        adopt_orphans()
+        die_with(self._supervisor, signal.SIGUSR1)
+        while self._fork():
+            if not self._goes_on():
+                return False
+        return True
+
+    def last_word(self, recalls: int, *, leaves: bool) -> None:
+        """In the child, when its job has ended, or it was told to leave: it has not fallen, whatever comes now."""
+        self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, recalls)
+
+    def _fork(self) -> bool:
+        """Whether this is the fork server still."""
+        profiled = self._profiled and (self._count < FIRST or self._count % EACH == 0)
+        self.forked = time.monotonic_ns() if profiled else 0
+        self._page[0] = 0
+        self._count += 1
+        if self._app.before_fork_hooks or self._app.after_fork_parent_hooks:
+            run_around_fork(list(reversed(self._app.before_fork_hooks)))
+            write_out()
+        try:
+            self._child = os.fork()
+        except OSError as error:
+            raise NoRoom(f"no room for the process of a job ({error.strerror})") from None
+        if not self._child:
+            return False
+        if self._gate.missed:
+            # It came while there was no child to pass it on to.
+            self._gate.missed = False
+            self._on_signal(signal.SIGUSR1, None)
+        run_around_fork(self._app.after_fork_parent_hooks)
+        return True
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """A child's job is to be told something, or the supervisor is gone; in a child, whose handler it is, too."""
+        if not self._child:
+            self._gate.on_signal(number, frame)
+        elif os.getppid() == self._supervisor:
+            os.kill(self._child, signal.SIGUSR1)
+        else:
+            # A job may have made itself the leader of a group of its own.
+            os.kill(self._child, signal.SIGKILL)
+            os.killpg(0, signal.SIGKILL)
+
+    def _ask_stacks(self, number: int, _frame: FrameType | None) -> None:
+        """The stacks are those of the child, if there is one."""
+        if self._child:
+            os.kill(self._child, number)
+
+    def _goes_on(self) -> bool:
+        """Wait for the child's end: is another one to follow?"""
+        child = self._child
+        # Its number is its own until it is reaped, and nobody signals it after this.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        self._child = 0
+        said, leaves, self.recalls = _WORD.unpack(self._page[: _WORD.size])
+        if said != _SAID:
+            self._say(_fall(child))
+            return False
+        os.waitpid(child, 0)
+        if leaves:
+            return False
+        if _something_lives():
+            # It ends with our group, when the supervisor buries us.
+            self._say(Exit())
+            return False
+        return True
+
+    def _say(self, message: ChildCrashed | Exit) -> None:
+        with contextlib.suppress(Closed):
+            self._channel.send(message)
+
+
+def _fall(child: int) -> ChildCrashed:
+    _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return ChildCrashed(max(0, -code), max(0, code), usage.ru_maxrss * 1024)
+
+
+def _something_lives() -> bool:
+    """Whether the last job left something running; what has ended is reaped on the way."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
 
 # Seconds that a runner looks for work that was announced before it sleeps again.
 AWAKE = 0.001

@@ -52,8 +52,8 @@ from headrace.model.job import Claim
 from headrace.model.stacks import stack
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.task import Task
-from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking import memory_mapping, standard_streams
+from headrace.worker.channel import Channel, Closed, give_tickets
+from headrace.worker.forking import lifecycle_hooks, standard_streams
 from headrace.worker.forking.child_process import FAULTY, NoRoom, let_fork
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.forking.standard_streams import log
@@ -62,12 +62,10 @@ from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner.async_kind import Loop
 from headrace.worker.runner.execute import perform
-from headrace.worker.runner.fork_server import ForkServer
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
-from headrace.worker.runner.process_kind import Process
+from headrace.worker.runner.process_kind import ForkServer, Process
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
 from headrace.worker.runner.thread_kind import Threads
-from headrace.worker.tickets import give_tickets
 
 # Threads whose stacks are written at most.
 MOST_THREADS = 100
@@ -117,7 +115,7 @@ def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions
     gc.collect()
     gc.freeze()
     # Again: what was written to since the fork has been copied in small pieces.
-    memory_mapping.join()
+    lifecycle_hooks.join()
 
 
 def _nothing() -> None: ...

@@ -4,7 +4,7 @@ Owns the threads, their inbox, and how a stop reaches one of them: Python can ra
 its next step of Python code. A call that waits, or C code that holds the interpreter, is not interrupted; the
 dispatcher kills then.
 
-The threads share one inbox and one pipe of tickets (see tickets.py): a thread that is free takes a ticket, and with it
+The threads share one inbox and one pipe of tickets (see channel.py): a thread that is free takes a ticket, and with it
 the oldest job of the inbox. Between two tiny jobs no thread gives up the interpreter's lock, which another thread would
 take for 5 ms: a ticket is read without letting go of it, and ends are sent together.
 """
@@ -22,14 +22,13 @@ from collections import deque
 
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
-from headrace.worker.channel import Closed
+from headrace.worker.channel import SIZE, Closed, early, number
 from headrace.worker.forking.child_process import NoRoom, end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.runner.traced_starts import performers
-from headrace.worker.tickets import SIZE, early, number
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 # A function of ``PyDLL`` keeps the interpreter's lock. Only for a descriptor that never blocks.
@@ -40,7 +39,7 @@ SENDS = 1
 
 
 def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | None:
-    """As :func:`headrace.worker.tickets.take_ticket`, without letting go of the interpreter's lock.
+    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock.
 
     Where no tickets are given any more it returns None, too: the main thread learns of that from the channel.
     """

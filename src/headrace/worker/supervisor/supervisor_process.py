@@ -8,7 +8,7 @@ Its duties:
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
 5. leave room for the image that is to follow it (``lineage``, see handover.py);
-6. keep the processes that answer Prometheus and call hooks, where they are wanted (side_processes.py);
+6. keep the processes that answer Prometheus and call hooks, where they are wanted (runner_processes.py);
 7. have tried what might be done once before the fork, and do it where that is wanted (advice.py).
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
@@ -48,8 +48,7 @@ from headrace.worker.preload import warmup
 from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Heir
-from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, make_once
-from headrace.worker.supervisor.side_processes import SideProcess
+from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, SideProcess, make_once
 from headrace.worker.worker_options import WorkerOptions
 
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).

@@ -1,6 +1,6 @@
 """The sockets and pipes of a worker's runners, as its dispatcher's loop holds them: actions in, events out.
 
-Owns the descriptors of every runner: the socket, the tickets (see tickets.py) and stderr, whose lines it passes on.
+Owns the descriptors of every runner: the socket, the tickets (see channel.py) and stderr, whose lines it passes on.
 Never waits for a runner. Decides nothing: what it hears goes into the loop's inbox.
 
 A dispatcher's way to its supervisor: messages both ways, and the descriptors of new runners. Never waits.
@@ -16,7 +16,7 @@ import sys
 import time
 
 from headrace.model.stacks import parted
-from headrace.worker.channel import Channel, Closed, Garbled, frame
+from headrace.worker.channel import Channel, Closed, Garbled, frame, give_tickets, take_back
 from headrace.worker.dispatcher.dispatcher_events import (
     Capture,
     Event,
@@ -44,7 +44,6 @@ from headrace.worker.messages import (
     ToSupervisor,
     WakeHint,
 )
-from headrace.worker.tickets import give_tickets, take_back
 
 STDERR_TAIL = 4096
 # A line of stderr that becomes longer than this many bytes is passed on in pieces.
@@ -84,7 +83,7 @@ class RunnerLink:
         os.set_blocking(self.stderr, False)
 
     def give(self, action: Give) -> None:
-        """Send claims; the tickets go first (see tickets.py)."""
+        """Send claims; the tickets go first (see channel.py)."""
         give_tickets(self.ticket_write, len(action.claims), self._recalls)
         self.channel.offer(Run(action.claims))
 
