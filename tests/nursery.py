@@ -250,7 +250,7 @@ def _learn(purpose: Purpose) -> None:
     program = importlib.import_module("headrace.cli.commands")
     for words in (["worker", "--help"],) if purpose == "worker" else (["--help"], ["server", "path"]):
         program.run(words)
-    for script in importlib.import_module("headrace.worker.dispatcher.links.store_session").SCRIPTS:
+    for script in importlib.import_module("headrace.worker.dispatcher.store_session").SCRIPTS:
         importlib.import_module("headrace.protocol.script").load(script)
     # They search only their own objects for garbage, and share the memory of these.
     gc.freeze()

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from headrace.protocol.script import load
-from headrace.worker.dispatcher.links.store_session import SCRIPTS
+from headrace.worker.dispatcher.store_session import SCRIPTS
 
 
 class Trap:

@@ -14,7 +14,7 @@ import redis
 
 from headrace.errors import JobFailed, JobStateError, OptionsError, WorkerNotFound
 from headrace.model.job import State
-from headrace.worker.dispatcher.runners.local_queues import MOST
+from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
 from tests.system.fleet import LEASE, PATIENCE, Fleet, Worker
 

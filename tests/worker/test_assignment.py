@@ -9,8 +9,8 @@ import pytest
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
-from headrace.worker.dispatcher.runners.assignment import SINGLES, STALL, Assignment
-from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
+from headrace.worker.dispatcher.assignment import SINGLES, STALL, Assignment
+from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from headrace.store.url import parse
-from headrace.worker.dispatcher.links.store_links import Connector, Links
+from headrace.worker.dispatcher.store_links import Connector, Links
 
 
 def test_an_attempt_that_finds_no_room_for_its_thread_has_failed_like_any_other(

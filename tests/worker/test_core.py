@@ -25,7 +25,7 @@ from headrace.settings import Settings
 from headrace.worker.dispatcher.admission import Known
 from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
-from headrace.worker.dispatcher.links.store_session import SCRIPTS
+from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.dispatcher.workflow_growth import pack_grown
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions

@@ -18,9 +18,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.runners.job_stops import SHOW
-from headrace.worker.dispatcher.runners.runner_handle import Attempt
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.job_stops import SHOW
+from headrace.worker.dispatcher.runner_handle import Attempt
+from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
 from headrace.worker.worker_options import WorkerOptions
 from tests.worker.worker_states import worker_state

@@ -8,7 +8,7 @@ import pytest
 from headrace.model.stacks import WorkerStacks
 from headrace.worker.dispatcher.dispatcher_events import Capture, StackHeard
 from headrace.worker.dispatcher.remote_control import LATE, WAIT, StackRequests
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import Signal, Spawned
 from headrace.worker.worker_options import WorkerOptions
 from tests.worker.worker_states import worker_state

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from headrace.model.options import Kind
 from headrace.protocol.consume import ClaimSummary, Cursor, Looked
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 
 # Seconds between two claims of which each goes on where the other stopped looking.

@@ -17,9 +17,9 @@ from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.admission import ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, special
-from headrace.worker.dispatcher.runners.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.worker_state import ENDS, WorkerState
 
 CLAIM_MOST = 300

@@ -47,11 +47,11 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Woken,
 )
 from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.remote_control import RemoteControl, SelfReport, Vitals
-from headrace.worker.dispatcher.runners.local_queues import LocalQueues
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
+from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.dispatcher.settlement import Reconciler, Settlement
 from headrace.worker.dispatcher.worker_state import ENDS, NEVER, Starts, WorkerState
 from headrace.worker.dispatcher.workflow_growth import GROWTH

@@ -32,7 +32,7 @@ from headrace.settings import microseconds
 from headrace.worker.dispatcher import job_log
 from headrace.worker.dispatcher.dispatcher_events import End, Log
 from headrace.worker.dispatcher.job_log import error_of
-from headrace.worker.dispatcher.runners.local_queues import LocalQueues
+from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.dispatcher.workflow_growth import GROWTH, Growth
 

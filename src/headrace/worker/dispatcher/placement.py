@@ -19,9 +19,9 @@ from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.admission import Demand
 from headrace.worker.dispatcher.endings import Endings
-from headrace.worker.dispatcher.runners.local_queues import LocalQueues
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, Waiting
-from headrace.worker.dispatcher.runners.runner_pool import Returned, RunnerPool
+from headrace.worker.dispatcher.local_queues import LocalQueues
+from headrace.worker.dispatcher.runner_handle import Attempt, Waiting
+from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.messages import before_start

@@ -24,8 +24,8 @@ from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Capture, StackHeard, Step
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runners.runner_pool import RunnerPool
-from headrace.worker.dispatcher.runners.status import status
+from headrace.worker.dispatcher.runner_pool import RunnerPool
+from headrace.worker.dispatcher.status import status
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
 from headrace.worker.messages import Signal, Size

@@ -35,7 +35,7 @@ from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
 from headrace.worker.dispatcher.job_stats import Tally
-from headrace.worker.dispatcher.runners.status import Probe
+from headrace.worker.dispatcher.status import Probe
 from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 

@@ -30,7 +30,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.links.watched import Selectors
+from headrace.worker.dispatcher.watched import Selectors
 from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.messages import (
     Died,

@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from headrace.worker.dispatcher.runners.assignment import Assignment
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.runner_handle import Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.messages import Stop
 
 Stage = Literal["soft", "again", "hard"]

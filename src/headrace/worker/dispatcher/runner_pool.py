@@ -20,11 +20,11 @@ from headrace.model.hidden_values import texts_in, without
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
 from headrace.settings import AUTO, preload_names
+from headrace.worker.dispatcher.assignment import STALL, Assignment
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
-from headrace.worker.dispatcher.runners.assignment import STALL, Assignment
-from headrace.worker.dispatcher.runners.job_stops import FENCED, JobStops
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, RunnerCommands, RunnerHandle
-from headrace.worker.dispatcher.runners.runner_supply import RunnerSupply
+from headrace.worker.dispatcher.job_stops import FENCED, JobStops
+from headrace.worker.dispatcher.runner_handle import Attempt, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import (
     TIME_OVER,

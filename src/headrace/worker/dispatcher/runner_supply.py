@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.runners.assignment import Assignment
-from headrace.worker.dispatcher.runners.runner_handle import Place, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.runner_handle import Place, RunnerCommands, RunnerHandle
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import Begun, Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice

@@ -23,7 +23,7 @@ from itertools import count
 from headrace.dispatch import STRATEGIES, Ranks, Snapshot
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.runners.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle
+from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle
 
 # Above every load: whoever makes no progress, or holds a suspect, is chosen last.
 LAST = float("inf")

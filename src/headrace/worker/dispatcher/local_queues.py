@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from headrace.dispatch import STRATEGIES
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.runners.assignment import Assignment
-from headrace.worker.dispatcher.runners.runner_handle import Attempt, Place, Waiting
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.runner_handle import Attempt, Place, Waiting
 from headrace.worker.worker_options import SHARED
 
 # While so many jobs wait, no others are claimed.

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.protocol.overviews import MOST_RUNNERS, RunnerFacts
-from headrace.worker.dispatcher.runners.runner_handle import RunnerHandle
+from headrace.worker.dispatcher.runner_handle import RunnerHandle
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
