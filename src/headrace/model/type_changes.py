@@ -123,9 +123,8 @@ def narrowed(sent: object, back: object) -> Change | None:
     models, at any depth.
     """
     # Every job with a record passes here, and most records hold no others.
-    kind = cast(Any, type(back))
-    plain = not isinstance(back, (list, tuple, dict)) and not hasattr(kind, "model_fields")
-    if type(sent) is kind and plain and not _holding(cast(Any, type(back))):
+    flat = type(sent) is type(back) and not _holding(cast(Any, type(back))) and not hasattr(type(back), "model_fields")
+    if flat and not isinstance(back, (list, tuple, dict)):
         return None
     stack: list[tuple[str, Any, Any]] = [("", sent, back)]
     unequal: Change | None = None
