@@ -21,7 +21,8 @@ from headrace.embedded import guard
 from headrace.migrations import migrator
 from headrace.model import workflow
 from headrace.model.ended import Ended, EndKind
-from headrace.picture import layout, render, view
+from headrace.picture import layout, view
+from headrace.picture.render import MOST_EDGES
 from headrace.pool import members
 from headrace.settings import Settings, environment_name
 
@@ -106,7 +107,7 @@ def test_limits_that_users_read_are_those_of_the_code() -> None:
         "docs/pictures.md": [
             f"more than {view.MOST} nodes",
             f"more than {layout.MOST_BOXES:,} boxes or {layout.MOST_EDGES:,} edges",
-            f"at most {render.MOST_EDGES} edges",
+            f"at most {MOST_EDGES} edges",
         ],
         "docs/pool.md": [f"only after {members.FIRST:g}, 2, 4 and up to {members.MOST:g} seconds"],
         "docs/migrations.md": [
@@ -144,6 +145,19 @@ def test_what_a_design_page_names_in_a_module_is_there(page: Path) -> None:
             if script := SOURCE / "scripts" / f"{module}.lua":
                 text += script.read_text() if script.exists() else ""
             assert re.search(rf"\b{name}\b", text), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
+def test_a_table_of_files_names_each_once(page: Path) -> None:
+    """Files move and merge, and a table of names without their ending is found by no search for a path."""
+    known = MODULES.keys() | {"scripts", "__init__"} | {path.stem for path in (SOURCE / "scripts").iterdir()}
+    for table in re.findall(
+        r"^\| (?:file|module|folder) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE
+    ):
+        firsts = [re.split(r"(?<!\\)\|", row)[1] for row in table.splitlines()]
+        named = [name for first in firsts for name in re.findall(r"`([a-z_/]+)(?:\.py)?`", first)]
+        assert len(named) == len(set(named))
+        assert {name.rstrip("/").rpartition("/")[2] for name in named} - known == set()
 
 
 def test_each_fault_has_its_promise_and_the_tests_that_hold_it() -> None:
