@@ -25,10 +25,10 @@ TASKS = """
 import json, os, signal, time
 from headrace import Headrace
 from headrace.worker.supervisor import supervisor_process
-from headrace.worker.watcher import hook_rounds, watcher_loop
+from headrace.worker import watcher
 
-hook_rounds.EVERY, hook_rounds.WAITING, hook_rounds.PAUSES = 0.05, 0.2, (0.05, 0.05)
-watcher_loop.EVERY, watcher_loop.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
+watcher.EVERY, watcher.WAITING, watcher.PAUSES = 0.05, 0.2, (0.05, 0.05)
+watcher.ALARMS_EVERY, watcher.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
 
 app = Headrace()
 
@@ -163,7 +163,7 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
 
 
 BAD = """
-hook_rounds.LONGEST, watcher_loop.PATIENCE = 4.0, 1.0
+watcher.LONGEST, watcher.PATIENCE = 4.0, 1.0
 
 @app.on("failed")
 def raises(events):
@@ -214,7 +214,7 @@ def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothi
 
 
 HELD = """
-hook_rounds.LONGEST, hook_rounds.LEASE_US = 120, 6_000_000
+watcher.LONGEST, watcher.LEASE_US = 120, 6_000_000
 
 @app.on("failed")
 def waits(events):

@@ -326,9 +326,9 @@ def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
 
 KILLED = """
 from tasks import *
-from headrace.worker.watcher import hook_rounds
+from headrace.worker import watcher
 
-hook_rounds.EVERY = 0.05
+watcher.EVERY = 0.05
 
 @app.task(max_crashes=1)
 def dies(password: str) -> None:

@@ -25,7 +25,7 @@ def joins() -> bool:
 # Figures in kB; ``fork`` runs a function in a child.
 TOOLS = """
 import json, mmap, os
-from headrace.worker.forking import memory_mapping
+from headrace.worker.forking import lifecycle_hooks
 
 def told(field, places=None):
     found, inside = 0, False
@@ -57,7 +57,7 @@ def test_memory_that_is_in_use_is_joined_and_children_have_it_so() -> None:
     before, ours, childs, right, left = run("""
 kept = [str(number) for number in range(1_000_000)]
 before = told("AnonHugePages:")
-memory_mapping.join()
+lifecycle_hooks.join()
 ours, childs = told("AnonHugePages:"), fork(lambda: told("AnonHugePages:"))
 # This writes to each page of them, if only a count.
 right = fork(lambda: [number for number, text in enumerate(kept) if text != str(number)] == [])
@@ -76,7 +76,7 @@ reserved = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for place in range(0, 64 << 20, 1 << 20):
     reserved[place] = 1
 before = told("Rss:")
-memory_mapping.join()
+lifecycle_hooks.join()
 print(json.dumps([before, told("Rss:")]))
 """)
     assert after < before + (16 << 10)
@@ -88,7 +88,7 @@ def test_what_others_have_in_small_pages_is_not_copied() -> None:
 kept = [str(number) for number in range(2_000_000)]
 
 def joined():
-    memory_mapping.join()
+    lifecycle_hooks.join()
     return told("Private_Dirty:")
 
 print(json.dumps(fork(joined)))
@@ -104,7 +104,7 @@ os.close(os.open(name, os.O_RDWR | os.O_CREAT))
 os.truncate(name, 4096)
 with open(name, "r+b") as file:
     shown = mmap.mmap(file.fileno(), 4096)
-print(json.dumps(len(list(memory_mapping._mappings())) > 10))
+print(json.dumps(len(list(lifecycle_hooks._mappings())) > 10))
 """)
 
 

@@ -132,9 +132,9 @@ APART = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import trial_kit
-from headrace.worker.preload import trial
+from headrace.worker.preload import warmup
 trial_kit.PORT = 9
-print(trial.attempt([sys.argv[2]], ())[sys.argv[2]])
+print(warmup.attempt([sys.argv[2]], ())[sys.argv[2]])
 """
 
 
