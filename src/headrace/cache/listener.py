@@ -28,7 +28,8 @@ from headrace.cache.local_store import Bounds, Shelf
 from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
-from headrace.store.connection import Bell, Lost, in_forks, pause_before
+from headrace.store.connection import Bell, Lost, pause_before
+from headrace.store.connection_pool import in_forks
 from headrace.store.url import Target
 
 log = logging.getLogger("headrace.cache")

@@ -134,7 +134,7 @@ def _warn_of_password(output: Output, url: str | None) -> None:
 MODULES = {
     "worker": "worker", "enqueue": "enqueue", "jobs": "job_verbs", "errands": "bulk_jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
-    "acts": "history", "events": "history", "alarms": "history", "top": "top", "dashboard": "web", "health": "health",
+    "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
     "profile": "profile", "migrate": "migrate", "demo": "demo",
 }  # fmt: skip
 

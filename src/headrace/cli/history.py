@@ -1,7 +1,4 @@
-"""``headrace acts`` and ``headrace events``: what people did by hand, and what failed or changed.
-
-``headrace alarms``: where the alarms stand that workers look at.
-"""
+"""``headrace acts`` and ``headrace events``: what people did by hand, and what failed or changed."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headrace.cli.arguments import option
-from headrace.cli.commands import command, group
 from headrace.cli.output import distance, local, one_line
 from headrace.cli.session import Session
 
@@ -89,37 +85,3 @@ def _tell(session: Session, one: EventRecord) -> None:
         session.output.line(f"{local(one.at_us)}  {one.kind}  {facts}")
     # Those who follow through a pipe wait for it.
     sys.stdout.flush()
-
-
-app = group("Look at alarms.")
-
-
-@command(app, "list")
-def list_(session: Session) -> None:
-    """List the alarms that a worker looked at within a week: the raised ones first, with the figure that raised them.
-
-    The code declares alarms with app.alarm(...), and workers look at them every ten seconds. As JSON it prints one line
-    an alarm.
-    """
-    from headrace.admin.documents import alarm_document
-
-    with session.view() as program:
-        alarms = program.alarms.page()
-    if session.output.documents(map(alarm_document, alarms)):
-        return
-    now = time.time()
-    rows = [
-        (
-            one.name,
-            f"raised {distance(one.state.raised_us, now)}" if one.state.raised_us else "-",
-            one.state.shown if one.state.raised_us else "-",
-            one.state.words,
-            distance(one.looked_us, now),
-        )
-        for one in alarms
-    ]
-    session.output.table(
-        ("alarm", "state", ">figure", "rule", "looked at"), rows, keep=("alarm", "state"), spare="rule"
-    )
-    if not alarms:
-        session.output.remark("no worker looked at an alarm within a week: app.alarm(...) declares one")

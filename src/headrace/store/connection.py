@@ -3,14 +3,10 @@
 Owns Sentinel look-ups, time-outs and the checks of a server; what a URL says is in ``url``. Everything protocol-like
 is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
 
-One connection: for those who wait for replies, and those who never block; and the bell that wakes the latter.
+:class:`RawConnection` is one connection, for callers that wait for replies and callers that never block;
+:class:`Bell` wakes the latter.
 
-What must begin anew in a forked child: locks that a thread held, counts and connections that are its parent's.
-
-An object is told from its first use on. A process that used none has no handler at all: the first function that runs
-in a fork is its dearest, since each page that it writes to is copied.
-
-Runs what blocks beside an event loop, also in the exit hooks of a program.
+:func:`aside` runs a call that blocks beside an event loop, also in the exit hooks of a program.
 """
 
 from __future__ import annotations
@@ -18,15 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import re
 import select
 import socket
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import hiredis
 import redis.connection as synchronous
@@ -576,31 +570,6 @@ def _readable(numbers: list[int], seconds: float | None) -> list[int]:
     for number in numbers:
         poll.register(number, select.POLLIN)
     return [number for number, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)]
-
-
-class Anew(Protocol):
-    """What can forget all that it inherited."""
-
-    def begin_anew(self) -> None: ...
-
-
-_used: set[weakref.ref[Anew]] = set()
-_hook_set = False
-
-
-def in_forks(one: Anew) -> None:
-    """Have :meth:`Anew.begin_anew` called in each forked child from now on, as long as it lives. Again does nothing."""
-    global _hook_set
-    _used.add(weakref.ref(one, _used.discard))
-    if not _hook_set and hasattr(os, "register_at_fork"):  # Windows has no forks
-        _hook_set = True
-        os.register_at_fork(after_in_child=_forked)
-
-
-def _forked() -> None:
-    for reference in list(_used):
-        if (one := reference()) is not None:
-            one.begin_anew()
 
 
 T = TypeVar("T")
