@@ -140,3 +140,23 @@ def test_another_server_gets_no_credentials(url: str, server: Server, new_server
         app.stats.flush()
     assert asked.times == 0
     assert Settings().credentials is None
+
+
+def test_a_server_that_refuses_a_label_is_used_all_the_same(url: str, client: redis.Redis, tmp_path: Path) -> None:
+    """Some providers block CLIENT SETNAME."""
+    file = tmp_path / "password"
+    file.write_text("first")
+
+    async def story() -> None:
+        app = Headrace(url, password_file=str(file))
+        await app.jobs.apage("failed")
+        await app.aclose()
+
+    with Headrace(url, password_file=str(file)) as app:
+        app.overview()
+        assert [one["name"] for one in client.client_list() if one["user"] == "shop"] == ["headrace"]
+    client.execute_command("ACL", "SETUSER", "shop", "-client", "+client|id", "+client|unblock", "+client|tracking")
+    with Headrace(url, password_file=str(file)) as app:
+        app.overview()
+        assert [one["name"] for one in client.client_list() if one["user"] == "shop"] == [""]
+    asyncio.run(story())

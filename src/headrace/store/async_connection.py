@@ -47,11 +47,16 @@ async def aconnect(target: Target, timeout: float) -> Any:
         if (place := slots.known(target.tag)) is None:
             place = await aside(partial(node_of, target, timeout))
         options["host"], options["port"] = place
+    label = options.pop("client_name")
     connection = kind(**options)
     connection.end = end
     try:
         async with _in_time(timeout, "connecting"):
             await connection.connect()
+            await connection.send_command("CLIENT", "SETNAME", label)
+            # As in connect.
+            with contextlib.suppress(driver.ResponseError):
+                await connection.read_response()
     except BaseException as error:
         # As in connect; without waiting, since the caller may have been cancelled.
         await connection.disconnect(nowait=True)

@@ -117,10 +117,15 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
     options |= place
     options["retry"] = DriverRetry(NoBackoff(), 0)
     kind: Any = target.options.get("connection_class", synchronous.Connection)
+    label = options.pop("client_name")
     connection = kind(**options)
     connection.end = end
     try:
         connection.connect()
+        connection.send_command("CLIENT", "SETNAME", label)
+        # Some providers refuse it, and a label is no reason to fail.
+        with contextlib.suppress(driver.ResponseError):
+            connection.read_response()
     except BaseException:
         # Older drivers leave the socket of a handshake that failed to the garbage collector.
         connection.disconnect()
@@ -330,7 +335,15 @@ def _speaks(text: str, target: Target) -> str:
 
 
 # How a connection ends that was made, and then spoke in a way that the other end did not expect.
-_ENDED = ("reset by peer", "closed by server", "closed the connection", "EOF occurred", "alert", "Broken pipe")
+_ENDED = (
+    "reset by peer",
+    "closed by server",
+    "closed the connection",
+    "EOF occurred",
+    "alert",
+    "Broken pipe",
+    "Connection lost",
+)
 # What a TLS client says of a port that answers in another way, or waits for more.
 _PLAIN = ("WRONG_VERSION_NUMBER", "handshake", "Timeout connecting", "UNEXPECTED_EOF", "RECORD_LAYER")
 
