@@ -1,6 +1,6 @@
 """How a connection to the server is made, and what an error of the driver means for us.
 
-Owns Sentinel look-ups, time-outs and the checks of a server; what a URL says is in ``url``. Everything protocol-like
+Owns Sentinel look-ups and time-outs; what a URL says is in ``url``. Everything protocol-like
 is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
 
 :class:`RawConnection` is one connection, for callers that wait for replies and callers that never block;
@@ -30,10 +30,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as DriverRetry
 
 from headrace.errors import (
-    EvictingServer,
     HeadraceError,
     ServerError,
-    ServerTooOld,
     StoreFull,
     UrlError,
 )
@@ -285,16 +283,16 @@ _NO_DISK = (
 def _misnamed(error: Exception, target: Target) -> UrlError | None:
     """The error to raise where the URL takes a server for a cluster, or a node of a cluster for a server."""
     if target.seeds:
-        return _no_cluster(target) if "cluster support disabled" in str(error) else None
-    return _node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
+        return no_cluster(target) if "cluster support disabled" in str(error) else None
+    return node_of_a_cluster(target) if isinstance(error, driver.AskError) else None
 
 
-def _no_cluster(target: Target) -> UrlError:
+def no_cluster(target: Target) -> UrlError:
     scheme = "rediss" if target.tls else "redis"
     return UrlError(f"{target.shown} is no cluster: write {scheme}://host:6379 in the URL")
 
 
-def _node_of_a_cluster(target: Target) -> UrlError:
+def node_of_a_cluster(target: Target) -> UrlError:
     scheme = "clusters" if target.tls else "cluster"
     return UrlError(
         f"{target.shown} is a node of a cluster, and others may have the jobs: name some of its nodes in the URL, as "
@@ -395,34 +393,6 @@ def advice(error: BaseException, target: Target) -> str:
 def pause_before(attempt: int, dice: float, most: float = 2.0) -> float:
     """Seconds to wait before the ``attempt``-th repetition (from 1): doubling to ``most``, with half of it random."""
     return min(0.02 * 2.0 ** min(attempt, 10), most) * (0.5 + 0.5 * dice)
-
-
-def check_server(info: str, target: Target, allow_eviction: bool) -> None:
-    """Whether the server may hold jobs, by its INFO text.
-
-    Raises:
-        UrlError: it is a node of a cluster and the URL says otherwise, or the reverse.
-        ServerTooOld: below Redis 6.2 or Valkey 7.2.
-        EvictingServer: its policy may drop keys, and with them jobs.
-    """
-    facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    mode = facts.get("redis_mode") or facts.get("server_mode") or ""
-    if mode and (mode == "cluster") != bool(target.seeds):
-        raise _no_cluster(target) if target.seeds else _node_of_a_cluster(target)
-    name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
-    if "valkey_version" in facts:
-        name, least, version = "Valkey", (7, 2), facts["valkey_version"]
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers and numbers < least:
-        raise ServerTooOld(
-            f"{target.shown} is {name} {version}: Headrace needs Redis 6.2 or Valkey 7.2 at least; upgrade the server"
-        )
-    policy = facts.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction" and not allow_eviction:
-        raise EvictingServer(
-            f"{target.shown} has maxmemory-policy {policy} and would drop jobs when memory is short: set it to "
-            f"noeviction (CONFIG SET maxmemory-policy noeviction), or accept the risk with HEADRACE_ALLOW_EVICTION=1"
-        )
 
 
 # What the parser gives when a message is not whole yet.

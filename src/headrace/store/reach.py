@@ -15,12 +15,12 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.clock import monotonic
-from headrace.errors import SchemaMismatch, StoreUnavailable
+from headrace.errors import EvictingServer, SchemaMismatch, ServerTooOld, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
 from headrace.settings import Settings
-from headrace.store.connection import RawConnection, advice, check_server, pause_before, verdict
+from headrace.store.connection import RawConnection, advice, no_cluster, node_of_a_cluster, pause_before, verdict
 from headrace.store.url import Target, located
 
 log = logging.getLogger("headrace.store")
@@ -195,6 +195,34 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
             calls[replies.index(reply)].script.locate(reply)
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+def check_server(info: str, target: Target, allow_eviction: bool) -> None:
+    """Whether the server may hold jobs, by its INFO text.
+
+    Raises:
+        UrlError: it is a node of a cluster and the URL says otherwise, or the reverse.
+        ServerTooOld: below Redis 6.2 or Valkey 7.2.
+        EvictingServer: its policy may drop keys, and with them jobs.
+    """
+    facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    mode = facts.get("redis_mode") or facts.get("server_mode") or ""
+    if mode and (mode == "cluster") != bool(target.seeds):
+        raise no_cluster(target) if target.seeds else node_of_a_cluster(target)
+    name, least, version = "Redis", (6, 2), facts.get("redis_version", "")
+    if "valkey_version" in facts:
+        name, least, version = "Valkey", (7, 2), facts["valkey_version"]
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers and numbers < least:
+        raise ServerTooOld(
+            f"{target.shown} is {name} {version}: Headrace needs Redis 6.2 or Valkey 7.2 at least; upgrade the server"
+        )
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and not allow_eviction:
+        raise EvictingServer(
+            f"{target.shown} has maxmemory-policy {policy} and would drop jobs when memory is short: set it to "
+            f"noeviction (CONFIG SET maxmemory-policy noeviction), or accept the risk with HEADRACE_ALLOW_EVICTION=1"
+        )
 
 
 def examined(connection: RawConnection, target: Target, allow_eviction: bool) -> str:
