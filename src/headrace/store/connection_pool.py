@@ -201,7 +201,7 @@ _hook_set = False
 
 
 def in_forks(one: Anew) -> None:
-    """Have :meth:`Anew.begin_anew` called in each forked child from now on, while ``one`` lives. A second call does nothing."""
+    """Have :meth:`Anew.begin_anew` called in each forked child while ``one`` lives. A second call does nothing."""
     global _hook_set
     _used.add(weakref.ref(one, _used.discard))
     if not _hook_set and hasattr(os, "register_at_fork"):  # Windows has no forks
