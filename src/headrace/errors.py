@@ -156,7 +156,9 @@ class LaneFull(HeadraceError, RuntimeError):
         super().__init__(
             f"{waiting:,} jobs wait for one value of limit {limit}, and its backlog is {backlog:,}: enqueue fewer"
         )
-        self.limit, self.backlog, self.waiting = limit, backlog, waiting
+        self.limit = limit
+        self.backlog = backlog
+        self.waiting = waiting
 
     def __reduce__(self) -> tuple[object, ...]:
         return LaneFull, (self.limit, self.backlog, self.waiting)

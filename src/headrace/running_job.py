@@ -53,7 +53,8 @@ _running: ContextVar[RunningJob] = ContextVar("headrace_current_job")
 # The module of an application that headrace imports now; empty: none.
 _imported: ContextVar[str] = ContextVar("headrace_imported_module", default="")
 
-begin, end = _running.set, _running.reset
+begin = _running.set
+end = _running.reset
 """Make a job the current one for the rest of this context; and undo that, given what it returned."""
 
 

@@ -43,7 +43,8 @@ from headrace.settings import Duration
 from headrace.store.client import Client
 
 # Seconds between two looks of one who follows, and events that one look takes.
-EVERY, PIECE = 1.0, 500
+EVERY = 1.0
+PIECE = 500
 
 
 class EventLog:

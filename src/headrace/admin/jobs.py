@@ -114,7 +114,9 @@ class Jobs:
     """``app.jobs``."""
 
     def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any, Any]], by_name: ByName | None = None) -> None:
-        self._client, self._tasks, self._by_name = client, tasks, by_name
+        self._client = client
+        self._tasks = tasks
+        self._by_name = by_name
 
     def get(self, id: str) -> Job[Any]:
         """A handle on the stored job of this id; its result has the type of its task, if that is defined here.

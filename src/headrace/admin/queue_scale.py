@@ -17,7 +17,8 @@ from headrace.stats.stats import Stats
 from headrace.store.client import Client, Steps, single, together
 
 # Seconds back for arrivals and mean run; and for the mean run where nothing ended within that time.
-RECENT, LONG = 600, 86400
+RECENT = 600
+LONG = 86400
 # Seconds ahead within which a scheduled job counts as due.
 SOON = 60
 

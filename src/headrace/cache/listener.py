@@ -94,7 +94,8 @@ class Listener:
                 self._closing = False
                 try:
                     bell = Bell()
-                    self._thread, self._bell = bell.start(partial(self._run, bell), "headrace-cache"), bell
+                    self._thread = bell.start(partial(self._run, bell), "headrace-cache")
+                    self._bell = bell
                 except RuntimeError as error:  # a later read tries again
                     self.fault = str(error)
                     return False
@@ -240,7 +241,9 @@ class Listener:
         """Serve one link until it is lost or we close."""
         try:
             with self._lock:
-                self._link, self.fault, self.unreachable = link, "", False
+                self._link = link
+                self.fault = ""
+                self.unreachable = False
                 self.epochs += 1
             self._verdict()
             while not self._closing:

@@ -86,7 +86,8 @@ def exit_of(error: BaseException) -> ExitCode:
 _NO_ROOM = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Characters of a refusal that are shown.
-_FIRST, _LAST = 1_000, 500
+_FIRST = 1_000
+_LAST = 500
 
 
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 RATE = 100
 # Seconds for a dispatcher to answer, and for py-spy to write what it recorded.
-ANSWER, WRITING = 5.0, 20.0
+ANSWER = 5.0
+WRITING = 20.0
 LOOK = 0.1
 # What py-spy says when it may not look: the last, of a process with children.
 _REFUSED = ("permission", "not permitted", "no python processes found")

@@ -133,7 +133,10 @@ Mark: TypeAlias = tuple[Literal["queue", "job"], str]
 TopAct: TypeAlias = tuple[Literal["quit", "look", "why job", "why queue", "pause", "resume"], str]
 
 _MOVES = {"\x1b[A": -1, "k": -1, "\x1b[B": 1, "j": 1}
-_ENTER, _ERASE, _ESCAPE, _ENDS = ("\r", "\n"), ("\x7f", "\b"), "\x1b", ("q", "Q", "\x03", "\x04")
+_ENTER = ("\r", "\n")
+_ERASE = ("\x7f", "\b")
+_ESCAPE = "\x1b"
+_ENDS = ("q", "Q", "\x03", "\x04")
 
 
 class TopView(msgspec.Struct, frozen=True):
@@ -259,7 +262,9 @@ def _after_key(view: TopView, key: str) -> TopView:
 
 # Seconds between two looks.
 EVERY = 2.0
-_CLEAR_LINE, _CLEAR_BELOW, _HOME = "\x1b[K", "\x1b[J", "\x1b[H"
+_CLEAR_LINE = "\x1b[K"
+_CLEAR_BELOW = "\x1b[J"
+_HOME = "\x1b[H"
 
 
 def top(
@@ -322,7 +327,9 @@ class _Screen:
     def __init__(self, session: Session, app: Headrace, pause: float) -> None:
         from headrace.model.hidden_values import Redactor
 
-        self._session, self._app, self._pause = session, app, pause
+        self._session = session
+        self._app = app
+        self._pause = pause
         self._hide = Redactor.of(app.settings).text
         self._view = TopView()
         self._frame: TopFrame | None = None

@@ -17,7 +17,8 @@ from headrace.stats.reading import Bucket
 from headrace.store.client import Steps, single, together
 
 # Seconds back for what tasks did, and for the courses.
-RECENT, COURSE = 600, 1800
+RECENT = 600
+COURSE = 1800
 # Rows of each kind.
 MOST = 50
 

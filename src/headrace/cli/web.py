@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
 
 PORT = 8355
-TOKEN, VIEWER = "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN"
+TOKEN = "HEADRACE_DASHBOARD_TOKEN"  # noqa: S105 (the name of a variable)
+VIEWER = "HEADRACE_DASHBOARD_VIEWER_TOKEN"
 PRODUCER = "HEADRACE_DASHBOARD_PRODUCER_TOKEN"
 # Characters that a token of a person's own has at least.
 SHORTEST = 16

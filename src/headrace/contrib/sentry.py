@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
 # Seconds after which a start is a trace of its own, and jobs of one act that share the sender's trace at most: as many
 # as with the traces of OpenTelemetry, one and 20 others.
-LATE, FEW = 60.0, 21
+LATE = 60.0
+FEW = 21
 # Seconds that a runner waits for what is on its way to Sentry before it leaves.
 FLUSH = 2.0
-TRACE, BAGGAGE = "sentry-trace", "baggage"
+TRACE = "sentry-trace"
+BAGGAGE = "baggage"
 
 # Of the transaction of a start that ended by one of these, which are no errors.
 _STATUS: Mapping[type[BaseException], str] = {Snooze: "ok", CancelRequested: "cancelled", JobInterrupted: "aborted"}
@@ -100,7 +102,10 @@ class _Told:
     """What Sentry is told of each start."""
 
     def __init__(self, app: Headrace, report: Report, monitors: bool, variables: bool) -> None:
-        self._app, self._report, self._monitors, self._variables = app, report, monitors, variables
+        self._app = app
+        self._report = report
+        self._monitors = monitors
+        self._variables = variables
         self._redactor = Redactor.of(app.settings)
 
     @contextlib.contextmanager

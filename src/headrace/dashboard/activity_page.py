@@ -139,7 +139,8 @@ async def activity(site: DashboardSite, request: Request) -> Response:
 
 
 # Shown at most, and from how many failures on what they share tells something.
-MOST, FEW = 100, 3
+MOST = 100
+FEW = 3
 
 
 class Cause(msgspec.Struct, frozen=True):

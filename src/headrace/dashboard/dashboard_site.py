@@ -74,7 +74,8 @@ NAVIGATION = (
 T = TypeVar("T")
 
 # Readings that are kept, and the seconds for which tabs share one of statistics.
-READINGS, READING_AGE = 256, 5.0
+READINGS = 256
+READING_AGE = 5.0
 # Seconds that a page may take.
 PATIENCE = 5.0
 # A request with this header refreshes a page that is shown.

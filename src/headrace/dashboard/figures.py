@@ -195,9 +195,11 @@ async def table(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks"
 
 # Seconds after which a wait is long, and the share of failures, with their least number, that is high.
 LONG_WAIT = 60.0
-HIGH_SHARE, FEW = 0.05, 10
+HIGH_SHARE = 0.05
+FEW = 10
 # Shares of the store's memory limit.
-FULL, ALMOST = 0.8, 0.95
+FULL = 0.8
+ALMOST = 0.95
 # Microseconds after which an alarm that no worker looked at is no news.
 LOOKED = 600_000_000
 # Microseconds for which the death of a worker is news.

@@ -28,11 +28,13 @@ from headrace.workflows.verbs import check_id, found
 
 PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
-DRAWN, LISTED = 1000, 100
+DRAWN = 1000
+LISTED = 100
 # States of a node that say why a workflow does not go on, the most telling first.
 ACTIVE = (State.PARKED, State.READY, State.SCHEDULED, State.RUNNING, State.STOPPED, State.BLOCKED)
 # Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
-STEPS, NEAR = 2, 60
+STEPS = 2
+NEAR = 60
 
 
 async def flows(site: DashboardSite, request: Request) -> Response:

@@ -23,9 +23,11 @@ from headrace.picture.layout import SECONDS
 # Seconds that a layout may take altogether, on a machine that has much else to do.
 PATIENCE = 30.0
 # Seconds that a page waits for a picture, and pictures that are kept.
-WAITS, KEPT = 2.0, 32
+WAITS = 2.0
+KEPT = 32
 # How long a picture stays while its graph changes: seconds at least, and as a multiple of what it took to draw.
-STAYS, TIMES = 10.0, 10
+STAYS = 10.0
+TIMES = 10
 
 
 class Drawing(msgspec.Struct, frozen=True):

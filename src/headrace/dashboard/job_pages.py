@@ -35,7 +35,8 @@ from headrace.tasks.edited_job import AGAIN, check_id
 from headrace.tasks.reasons import reason
 
 # Jobs of a page, and of one as CSV.
-PAGE, ROWS = 50, 1000
+PAGE = 50
+ROWS = 1000
 # Lines of a job's log that its page shows.
 LINES = 200
 

@@ -129,7 +129,8 @@ class Shared(Generic[T]):
 
 
 # Seconds of one slot, and how many there are.
-SLOT, SLOTS = 2.0, 300
+SLOT = 2.0
+SLOTS = 300
 # Seconds between two reads beyond which nothing is known of what was in between.
 GAP = 3 * SLOT
 
@@ -180,7 +181,8 @@ class LiveStrip:
 
 
 # Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs.
-PATIENCE, RATE = 2.0, 20
+PATIENCE = 2.0
+RATE = 20
 
 
 class JointClient(Client):

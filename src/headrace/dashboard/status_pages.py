@@ -51,7 +51,8 @@ from headrace.tasks.reasons import reason
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
 # Tasks and queues that the overview lists; rows of a page of queues.
-TOP, PAGE = 6, 100
+TOP = 6
+PAGE = 100
 # Causes of its own that a task's page shows.
 CAUSES = 3
 
@@ -256,7 +257,8 @@ async def statistics(site: DashboardSite, request: Request) -> Response:
 
 
 # Cached values of a page, and queues that a full store's page offers to empty.
-ACTS_PAGE, LONGEST = 50, 3
+ACTS_PAGE = 50
+LONGEST = 3
 
 
 async def store(site: DashboardSite, request: Request) -> Response:

@@ -22,7 +22,8 @@ from headrace.stats.labels import WRONG
 
 HEIGHT = 100.0
 # What stands between texts while they are escaped together: no text of ours holds it.
-_CELL, _ROW = "\x1f", "\x1e"
+_CELL = "\x1f"
+_ROW = "\x1e"
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -85,7 +85,9 @@ class StageProgress:
         record = self._run.refresh()
         self.running = demo_tasks.app.overview().states.get(State.RUNNING, 0)
         news = list(self._survivors())
-        self.state, self.done, self.total = record.state, record.done, record.total
+        self.state = record.state
+        self.done = record.done
+        self.total = record.total
         return news
 
     def _survivors(self) -> Iterator[str]:

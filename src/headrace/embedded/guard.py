@@ -32,7 +32,8 @@ WATCH = 0.25
 Event = Literal["stop", "check", "child", "alone"]
 """TERM or INT; HUP (somebody cannot reach the server); a child ended; no user holds the lock."""
 
-CRASHES, WINDOW = 8, 60.0
+CRASHES = 8
+WINDOW = 60.0
 """So many ends of the server within so many seconds, and the guard gives up: it must not restart for ever."""
 
 

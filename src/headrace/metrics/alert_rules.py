@@ -35,7 +35,8 @@ class AlertRule(msgspec.Struct, frozen=True):
     page: str
 
 
-_QUEUE, _QUEUE_PAGE = "headrace queues load {{ $labels.queue }}", "/queues/{{ $labels.queue }}"
+_QUEUE = "headrace queues load {{ $labels.queue }}"
+_QUEUE_PAGE = "/queues/{{ $labels.queue }}"
 # Every worker with --metrics tells the same figures: the greatest of each counts, not their sum.
 _ENDED = "sum by (task) (max by (task, outcome) (increase(headrace_task_jobs_total{}[10m])))"
 _FAILED = _ENDED.format('{outcome=~"failed|crashed|quarantined"}')
@@ -162,7 +163,8 @@ def rules_file(dashboard: str = "") -> str:
 
 
 # Grafana's grid has 24 columns.
-_WIDTH, _HEIGHT = 8, 8
+_WIDTH = 8
+_HEIGHT = 8
 
 
 class BoardPanel(msgspec.Struct, frozen=True):

@@ -145,7 +145,8 @@ def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | No
 AlarmFigure = Literal["delay", "ready", "workers", "failed"]
 FIGURES: tuple[AlarmFigure, ...] = get_args(AlarmFigure)
 # Seconds back of which a share of failures is; fewer failures than this raise no alarm.
-SHARE_WINDOW, FEWEST = 600, 10
+SHARE_WINDOW = 600
+FEWEST = 10
 # An alarm is cleared no sooner than this (microseconds) after its figure came back within the bound.
 CLEAR_US = 60_000_000
 

@@ -18,7 +18,8 @@ MOST_BYTES = 4096
 SCHEDULE = "headrace-schedule"
 
 # The header that work has in common with what led to it, and that of W3C Trace Context.
-CORRELATION, TRACE = "correlation", "traceparent"
+CORRELATION = "correlation"
+TRACE = "traceparent"
 
 # Headers as options hold them: a text of None removes an inherited header.
 Given: TypeAlias = tuple[tuple[str, str | None], ...]

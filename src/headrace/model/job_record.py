@@ -112,7 +112,8 @@ def has_slots(arguments: bytes) -> bool:
 
 
 # The journal of a job keeps so many of its first starts, and so many in all.
-JOURNAL_FIRST, JOURNAL_KEPT = 3, 10
+JOURNAL_FIRST = 3
+JOURNAL_KEPT = 10
 
 _journal = msgspec.msgpack.Decoder(list[tuple[int, int, int, str, str, str, int, int]])
 
@@ -415,7 +416,8 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 HEAD = 80
 
 _LINE = re.compile(rb":[0-9]+ in ")
-_ADDRESS, _NUMBER = re.compile(rb"0x[0-9a-f]+"), re.compile(rb"[0-9]+")
+_ADDRESS = re.compile(rb"0x[0-9a-f]+")
+_NUMBER = re.compile(rb"[0-9]+")
 
 
 def fingerprint(error: JobError | None) -> tuple[str, str]:

@@ -60,8 +60,10 @@ def duration(microseconds: float) -> str:
 
 
 # Changes of clocks that are told: of these years.
-_FIRST, _LAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2051, 1, 1, tzinfo=UTC)
-_STEP, _SECOND = timedelta(days=5), timedelta(seconds=1)
+_FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+_LAST = datetime(2051, 1, 1, tzinfo=UTC)
+_STEP = timedelta(days=5)
+_SECOND = timedelta(seconds=1)
 
 
 @lru_cache(256)

@@ -180,52 +180,16 @@ def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all
     return policy(value)
 
 
-LOOSE = OptionRow(
-    check=flag,
-    doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
-    travels="task",
-)
-
-
-def _places(name: str, value: Any) -> str:
+def places(name: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise OptionsError(f"{name} must be a text of at most 4,096 characters, not {value!r:.80}")
     return value
 
 
-# No caller gives it: the signature of a task does, see hidden_values.py.
-SECRETS = OptionRow(
-    check=_places,
-    doc="where the values of arguments stand that are not shown.",
-    travels="field",
-    default="",
-    envelope="arguments that are never shown: their names, and their numbers from 1, with a space between two",
-)
-
-
-def _durability(name: str, value: Any) -> str:
+def durability(name: str, value: Any) -> str:
     if value not in ("memory", "fsync", "replicated"):
         raise OptionsError(f"{name} must be 'memory', 'fsync' or 'replicated', not {value!r:.80}")
     return str(value)
-
-
-# The verb that stores a job knows them, and nothing else: no record and no envelope has them.
-DURABILITY = OptionRow(
-    check=_durability,
-    doc="what has the job when the call that stores it returns: the server's ``memory``, its disk too (``fsync``), or "
-    "``replicas`` (``replicated``); the setting ``durability``.",
-    travels="request",
-    default="",
-    flag=Flag(value="NAME", text="Return when it is as safe: memory, fsync or replicated."),
-)
-REPLICAS = OptionRow(
-    check=whole(1, 100),
-    doc='how many replicas have it, with ``durability="replicated"``; the setting ``replicas``.',
-    travels="request",
-    kind=int,
-    default=0,
-    flag=Flag(value="N", text="With --durability replicated: on N replicas."),
-)
 
 
 def trace(name: str, value: Any) -> str:
@@ -237,11 +201,3 @@ def trace(name: str, value: Any) -> str:
     if value not in ("parent", "link"):
         raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
     return str(value)
-
-
-TRACE = OptionRow(
-    check=trace,
-    doc="its first starts belong to the trace of their sender (``parent``), or begin one that links to it (``link``), "
-    "whatever the setting ``traces`` says of the others.",
-    travels="task",
-)

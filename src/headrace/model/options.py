@@ -248,8 +248,29 @@ class JobOptions(TypedDict, total=False):
         ),
     ]
     unique: Annotated[GivenUnique, UNIQUE]
-    durability: Annotated[Literal["memory", "fsync", "replicated"] | None, check.DURABILITY]
-    replicas: Annotated[int | None, check.REPLICAS]
+    # The verb that stores a job knows these two, and nothing else: no record and no envelope has them.
+    durability: Annotated[
+        Literal["memory", "fsync", "replicated"] | None,
+        OptionRow(
+            check=check.durability,
+            doc="what has the job when the call that stores it returns: the server's ``memory``, its disk too "
+            "(``fsync``), or ``replicas`` (``replicated``); the setting ``durability``.",
+            travels="request",
+            default="",
+            flag=Flag(value="NAME", text="Return when it is as safe: memory, fsync or replicated."),
+        ),
+    ]
+    replicas: Annotated[
+        int | None,
+        OptionRow(
+            check=check.whole(1, 100),
+            doc='how many replicas have it, with ``durability="replicated"``; the setting ``replicas``.',
+            travels="request",
+            kind=int,
+            default=0,
+            flag=Flag(value="N", text="With --durability replicated: on N replicas."),
+        ),
+    ]
 
 
 class CallOptions(JobOptions, total=False):
@@ -280,13 +301,36 @@ class TaskOptions(JobOptions, total=False):
             travels="task",
         ),
     ]
-    loose: Annotated[bool | None, check.LOOSE]
-    trace: Annotated[Literal["parent", "link"] | None, check.TRACE]
+    loose: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="arguments without an annotation may arrive as another type: a tuple as a list, a UUID as a text.",
+            travels="task",
+        ),
+    ]
+    trace: Annotated[
+        Literal["parent", "link"] | None,
+        OptionRow(
+            check=check.trace,
+            doc="its first starts belong to the trace of their sender (``parent``), or begin one that links to it "
+            "(``link``), whatever the setting ``traces`` says of the others.",
+            travels="task",
+        ),
+    ]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 
-# What a job may be asked for, in the order of the table; and what its task's signature says of it.
-ROWS = rows_of(CallOptions) | {"secrets": check.SECRETS}
+# No caller gives it: the signature of a task does, see hidden_values.py.
+_SECRETS = OptionRow(
+    check=check.places,
+    doc="where the values of arguments stand that are not shown.",
+    travels="field",
+    default="",
+    envelope="arguments that are never shown: their names, and their numbers from 1, with a space between two",
+)
+# The options of a job in the order of the table, and what its task's signature says of it.
+ROWS = rows_of(CallOptions) | {"secrets": _SECRETS}
 TASK_ONLY = frozenset(TaskOptions.__annotations__) - frozenset(JobOptions.__annotations__)
 
 

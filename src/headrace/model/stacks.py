@@ -8,7 +8,9 @@ from types import FrameType
 import msgspec
 
 # Bytes of all stacks of a worker, those of one runner, and those that are read of one before the jobs' are chosen.
-MOST, MOST_EACH, MOST_READ = 60_000, 12_000, 1_000_000
+MOST = 60_000
+MOST_EACH = 12_000
+MOST_READ = 1_000_000
 
 # Frames of a thread that are written; faulthandler's own bound.
 MOST_FRAMES = 100

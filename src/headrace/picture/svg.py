@@ -130,7 +130,8 @@ LONGEST = 34
 HEIGHT = 34
 GAP = 24
 # Numbers no node has.
-START, END = -1, -2
+START = -1
+END = -2
 DIAMOND = Shape(64, 44, diamond=True)
 
 Edge = tuple[int, int, str]

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from headrace.picture import theme
 from headrace.picture.view import View, ViewNode, cells, describe, layers, shorten, tally
 
-UP, DOWN, LEFT, RIGHT = 1, 2, 4, 8
+UP = 1
+DOWN = 2
+LEFT = 4
+RIGHT = 8
 _LINES = {
     UP: "│", DOWN: "│", UP | DOWN: "│", LEFT: "─", RIGHT: "─", LEFT | RIGHT: "─",
     UP | RIGHT: "└", UP | LEFT: "┘", DOWN | RIGHT: "┌", DOWN | LEFT: "┐",

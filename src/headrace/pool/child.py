@@ -106,7 +106,8 @@ class Frames:
         return Frame(kind, number, body)
 
 
-_dumps, _loads = pickle.dumps, pickle.loads
+_dumps = pickle.dumps
+_loads = pickle.loads
 
 
 class RemoteTraceback(Exception):

@@ -44,7 +44,10 @@ class PoolWatch:
         finish: Callable[[], None],
     ) -> None:
         """Make one that does not run yet; ``kill`` ends a member, ``finish`` a pool that is not used any more."""
-        self._name, self._alerts, self._scheduler, self._events = name, alerts, scheduler, events
+        self._name = name
+        self._alerts = alerts
+        self._scheduler = scheduler
+        self._events = events
         self._kill, self._finish = kill, finish
         self._due: list[tuple[float, int, float, Call[Any]]] = []
         self._number = count()

@@ -20,7 +20,8 @@ from headrace.pool.state import Call, Member, MemberBackend
 from headrace.pool.unbroken import apart
 
 # Seconds before the first late restart, and at most.
-FIRST, MOST = 1.0, 60.0
+FIRST = 1.0
+MOST = 60.0
 
 
 class Restarts:

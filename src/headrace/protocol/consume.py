@@ -311,7 +311,8 @@ def _lane(held: bytes) -> str:
 _MOST = 1 << 62
 
 
-_NO_REST, _NO_NODE = [None] * 10, [b""] * 3
+_NO_REST = [None] * 10
+_NO_NODE = [b""] * 3
 
 
 def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held: bytes) -> Claim:

@@ -84,7 +84,8 @@ def page(
 
 
 # Structures that one walk looks at, and jobs whose text it does: for two milliseconds of the server.
-WALK, SEARCHED = 50, 250
+WALK = 50
+SEARCHED = 250
 
 
 class WalkedPart(msgspec.Struct, frozen=True):

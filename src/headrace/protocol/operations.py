@@ -110,9 +110,11 @@ def greet(keys: Keys, version: int) -> Call[Greeting]:
 
 
 # What was learned is kept so long (seconds), and so many lines of it.
-KEPT, LINES = 30 * 86400, 500
+KEPT = 30 * 86400
+LINES = 500
 # Lines of one call, and characters of each.
-_AT_ONCE, _LONGEST = 200, 500
+_AT_ONCE = 200
+_LONGEST = 500
 
 
 def learn(keys: Keys, lines: Sequence[str]) -> Call[None]:

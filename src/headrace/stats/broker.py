@@ -351,7 +351,8 @@ def _merge(batches: list[tuple[str, bytes]]) -> tuple[list[Row], int]:
 
 
 # Seconds that a step waits for what the broker sends, if it has something, and for more once something came.
-PATIENCE, MORE = 0.5, 0.02
+PATIENCE = 0.5
+MORE = 0.02
 # The largest integer that a script's numbers hold.
 _EXACT = 1 << 53
 

@@ -154,7 +154,9 @@ class LabelledBuffer:
             counts = self._rows.setdefault(key, {})
         if at >= self.until:
             # Late counts are the rare ones: they look their counts up each time.
-            self.since, self.until, self.current = slot * self._slot, (slot + 1) * self._slot, {}
+            self.since = slot * self._slot
+            self.until = (slot + 1) * self._slot
+            self.current = {}
         if at >= self.since:
             self.current[label] = counts
         return counts

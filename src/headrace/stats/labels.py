@@ -79,7 +79,9 @@ def groups(field: str) -> tuple[str, ...]:
 
 
 # Below each: a task, a queue, a worker's host and pid.
-TASKS, QUEUES, WORKERS = "jobs", "queues", "workers"
+TASKS = "jobs"
+QUEUES = "queues"
+WORKERS = "workers"
 ALL = (TASKS, QUEUES, WORKERS)
 # How a start ended: fields of tasks and of queues.
 OUTCOMES = (

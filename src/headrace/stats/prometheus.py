@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.stats")
 
-LOCAL, PORT = "127.0.0.1", 9464
+LOCAL = "127.0.0.1"
+PORT = 9464
 
 
 class Answer(NamedTuple):

@@ -185,7 +185,8 @@ def row(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Pl
 # Buckets that one reading may want.
 MOST = 100_000
 # Children that one round trip brings; buckets that one script reads of several children.
-PAGE, READ = 1000, 200
+PAGE = 1000
+READ = 200
 
 
 class Bucket(msgspec.Struct, frozen=True):

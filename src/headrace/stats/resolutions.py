@@ -25,7 +25,8 @@ Moment = datetime | date | float | int | str
 
 DAY = 86400
 # The years that a date of four digits can name; one is left free at either end, for the buckets beside them.
-_FIRST, _LAST = -62_104_060_800, 253_370_764_800
+_FIRST = -62_104_060_800
+_LAST = 253_370_764_800
 _DATE = re.compile(r"\d{4}(\d{2}){0,5}", re.ASCII)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|y)", re.ASCII)
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 365.25 * DAY}

@@ -131,7 +131,9 @@ class Flusher:
                     raise
                 self.buffer.answered(batch, left)
                 was_blocked = self._blocked()
-                self.failing, self.refused, self._warned = None, bool(left), False
+                self.failing = None
+                self.refused = bool(left)
+                self._warned = False
                 if was_blocked and not left:
                     self._tell_of_losses()
                 if left:

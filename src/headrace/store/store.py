@@ -91,7 +91,8 @@ class Store(Reach):
             try:
                 if self._pid != os.getpid():
                     # The parent's sockets are not ours: two processes that read one stream garble both.
-                    self._pool, self._pid = ConnectionPool(self.settings.max_connections), os.getpid()
+                    self._pool = ConnectionPool(self.settings.max_connections)
+                    self._pid = os.getpid()
                 pool = self._pool
                 try:
                     connection = pool.idle.pop()

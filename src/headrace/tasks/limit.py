@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace")
 
 # Seconds between two looks at a closed limit whose opening is not known: from the first to the longest.
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
+FIRST_PAUSE = 0.005
+LONGEST_PAUSE = 0.25
 
 
 class LimitHold:
@@ -57,7 +58,10 @@ class LimitHold:
     def __init__(self, client: Client, rule: LimitRule, named: str, wait: float | None) -> None:
         """Use ``app.limits[name].hold()``."""
         self.lost = False
-        self._client, self._rule, self._named, self._wait = client, rule, named, wait
+        self._client = client
+        self._rule = rule
+        self._named = named
+        self._wait = wait
         self._holder = ""
         self._over: threading.Event | None = None
         self._task: asyncio.Task[None] | None = None

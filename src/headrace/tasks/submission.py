@@ -167,7 +167,8 @@ class SubmittedJob:
         data = packed(headers)
         # Packed, they take a few bytes more than the limit counts.
         if len(headers) <= MOST_HEADERS and len(data) <= MOST_BYTES:
-            self._headers, self._form = None, msgspec.structs.replace(self._form, headers=data)
+            self._headers = None
+            self._form = msgspec.structs.replace(self._form, headers=data)
 
     @property
     def options(self) -> dict[str, Any]:

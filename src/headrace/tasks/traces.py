@@ -36,16 +36,25 @@ except ImportError:
     raise SettingsError("HEADRACE_TRACES needs opentelemetry-api: pip install 'headrace[otel]'") from None
 
 # The names of the conventions for messaging, which are in development: all that is to change with them is here.
-SYSTEM, OPERATION, OPERATION_TYPE = "messaging.system", "messaging.operation.name", "messaging.operation.type"
+SYSTEM = "messaging.system"
+OPERATION = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
 DESTINATION, MESSAGE, CONVERSATION = (
     "messaging.destination.name",
     "messaging.message.id",
     "messaging.message.conversation_id",
 )
-BODY_SIZE, BATCH, CLIENT = "messaging.message.body.size", "messaging.batch.message_count", "messaging.client.id"
+BODY_SIZE = "messaging.message.body.size"
+BATCH = "messaging.batch.message_count"
+CLIENT = "messaging.client.id"
 ERROR = "error.type"
-TASK, ATTEMPT, WAITED, OUTCOME = "headrace.task", "headrace.attempt", "headrace.waited", "headrace.outcome"
-CORRELATED, NODE, PARENTS = "headrace.correlation", "headrace.node", "headrace.parents"
+TASK = "headrace.task"
+ATTEMPT = "headrace.attempt"
+WAITED = "headrace.waited"
+OUTCOME = "headrace.outcome"
+CORRELATED = "headrace.correlation"
+NODE = "headrace.node"
+PARENTS = "headrace.parents"
 
 # The header of a job that is no child of its sender: delayed, or one of many.
 LINK = "headrace-link"

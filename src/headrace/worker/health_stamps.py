@@ -16,13 +16,17 @@ from contextlib import suppress
 from typing import NamedTuple
 
 # Seconds between two stamps of the dispatcher at least, and the share of a lease: the lease is to look held.
-STAMP_EVERY, STAMP_SHARE = 1.0, 0.2
+STAMP_EVERY = 1.0
+STAMP_SHARE = 0.2
 # After so many leases without a stamp a process counts as hanging, and without a claim, claims have stopped.
 SILENT = 2.0
 # Shares of a lease between two stamps of the supervisor, which has nothing else to wake for.
 _SUPERVISED = 0.5
 SIZE = 64
-REGISTERED, ANSWERED, RUNNERS, DRAINING = 1, 2, 4, 8
+REGISTERED = 1
+ANSWERED = 2
+RUNNERS = 4
+DRAINING = 8
 WELL = REGISTERED | ANSWERED | RUNNERS
 
 _MAGIC = b"HRh1"
@@ -31,7 +35,10 @@ _PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - the file is the user's own, and m
 # it first, and a probe in that moment took the worker for one that never turned.)
 _FORM = struct.Struct("4sIII6d")
 _SUFFIX = ".health"
-_FLAGS, _LEASE, _SUPERVISOR, _DISPATCHER = 12, 16, 24, 32
+_FLAGS = 12
+_LEASE = 16
+_SUPERVISOR = 24
+_DISPATCHER = 32
 
 
 class Stamp(NamedTuple):

@@ -52,7 +52,8 @@ from headrace.worker.forking.standard_streams import log
 from headrace.worker.preload import warmup
 
 # Seconds that a call may take, and that the application's exit hooks may take after it.
-LONGEST, EXIT_HOOKS = 30.0, 5.0
+LONGEST = 30.0
+EXIT_HOOKS = 5.0
 
 
 class HookCall:
@@ -115,11 +116,14 @@ def _failed(hook: Hook, error: BaseException, seconds: float) -> None:  # noqa: 
 
 
 # Seconds between two looks of a watcher that holds a hook, and of one that waits for another watcher's to become free.
-EVERY, WAITING = 1.0, 10.0
+EVERY = 1.0
+WAITING = 10.0
 # Microseconds after which the hooks of a watcher that died are another's.
 LEASE_US = 30_000_000
 # Events that one call is given; calls with the same events; seconds before the second of these, and before the third.
-BATCH, TRIES, PAUSES = 100, 3, (5.0, 30.0)
+BATCH = 100
+TRIES = 3
+PAUSES = (5.0, 30.0)
 
 
 class _HookProgress:
@@ -139,7 +143,9 @@ class _HookProgress:
         self.hook = hook
         self.name = watch_name("hook", hook.name)
         self.held = self.unsaved = False
-        self.at, self.end, self.tries = "", "", 0
+        self.at = ""
+        self.end = ""
+        self.tries = 0
         self.next = 0.0
         self.call: HookCall | None = None
 
@@ -153,11 +159,16 @@ class _HookProgress:
         if self.held:
             return False
         self.held, self.unsaved = True, False
-        self.at, self.end, self.tries = fields.get("at", ""), fields.get("end", ""), number(fields.get("tries"))
+        self.at = fields.get("at", "")
+        self.end = fields.get("end", "")
+        self.tries = number(fields.get("tries"))
         return True
 
     def dealt_with(self) -> None:
-        self.at, self.end, self.tries, self.unsaved = self.end, "", 0, True
+        self.at = self.end
+        self.end = ""
+        self.tries = 0
+        self.unsaved = True
 
     def fields(self) -> dict[str, str | int]:
         return {"at": self.at, "end": self.end, "tries": self.tries}

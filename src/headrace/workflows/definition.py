@@ -387,7 +387,8 @@ def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., o
 # The run has its id from the job, so a start that follows a lost reply makes no second one.
 _RETRIES = Retry(max=20, max_delay=300, on=(StoreFull, StoreUnavailable, NotConfirmed))
 # Seconds between two looks at the run of a tick: a tenth of the time since its tick, within these bounds.
-_LEAST, _MOST = 0.5, 30.0
+_LEAST = 0.5
+_MOST = 30.0
 
 
 def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -80,9 +80,13 @@ class Departure:
         reconciler: Reconciler,
     ) -> None:
         self._worker, self._requests = worker, worker.requests
-        self._pool, self._endings, self._demand = placement.pool, placement.endings, placement.demand
+        self._pool = placement.pool
+        self._endings = placement.endings
+        self._demand = placement.demand
         self._placement, self._maintenance = placement, maintenance
-        self._claiming, self._settlement, self._reconciler = claiming, settlement, reconciler
+        self._claiming = claiming
+        self._settlement = settlement
+        self._reconciler = reconciler
         # Whether the store had still counted jobs as ours when we were about to leave.
         self._refused_once = False
         # Why what still runs at the end is stopped.

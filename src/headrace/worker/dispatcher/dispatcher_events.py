@@ -30,7 +30,8 @@ from headrace.worker.messages import (
 Step = tuple[Call[Any], Callable[[Any], None]]
 
 # Mail: something was broadcast to this worker; a pause was given an end, of which renewals tell.
-CALLED, HURRY = "@", "renew"
+CALLED = "@"
+HURRY = "renew"
 
 
 # -- events: the runners ----------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
 
 
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
-SETTLE_MOST, NODE = 600, 3
+SETTLE_MOST = 600
+NODE = 3
 # So many bytes of a result count as one end more: a larger call may exceed what the server takes, and on a slow line
 # keeps the lease from being renewed.
 LARGE = 2048

@@ -23,7 +23,8 @@ from headrace.stats.labels import LONGEST, MARK, TASKS, queue_label
 
 EVERY = 1.0
 
-_FLOAT, _BITS = struct.Struct("=f"), struct.Struct("=I")
+_FLOAT = struct.Struct("=f")
+_BITS = struct.Struct("=I")
 # Which of a float's two halves is the high one.
 _HIGH = 1 if sys.byteorder == "little" else 0
 

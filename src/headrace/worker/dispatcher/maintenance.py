@@ -156,7 +156,9 @@ class Renewal:
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
         self._worker, self._lease = worker, worker.settings.lease
-        self._metadata, self._expected, self._tell = metadata, expected, tell
+        self._metadata = metadata
+        self._expected = expected
+        self._tell = tell
         self._held = 0
         # Whether it is to hear when the next tick is due. What brings an earlier one has all renew at once, so once a
         # tick is known, no renewal asks that comes with time: schedules cost an idle worker no command.
@@ -180,7 +182,9 @@ class Renewal:
 
     def on_reply(self, reply: consume.Renewed, sent: float) -> None:
         if reply.alive:
-            self.paused, self.ready, self.looked = frozenset(reply.paused), reply.ready, sent
+            self.paused = frozenset(reply.paused)
+            self.ready = reply.ready
+            self.looked = sent
             self._tell(reply, sent)
         else:
             self.gone = True
@@ -206,7 +210,9 @@ class Unparking:
 
     def __init__(self, keys: Keys, tasks: Container[str], queues: Sequence[str]) -> None:
         self.parked: set[str] = set()
-        self._keys, self._tasks, self._queues = keys, tasks, queues
+        self._keys = keys
+        self._tasks = tasks
+        self._queues = queues
         self._under_way = 0
 
     def begin(self) -> None:
@@ -236,7 +242,8 @@ class Unparking:
 
 
 # Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
-LAPSE, LAPSE_EVERY = 10, 0.05
+LAPSE = 10
+LAPSE_EVERY = 0.05
 # Seconds for which a worker that leaves when all is done waits for what is due by then.
 SOON = 0.1
 # Nodes or edges of one piece of background work.
@@ -338,7 +345,10 @@ class Portions:
         """
         self.at = NEVER
         self.script, self.makes_ready = script, makes_ready
-        self._make, self._due, self._full, self._pause = make, due, full, pause
+        self._make = make
+        self._due = due
+        self._full = full
+        self._pause = pause
 
     def call(self, _: float) -> Call[tuple[int, int, int]]:
         self.at = NEVER
@@ -360,7 +370,9 @@ class LimitDeclaration:
 
     def __init__(self, keys: Keys, tasks: Collection[str], limits: DeclaredLimits) -> None:
         self.at = NEVER
-        self._keys, self._tasks, self._limits = keys, tasks, limits
+        self._keys = keys
+        self._tasks = tasks
+        self._limits = limits
         self._owner, self._pause = "", 0.0
 
     def first(self, owner: str, now: float) -> Step:
@@ -396,7 +408,8 @@ class Maintenance:
         self.renewal = Renewal(worker, metadata, expected, self._tell)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(worker, self.renewal.renew_soon)
-        self._most, self._most_bytes = settings.max_finished, settings.max_finished_bytes
+        self._most = settings.max_finished
+        self._most_bytes = settings.max_finished_bytes
         # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
         self.sweep = Portions(
             "sweep", lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH

@@ -45,7 +45,10 @@ class Placement:
         self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: Demand
     ) -> None:
         self.inputs = Inputs(worker.keys, self.feed)
-        self.pool, self.lines, self.endings, self.demand = runner_pool, lines, endings, demand
+        self.pool = runner_pool
+        self.lines = lines
+        self.endings = endings
+        self.demand = demand
         self._worker = worker
         # Kind and plan of jobs without options of their own, by task: every job passes here.
         self._plans: dict[str, tuple[Kind, RunPlan]] = {}

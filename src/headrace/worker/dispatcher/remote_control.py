@@ -43,7 +43,11 @@ class SelfReport:
     """
 
     def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
-        self.said, self.busy, self.shown, self.resized, self.leaving = "", "", "", False, False
+        self.said = ""
+        self.busy = ""
+        self.shown = ""
+        self.resized = False
+        self.leaving = False
         self._worker = worker
         self._pool = runner_pool
 
@@ -84,7 +88,8 @@ class SelfReport:
 
 # Seconds that runners have to write their stacks. Stacks that come later, for LATE seconds more, stay out of the log,
 # where they would look like a fault.
-WAIT, LATE = 0.3, 10.0
+WAIT = 0.3
+LATE = 10.0
 _TIMER = "stacks"
 
 
@@ -150,7 +155,9 @@ class RemoteControl:
 
     def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, report: SelfReport) -> None:
         self._worker = worker
-        self._pool, self._lines, self._demand = placement.pool, placement.lines, placement.demand
+        self._pool = placement.pool
+        self._lines = placement.lines
+        self._demand = placement.demand
         self._placement, self._maintenance = placement, maintenance
         self._report = report
         self.stacks = StackRequests(worker, placement.pool)

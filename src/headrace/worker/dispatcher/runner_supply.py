@@ -13,7 +13,8 @@ from headrace.worker.preload.advice import Advice
 
 # A runner that dies younger than this (seconds) without work, or in its start, is replaced only after as long again;
 # after twice as long each time, at most so long.
-INFANT, LONGEST_PAUSE = 1.0, 30.0
+INFANT = 1.0
+LONGEST_PAUSE = 30.0
 
 
 class RunnerSupply:

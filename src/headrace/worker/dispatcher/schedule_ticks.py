@@ -22,11 +22,15 @@ from headrace.worker.dispatcher.worker_state import NEVER
 
 # Schedules of which one trip declares, fires or refills ticks, and timetables that are reckoned for one: some 10 ms of
 # the server or of this process each, since jobs must be served in between.
-DECLARE, FIRE, REFILL, RECKON = 100, 300, 300, 20
+DECLARE = 100
+FIRE = 300
+REFILL = 300
+RECKON = 20
 # Seconds after which a schedule is declared again that a newer worker declares otherwise: that one may have left.
 AGAIN = 10.0
 # Seconds between two walks over all schedules; a walk also begins when the server's clock was set back by so much.
-WALK, BACK = 300.0, 3600.0
+WALK = 300.0
+BACK = 3600.0
 # The scripts of its calls.
 TICKING = ("schedule_declare", "refill", "schedule_walk", "fire")
 

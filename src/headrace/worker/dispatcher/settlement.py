@@ -33,7 +33,9 @@ class Settlement:
 
     def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
         self._worker, self._requests = worker, worker.requests
-        self._pool, self._endings, self._demand = placement.pool, placement.endings, placement.demand
+        self._pool = placement.pool
+        self._endings = placement.endings
+        self._demand = placement.demand
         self._placement, self._maintenance = placement, maintenance
 
     def steps(self, now: float, *, claims: bool) -> list[Step]:

@@ -319,7 +319,9 @@ class StoreLinks:
         self.patience = patience
         self.revive = revive
         self._watched = watched
-        self._handlers, self._connected, self._lost = handlers, connected, lost
+        self._handlers = handlers
+        self._connected = connected
+        self._lost = lost
         self._connector = Connector(patience, scripts)
         watched.watch(self._connector, self._on_connected, urgent=True)
         self._connect_at = 0.0

@@ -46,7 +46,9 @@ WAKE_WAIT = 120.0
 _DISARM_PAUSE = 0.005
 # Where the server refuses sleeps, or ends the connection of so many in a row: seconds between two claims, and after
 # which a sleep is tried again.
-POLL, SLEEP_AGAIN, SLEEPS_LOST = 0.5, 60.0, 3
+POLL = 0.5
+SLEEP_AGAIN = 60.0
+SLEEPS_LOST = 3
 # Scripts that each new connection has the server load, so that no call of them is refused first. Those of schedules,
 # profiles and stacks are not among them: few workers call them, and the server is told of one when it refuses a call.
 SCRIPTS = (

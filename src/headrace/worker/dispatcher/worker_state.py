@@ -41,7 +41,9 @@ from headrace.worker.worker_options import WorkerOptions
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
 # both sides is handed back as interrupted.
-KEEP, KEEP_BYTES, KEEP_OUTCOMES = 60.0, 16 << 20, 50_000
+KEEP = 60.0
+KEEP_BYTES = 16 << 20
+KEEP_OUTCOMES = 50_000
 # Bytes that one takes besides its outcomes, about.
 OVERHEAD = 1000
 
@@ -355,9 +357,17 @@ class WorkerState:
         learned: Learned = NOTHING,
         limits: DeclaredLimits = NO_LIMITS,
     ) -> None:
-        self.keys, self.settings, self.tasks, self.options = keys, settings, tasks, options
-        self.place, self.pid, self.dice, self.look = place, pid, dice, look
-        self.tally, self.anchor, self.schedules = tally, anchor, schedules
+        self.keys = keys
+        self.settings = settings
+        self.tasks = tasks
+        self.options = options
+        self.place = place
+        self.pid = pid
+        self.dice = dice
+        self.look = look
+        self.tally = tally
+        self.anchor = anchor
+        self.schedules = schedules
         self.learned, self.limits = learned, limits
         self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in tasks.values()})) or ("process",)
         self.phase: Literal["working", "draining", "left"] = "working"

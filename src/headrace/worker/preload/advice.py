@@ -32,13 +32,17 @@ from headrace.worker.preload import warmup
 from headrace.worker.preload.warmup import UNRELATED, WORK
 
 # The first runners of each kind are profiled, then one in so many.
-FIRST, EACH = 16, 16
+FIRST = 16
+EACH = 16
 # Below this (microseconds of a first start) nothing is worth doing before; above the other, in all, worth a line.
-WORTH, TELL = 500, 250_000
+WORTH = 500
+TELL = 250_000
 # Bounds: tasks, and different imports or functions of one.
-TASKS, KINDS = 64, 64
+TASKS = 64
+KINDS = 64
 # Bytes of the summary, and how much of each list it has.
-SUMMARY, LISTED = 6_000, 12
+SUMMARY = 6_000
+LISTED = 12
 
 
 class Learned(msgspec.Struct, frozen=True):

@@ -111,7 +111,9 @@ TICK = 0.001
 # A first start is watched for so many looks: what comes before its work, not all of a long job.
 LOOKS = 3000
 # Functions of one start that are told, deeper frames that are looked at, and different ones that are counted.
-TOLD, DEEP, KINDS = 48, 200, 2000
+TOLD = 48
+DEEP = 200
+KINDS = 2000
 # What had less of a start's time than this share is not worth telling.
 SHARE = 0.1
 IMPORTS = 64
@@ -177,7 +179,9 @@ class StartupProfiler:
             [(name, cost) for owner, name, cost in told if owner == 0],
             self._functions,
         )
-        self._born, self._first, self._functions = 0, False, []
+        self._born = 0
+        self._first = False
+        self._functions = []
         self.noted = bool(self._imports)
         return found
 
@@ -233,7 +237,10 @@ class Sampler:
         if handler != self._look:
             # It stays: a last ring that is on its way would end the process otherwise.
             signal.signal(signal.SIGVTALRM, self._look)
-        self._counts, self._looks, self._runs, self._began = {}, 0, True, time.process_time()
+        self._counts = {}
+        self._looks = 0
+        self._runs = True
+        self._began = time.process_time()
         signal.setitimer(signal.ITIMER_VIRTUAL, TICK, TICK)
 
     def stop(self) -> list[Hot]:

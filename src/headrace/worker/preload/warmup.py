@@ -190,11 +190,13 @@ def reseed() -> None:
 # A trial that takes longer (seconds) is ended by the kernel.
 PATIENCE = 60
 # A second call that takes more than this share of the first was work, not set-up; or more than this (seconds).
-AGAIN, QUICK = 0.1, 0.0002
+AGAIN = 0.1
+QUICK = 0.0002
 # A first call that takes less (seconds) is not what jobs lost time in: a narrower function did it before.
 ENOUGH = 0.002
 # Names that are tried at once, and characters of a verdict: together less than a pipe holds.
-MOST, WORDS = 100, 160
+MOST = 100
+WORDS = 160
 
 WARM = "warm"
 WORK = "it takes its time at each call: that is work, not set-up"
@@ -356,7 +358,9 @@ class _Watch:
             self.tried = self.tried or "it asks for random numbers or the process id, which must differ among runners"
 
     def __enter__(self) -> None:
-        self.tried, self._on, self._dice = "", True, random.getstate()
+        self.tried = ""
+        self._on = True
+        self._dice = random.getstate()
         sys.setprofile(self._called)
 
     def __exit__(self, *_: object) -> None:

@@ -92,7 +92,9 @@ class Succession(msgspec.Struct):
 
     def join(self, selector: selectors.BaseSelector, works: Works) -> None:
         """Take part in the supervisor's loop."""
-        self.selector, self.stop_wanted, self.retire = selector, works.asked_to_stop, works.retire
+        self.selector = selector
+        self.stop_wanted = works.asked_to_stop
+        self.retire = works.retire
         if self.early:
             self.hung_up()
 
@@ -262,7 +264,9 @@ class Succession(msgspec.Struct):
             self.warming = None
             self._failed(code)
         elif image is self.current:
-            self.current, self.over, self.code = None, True, code if code >= 0 else 128 - code
+            self.current = None
+            self.over = True
+            self.code = code if code >= 0 else 128 - code
             if code < 0 and not self.stopping:
                 log.error("process %d, which was serving, was ended by signal %d", pid, -code, code="reload.died")
         else:

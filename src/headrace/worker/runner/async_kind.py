@@ -146,7 +146,9 @@ class Loop:
 
     def __init__(self, runner_context: RunnerContext, options: RunnerOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.gate = MainGate(self._look, SIGNALS)
-        self._channel, self._tickets, self._slots = options.channel, options.tickets, options.slots
+        self._channel = options.channel
+        self._tickets = options.tickets
+        self._slots = options.slots
         self.reporter = Reporter(
             self._channel, self.gate, measure_memory=options.measure_memory, following=self._following
         )

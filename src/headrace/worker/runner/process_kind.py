@@ -45,7 +45,8 @@ from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.runner.traced_starts import Perform, performers
 
 # A fork server's first children are profiled, then one in so many.
-FIRST, EACH = 4, 64
+FIRST = 4
+EACH = 64
 # A child's last word: that it said one, whether the fork server is to leave, and how many recalls were heard.
 _WORD = struct.Struct("=B?Q")
 _SAID = 1

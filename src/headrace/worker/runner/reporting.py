@@ -181,7 +181,8 @@ BURST = 5.0
 # The ends of jobs that took less than so many nanoseconds are kept for as long, up to so many bytes, while other jobs
 # follow at once: they travel together. They are sent before a job begins whose task was not as quick the last time: it
 # may hold the interpreter's lock or the event loop for long, or end the process.
-KEEP, MOST_KEPT = 1_000_000, 1 << 14
+KEEP = 1_000_000
+MOST_KEPT = 1 << 14
 # The store keeps so many lines of a job's log, so more of one call need not travel.
 LINES = 1000
 
@@ -359,7 +360,9 @@ class JobReporter:
     def take(self, note: Note, now: float) -> JobProgress | None:
         """What to send now; None: it waits for the next word or the end."""
         if note.progress is not None:
-            self.share, self.text, self.waiting = note.progress, clean(note.text), True
+            self.share = note.progress
+            self.text = clean(note.text)
+            self.waiting = True
         self._left = min(BURST, self._left + (now - self._last) / PACE)
         self._last = now
         if not (note.lines or note.swallowed or note.spent) and self._left < 1:

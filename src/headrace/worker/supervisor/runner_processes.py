@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from headrace.stats.prometheus import Answer, Page
 
 # From the second on that dies younger than this (seconds), the next one is forked after a pause of at most so long.
-YOUNG, MOST_PAUSE = 10.0, 10.0
+YOUNG = 10.0
+MOST_PAUSE = 10.0
 
 
 class DispatcherProcess:
@@ -143,7 +144,8 @@ class DispatcherProcess:
 
 
 # A dispatcher opens so many descriptors for each runner, and at most so many for all else.
-EACH, OTHERS = 4, 20
+EACH = 4
+OTHERS = 20
 
 
 def make_once(app: Headrace) -> None:
@@ -414,7 +416,9 @@ class SideProcess:
         self.pid = 0
         self.next = 0.0
         self.address = address
-        self._name, self._main, self._stop_by = name, main, stop_by
+        self._name = name
+        self._main = main
+        self._stop_by = stop_by
         self._stopped = False
 
     @property

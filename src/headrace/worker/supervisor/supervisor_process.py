@@ -60,7 +60,8 @@ LAST_SILENCE = 20.0
 # A dispatcher that has not stamped for so many leases when its lease ends does not move. A living one does each 0.2.
 STILL = 0.3
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
 _FOREVER = float("inf")
 
 
