@@ -190,6 +190,27 @@ def test_files_stay_readable(root: Path, sources: dict[Path, ast.Module]) -> Non
     assert {name: size for name, size in sizes.items() if size > 600} == {}
 
 
+# Files under 60 lines, and why each is one of its own.
+SHORT = {
+    "clock": "all layers use it, and the pure ones must not import time",
+    "cli/alarms": "a group of commands is a module",
+    "cli/demo": "a command is a module",
+    "cli/first_process": "it stays in memory as the parent of images, so it imports next to nothing",
+    "cli/health": "a command is a module",
+    "embedded/binary": "it is asked for before anything else of the private server is imported",
+    "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
+    "picture/theme": "colours that the dashboard uses without a picture",
+    "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",
+    "worker/dispatcher/watched": "both kinds of links register descriptors with it",
+}
+
+
+def test_small_files_have_a_reason(root: Path, sources: dict[Path, ast.Module]) -> None:
+    """A reader opens a file for a duty: smaller ones belong beside their use."""
+    files = {module_of(root, path): path for path in sources if path.stem not in ("__init__", "__main__")}
+    assert {name for name, path in files.items() if path.read_text().count("\n") < 60} == set(SHORT)
+
+
 def test_functions_stay_short(sources: dict[Path, ast.Module]) -> None:
     def size(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
         body = node.body[bool(ast.get_docstring(node)) and len(node.body) > 1 :]
