@@ -88,6 +88,30 @@ def test_what_is_no_expression_is_refused_and_the_field_is_named(expression: str
         Cron(expression)
 
 
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("*/90 * * * *", "minute .* write '0' for that one value, or app.every(timedelta(minutes=90), ...)"),
+        ("*/60 * * * *", "timedelta(minutes=60)"),
+        ("0,10/55 * * * *", "'10/55', field minute .* write '10'"),
+        ("10-20/15 * * * *", "write '10'"),
+        ("0 */36 * * *", "hour .* or app.every(timedelta(hours=36), ...)"),
+        ("0 0 */40 * *", "day-of-month .* write '1' .* app.every(timedelta(days=40), ...)"),
+        ("0 0 1 */12 *", "month .* write '1' for that one value$"),
+        ("0 0 * * */7", "day-of-week .* write '0' for that one value$"),
+        ("0 0 * * MON/9", "write 'MON'"),
+    ],
+)
+def test_a_step_longer_than_its_range_is_refused(expression: str, says: str) -> None:
+    with pytest.raises(CronError, match=says.replace("(", r"\(").replace(")", r"\)")):
+        Cron(expression)
+
+
+@pytest.mark.parametrize("steps", ["*/59 * * * *", "0 */23 * * *", "0 0 */30 * *", "0 0 1 */11 *", "0 0 * * 1/6"])
+def test_the_longest_step_of_each_field_ticks(steps: str) -> None:
+    assert next(Cron(steps).after(0)) > 0
+
+
 @pytest.mark.parametrize("expression", ["0 0 29 2 *", "0 0 L * *", "0 0 LW * *", "0 0 * * 5L", "0 9 * JAN-MAR MON#2"])
 def test_rare_days_come(expression: str) -> None:
     assert next(Cron(expression, "Europe/Berlin").after(0)) > 0

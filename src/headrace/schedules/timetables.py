@@ -37,6 +37,8 @@ _SHORTCUTS = {
     "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
+# Of each field: its first and last value, its longest step, and the unit of even intervals, if the field has one.
+_STEPS = ((0, 59, 59, "minutes"), (0, 23, 23, "hours"), (1, 31, 30, "days"), (1, 12, 11, ""), (0, 7, 6, ""))
 _RANGES = "minute 0-59, hour 0-23, day-of-month 1-31, month 1-12 or JAN-DEC, day-of-week 0-7 or SUN-SAT"
 
 
@@ -53,7 +55,8 @@ class Cron(msgspec.Struct, frozen=True):
         timezone: a name of the IANA database, such as ``Europe/Berlin``.
 
     Raises:
-        CronError: the expression cannot be read; names the field. Or it names a day that never comes.
+        CronError: the expression cannot be read; names the field. Or it names a day that never comes, or has a step
+            that is longer than its field: ``*/90`` of the minutes would tick once an hour.
         UnknownTimezone: there is no such zone on this machine.
         MissingExtra: cronsim is not installed.
     """
@@ -169,6 +172,23 @@ def _checked(expression: str, zone: str) -> None:
     zone_of(zone)
     if _simulated(expression, datetime(2000, 1, 1)) is None:  # noqa: DTZ001 - only whether there is one
         raise _never(expression)
+    _check_steps(expression, fields)
+
+
+def _check_steps(expression: str, fields: list[str]) -> None:
+    """Refuse a step that is longer than what it divides, since its field then has one value."""
+    for name, text, (lowest, highest, longest, unit) in zip(_FIELDS, fields, _STEPS, strict=True):
+        for term in text.split(","):
+            values, _, step = term.partition("/")
+            low, _, high = values.partition("-")
+            first, last = int(low) if low.isdecimal() else lowest, int(high) if high.isdecimal() else highest
+            if step.isdecimal() and int(step) > min(last - first, longest):
+                only = lowest if low == "*" else low
+                every = f", or app.every(timedelta({unit}={int(step)}), ...) for an even interval" if unit else ""
+                raise CronError(
+                    f"the step of {term!r}, field {name} of {expression!r}, is longer than its range: "
+                    f"write '{only}' for that one value{every}"
+                )
 
 
 def _simulated(expression: str, start: datetime) -> datetime | None:
