@@ -640,3 +640,13 @@ def test_random_crashes_and_repetitions_add_up(make_stats: Make, seed: int) -> N
                         buffer.answered(batch)
     stats.flush()
     assert total(stats) == counted
+
+
+@pytest.mark.parametrize("wrong", [1, "n", ["n"], None])
+def test_fields_are_a_mapping(wrong: Any) -> None:
+    lane = Buffer().lane(LAYOUT)
+    for count in (lane.add, lane.row):
+        with pytest.raises(OptionsError, match=r'write {"count": 1}'):
+            count("a", wrong, 0)
+    with pytest.raises(OptionsError, match=r'write {"count": 1}'):
+        module.observed(wrong)

@@ -52,6 +52,8 @@ def test_a_worker_is_found_for_a_week_and_no_longer(make_stats: Make) -> None:
     assert {child.label for child in stats.find("workers", now).children()} == {f"workers/host:{n}" for n in range(8)}
     with pytest.raises(OptionsError, match="every='day' is not kept here: take one of minute, hour"):
         stats.find("workers", now, every="day")
+    with pytest.raises(OptionsError, match="no resolution 'week': take one of minute, hour; a week is seven days"):
+        stats.find("workers", now, every="week")  # type: ignore[arg-type]
     # A program's own label of that name below a scope is its own.
     stats.scope("mine").add("workers", {"n": 1}, now - 20 * 86400)
     stats.flush()

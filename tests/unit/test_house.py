@@ -163,6 +163,7 @@ DATACLASSES = {
     "demo/demo_tasks": "what its jobs return, as an application's would",
     "embedded": "the guardian of the private server runs without packages",
     "model/job_record": "parts that its text hides",
+    "model/retry": "a Struct cannot answer an argument that it does not have",
     "picture": "headrace.picture runs without packages",
     "schedules/timetables": "parts that its maker does not give",
     "store/url": "its text hides the password",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError, SoftTimeLimit
+from headrace.model import retry
 from headrace.model.retry import Retry, policy, with_parts
 
 
@@ -109,3 +112,29 @@ def test_a_stored_delay_counts_where_the_task_has_a_shorter_longest_one() -> Non
     retry = with_parts(Retry(max=1), {"delay": 7200.0, "max": 3})
     assert (retry.max, retry.delay, retry.max_delay) == (3, 7200, 7200)
     assert with_parts(Retry(delay=5), {"max_delay": 2.0}).max_delay == 5
+
+
+@pytest.mark.parametrize("name", sorted(retry._ELSEWHERE))
+def test_an_argument_of_another_policy_names_the_one_here(name: str) -> None:
+    with pytest.raises(OptionsError, match=f"Retry has no argument '{name}': write ") as raised:
+        Retry(**{name: 2})
+    assert retry._ELSEWHERE[name] in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("delya", "write delay=$"), ("colour", "write max= or delay= or factor= or max_delay=")]
+)
+def test_an_unknown_argument_names_those_that_there_are(name: str, text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        Retry(**{name: 2})  # type: ignore[arg-type]
+
+
+def test_a_policy_takes_no_positional_argument() -> None:
+    with pytest.raises(OptionsError, match=r"write Retry\(max=3\)"):
+        Retry(3)  # type: ignore[misc]
+
+
+def test_a_policy_is_a_value() -> None:
+    one = Retry(max=2, on=[ValueError])
+    assert (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)) == (one, one)
+    assert len({one, Retry(max=2, on=(ValueError,))}) == 1

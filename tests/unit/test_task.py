@@ -442,6 +442,13 @@ def test_an_application_says_what_the_verb_of_another_queue_is_called_here(app: 
         getattr(app, name)
 
 
+def test_a_worker_is_found_by_a_verb(app: Headrace) -> None:
+    workers: Any = app.workers
+    for guess in (lambda: workers["x"], lambda: list(workers), lambda: "x" in workers):
+        with pytest.raises(OptionsError, match=r"write app\.workers\.get\("):
+            guess()
+
+
 @pytest.mark.parametrize("name", sorted(elsewhere.OPTIONS))
 def test_each_option_of_another_queue_has_its_hint(app: Headrace, name: str) -> None:
     with pytest.raises(OptionsError, match=f"there is no option '{name}': ") as raised:

@@ -10,6 +10,7 @@ import difflib
 import os
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +35,12 @@ class Workers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, name: Any) -> Any:
+            """Say which verb finds a worker: several names lead to one, and a look asks the server."""
+            raise OptionsError(f"workers have no index: write app.workers.get({name!r:.80})")
 
     def get(self, name: str) -> WorkerFacts:
         """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.

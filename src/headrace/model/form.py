@@ -6,11 +6,11 @@ checkers see their fields as ``Any``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.elsewhere import instead
@@ -176,7 +176,7 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
 
 def _retries(given: Retry | int, checked: Retry, task: Retry) -> Retry:
     if not isinstance(given, Retry):
-        return replace(task, max=checked.max)
+        return dataclasses.replace(task, max=checked.max)
     if (given.on, given.never) != (Retry().on, Retry().never):
         raise OptionsError(
             "which exceptions are retried is the task's to say: give on and never to @app.task(retries=...)"

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
-
-import msgspec
-from msgspec.structs import force_setattr, replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, Snooze, SoftTimeLimit
 from headrace.settings import Duration, seconds
 
+# Arguments of a retry policy elsewhere -> the one here. Not in ``elsewhere.py``: that imports the options, which import
+# this module.
+_ELSEWHERE = {
+    "backoff": "factor=",
+    "backoff_factor": "factor=",
+    "exponential_backoff": "factor=",
+    "count": "max=",
+    "max_retries": "max=",
+    "attempts": "max=, which does not count the first start",
+    "max_attempts": "max=, which does not count the first start",
+    "interval": "delay=",
+    "wait": "delay=",
+    "min_backoff": "delay=",
+    "max_backoff": "max_delay=",
+    "exceptions": "on=(...)",
+    "retry_for": "on=(...)",
+    "autoretry_for": "on=(...)",
+    "throws": "never=(...)",
+}
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+
+def _instead(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return _ELSEWHERE.get(name) or " or ".join(f"{one}=" for one in close or known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
     """How often and when a job that raised runs again.
 
     Attributes:
@@ -33,6 +58,17 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     on: Sequence[type[BaseException]] = (Exception,)
     never: Sequence[type[BaseException]] = ()
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **given: Any) -> Any:
+            """Say what the argument of another queue is called here."""
+            if args:
+                raise OptionsError(f"Retry takes named arguments only: write Retry(max={args[0]!r:.80})")
+            for name in given:
+                if name not in cls.__slots__:
+                    raise OptionsError(f"Retry has no argument {name!r}: write {_instead(name, cls.__slots__)}")
+            return object.__new__(cls)
+
     def __post_init__(self) -> None:
         if isinstance(self.max, bool) or not isinstance(self.max, int) or not 0 <= self.max <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"retries must be a whole number from 0 to 1000, not {self.max!r}")
@@ -40,15 +76,15 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionsError(f"the factor between retries must be from 1 to 1000, not {self.factor!r}")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise OptionsError(f"jitter is a share of the delay, from 0 to 1, not {self.jitter!r}")
-        force_setattr(self, "delay", seconds(self.delay, "the delay before a retry"))
-        force_setattr(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
+        object.__setattr__(self, "delay", seconds(self.delay, "the delay before a retry"))
+        object.__setattr__(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
         if self.delay > self.max_delay:  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
             raise OptionsError(
                 f"delay={self.delay:g} and max_delay={self.max_delay:g} contradict each other: no delay is longer than "
                 f"max_delay; give max_delay={self.delay:g} or more"
             )
-        force_setattr(self, "on", _classes("on", self.on))
-        force_setattr(self, "never", _classes("never", self.never))
+        object.__setattr__(self, "on", _classes("on", self.on))
+        object.__setattr__(self, "never", _classes("never", self.never))
 
     def wants(self, error: BaseException) -> bool:
         """Whether an error of this type may be retried at all."""

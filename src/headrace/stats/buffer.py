@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from headrace.errors import OptionsError
 from headrace.stats.batch import Batch, Row
@@ -33,6 +34,7 @@ _LEAST = -_LIMIT
 
 
 Check = Callable[[str, int], object]
+F = TypeVar("F", int, float)
 
 
 def check_count(field: str, n: int) -> None:
@@ -54,7 +56,18 @@ def observed(fields: Mapping[str, float]) -> dict[str, int]:
     Raises:
         OptionsError: a field's name cannot be used, or a value is no finite number.
     """
-    return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in fields.items()}
+    return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in named(fields).items()}
+
+
+def named(fields: Mapping[str, F]) -> Mapping[str, F]:
+    """The same fields.
+
+    Raises:
+        OptionsError: they are no mapping.
+    """
+    if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionsError(f"fields are a mapping, not {fields!r:.80}: write " + '{"count": 1} for a field named count')
+    return fields
 
 
 def check_nothing(_field: str, _n: int) -> None:
@@ -102,6 +115,8 @@ class LabelledBuffer:
             counts = self.current.get(label) if self.since <= at < self.until else None
             if counts is None:
                 counts = self._open(label, at)
+            if fields.__class__ is not dict:
+                named(fields)
             for field, n in fields.items():
                 if field not in counts or type(n) is not int or not _LEAST < n < _LIMIT:
                     return self._add_new(counts, fields, field, check)
@@ -111,7 +126,7 @@ class LabelledBuffer:
 
     def row(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> Row:
         """Counts that go past the buffer, checked alike."""
-        for field, n in fields.items():
+        for field, n in named(fields).items():
             check(field, n)
         return Row(self.layout, self.label(label), int(at) // self._slot * self._slot, dict(fields))
 

@@ -134,13 +134,16 @@ class Resolutions(msgspec.Struct, frozen=True):
         """The level of a resolution.
 
         Raises:
-            OptionsError: it is not kept.
+            OptionsError: there is no such resolution, or it is not kept.
         """
         for level in self.levels:
             if level.cut.name == every:
                 return level
         kept = ", ".join(level.cut.name for level in self.levels)
-        raise OptionsError(f"every={every!r} is not kept here: take one of {kept}, or add it to stats_keep")
+        if every in RESOLUTIONS:
+            raise OptionsError(f"every={every!r} is not kept here: take one of {kept}, or add it to stats_keep")
+        week = "; a week is seven days" if every == "week" else ""
+        raise OptionsError(f"there is no resolution {every!r}: take one of {kept}{week}")
 
     @property
     def text(self) -> str:
