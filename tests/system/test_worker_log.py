@@ -187,6 +187,24 @@ def pair(flow):
 """
 
 
+BLOCKERS = """
+import asyncio
+
+@app.task
+async def blocks() -> None:
+    time.sleep(1.2)
+    await asyncio.sleep(0)  # here
+
+@app.task
+async def ends() -> None:
+    time.sleep(1.2)
+
+@app.task
+async def waits() -> None:
+    await asyncio.sleep(1.2)
+"""
+
+
 def json_log(headrace: Program) -> tuple[str, list[dict[str, object]]]:
     headrace.own = False
     said = headrace.burst("--log", "json").err
@@ -247,3 +265,18 @@ def test_a_log_line_does_not_go_on_in_one_that_a_job_has_not_ended(headrace: Pro
     said, lines = json_log(headrace)
     assert said.splitlines().count("no newline") == 3
     assert [line["event"] for line in lines].count("said") == 3
+
+
+def test_a_task_that_blocks_its_event_loop_is_named_once(headrace: Program, app: Headrace) -> None:
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + BLOCKERS)
+    job = app.by_name("tasks.blocks").enqueue()
+    app.enqueue_many(app.by_name(name).job() for name in ("tasks.blocks", "tasks.ends", "tasks.waits"))
+    _, lines = json_log(headrace)
+    named = {str(line["task"]): line for line in lines if line.get("code") == "job.blocks_loop"}
+    assert sorted(str(line["task"]) for line in lines if line.get("code") == "job.blocks_loop") == sorted(named)
+    assert set(named) == {"tasks.blocks", "tasks.ends"}
+    assert named["tasks.blocks"]["job"] in str(named["tasks.blocks"]["event"])
+    line = (headrace.directory / "tasks.py").read_text().splitlines().index("    await asyncio.sleep(0)  # here") + 1
+    assert f"before tasks.py:{line} in blocks, where the job paused next" in str(named["tasks.blocks"]["event"])
+    assert "before the end of the job" in str(named["tasks.ends"]["event"])
+    assert job.state == "succeeded"

@@ -296,7 +296,7 @@ class Performer:
         if crash is not None and crash.at == "start":
             return self._crashed(claim, notes)
         self._error = None
-        drive = Drive(MainGate(lambda _: ""))
+        drive = Drive(MainGate(lambda _: ""), set())
         own = asyncio.ensure_future(aperform(self._context_of(claim), drive, claim, notes.append))
         drive.task = own
 

@@ -17,20 +17,24 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
+from headrace.clock import monotonic
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import Interrupt
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
+from headrace.running_job import running
 from headrace.worker.channel import Closed, early, take_ticket
 from headrace.worker.forking.child_process import end_faulty
+from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner import interrupts
 from headrace.worker.runner.interrupts import MainGate, keep_stop
-from headrace.worker.runner.reporting import JobReporter, Reporter
+from headrace.worker.runner.reporting import JobReporter, Reporter, where
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 from headrace.worker.runner.traced_starts import performers
 
@@ -53,8 +57,14 @@ class Drive(Generator[Any, Any, Any]):
 
     task: asyncio.Task[Any]
 
-    def __init__(self, gate: MainGate) -> None:
+    def __init__(self, gate: MainGate, blockers: set[str]) -> None:
+        """Make one.
+
+        Args:
+            blockers: names of the tasks that a warning has named because they block the loop; adds to them.
+        """
         self._gate = gate
+        self._blockers = blockers
         # What is to be raised at the next step; and whether a shutdown began before the job did.
         self._reason: StopReason = ""
         self._warned = False
@@ -116,12 +126,15 @@ class Drive(Generator[Any, Any, Any]):
 
     def _step(self, step: Callable[[Any], Any], value: Any) -> Any:
         assert self._job is not None
+        began = monotonic()
         try:
             try:
                 self._gate.open(self._job)
                 return step(value)
             finally:
                 self._gate.close()
+                if (taken := monotonic() - began) > LONG:
+                    self._warn(self._job, taken)
         except Interrupt as signal:
             self._gate.close()
             if self._coroutine.cr_frame is None:
@@ -129,6 +142,28 @@ class Drive(Generator[Any, Any, Any]):
             # It came before or after the coroutine's own code, which waits and must learn of it.
             late = signal
         return self._step(self._coroutine.throw, late)
+
+    def _warn(self, job: CurrentJob, taken: float) -> None:
+        """Log once for each task that a step of it blocked the loop."""
+        if job.task in self._blockers:
+            return
+        self._blockers.add(job.task)
+        line = where(_paused(self._coroutine))
+        # A handler or filter of the application may raise.
+        with contextlib.suppress(Exception), running(job):
+            log.warning(
+                "job %s of %s blocked the event loop for %.1f s; the blocking call is before %s. No other job of this "
+                "runner ran meanwhile: await, use asyncio.to_thread, or make the task an ordinary function",
+                job.id, job.task, taken, f"{line}, where the job paused next" if line else "the end of the job",
+                code="job.blocks_loop",
+            )  # fmt: skip
+
+
+def _paused(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
+    """Where a coroutine waits, from its outermost frame on; nothing if it has ended."""
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        yield frame, frame.f_lineno
+        coroutine = coroutine.cr_await
 
 
 def told(job: CurrentJob, reason: StopReason) -> bool:
@@ -139,6 +174,8 @@ def told(job: CurrentJob, reason: StopReason) -> bool:
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
 # amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
 PATIENCE = 0.05
+# Seconds that one step of a job may take before a warning names its task.
+LONG = 1.0
 
 
 class Loop:
@@ -162,6 +199,7 @@ class Loop:
         self._recalls = 0
         self._ticket: int | None = None
         self._drives: dict[int, Drive] = {}
+        self._blockers: set[str] = set()
         # Tasks whose first step is to come; and whether ends that are kept will be sent at the next turn of the loop.
         self._unbegun = 0
         self._sends = False
@@ -255,7 +293,7 @@ class Loop:
             self._start(self._inbox.popleft())
 
     def _start(self, claim: Claim) -> None:
-        drive = self._drives[claim.token] = Drive(self.gate)
+        drive = self._drives[claim.token] = Drive(self.gate, self._blockers)
         if self._pending and (reason := self._pending.pop(claim.token, "")):
             drive.stop(reason)
         self._unbegun += 1

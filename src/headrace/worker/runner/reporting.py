@@ -20,9 +20,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 from headrace.model.ended import Ended, Succeeded
@@ -72,7 +72,7 @@ def evidence(
             traceback=clean(hide(_traceback(error)))[-TRACEBACK_CAP:],
             attempt=attempt,
             worker=worker,
-            where=clean(_where(error.__traceback__)),
+            where=clean(where(traceback.walk_tb(error.__traceback__))),
         )
     except BaseException:  # noqa: BLE001 - a class whose very name raises must not take the outcome with it
         found = JobError(type="Exception", message="an exception that cannot be shown", attempt=attempt, worker=worker)
@@ -142,24 +142,27 @@ def _traceback(error: BaseException) -> str:
         return f"<no traceback: formatting it raised {type(broken).__name__}>"
 
 
-def _where(trace: TracebackType | None) -> str:
-    """The innermost line of the application's own code; where none is known as that, of any code but ours."""
-    own: TracebackType | None = None
-    other: TracebackType | None = None
-    while trace is not None:
-        path = trace.tb_frame.f_code.co_filename
+def where(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The innermost line of the application's own code; where none is known as that, of any code but ours.
+
+    Args:
+        frames: from the outermost on, each with its line.
+    """
+    own: tuple[FrameType, int] | None = None
+    other: tuple[FrameType, int] | None = None
+    for frame, line in frames:
+        path = frame.f_code.co_filename
         if not path.startswith((_PACKAGE, _LIBRARY, "<frozen ")) and not _INSTALLED.search(path):
-            own = trace
+            own = frame, line
         elif not path.startswith(_PACKAGE):
-            other = trace
-        trace = trace.tb_next
+            other = frame, line
     found = own or other
     if found is None:
         return ""
-    path, base = found.tb_frame.f_code.co_filename, ""
+    code, base = found[0].f_code, ""
     with contextlib.suppress(OSError):
         base = f"{Path.cwd()}{os.sep}"
-    return f"{path.removeprefix(base)[-_PATH:]}:{found.tb_lineno} in {found.tb_frame.f_code.co_name}"
+    return f"{code.co_filename.removeprefix(base)[-_PATH:]}:{found[1]} in {code.co_name}"
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:
