@@ -71,6 +71,10 @@ def is_ready() -> bool:
     return bool(stamps()) and reasons("--ready") == []
 
 
+def is_ready_each(workers: int) -> Callable[[], bool]:
+    return lambda: len(stamps()) == workers and all(not one.unready(time.monotonic()) for one in stamps())
+
+
 def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
     headrace: Program, worker: Callable[..., Worker]
 ) -> None:
@@ -84,6 +88,34 @@ def test_a_worker_is_ready_when_it_claims_and_gone_when_it_has_ended(
     one.stop()
     assert "no worker" in headrace("health", code=1).err
     assert list(Path(os.environ["TMPDIR"]).iterdir()) == []
+
+
+def test_a_probe_selects_workers_by_application_and_by_server(
+    headrace: Program, new_server: Callable[..., Server], worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """The probe of one application ended its healthy workers while another application was away."""
+    own, other = headrace.environment["HEADRACE_URL"], new_server(tcp=True, password="s3cret")
+    one = worker()
+    (tmp_path / "shop.py").write_text("from tasks import app\n")
+    headrace.environment |= {"HEADRACE_URL": other.url}
+    two = Worker(headrace.start("worker", "shop:app", "--processes", "1", stderr=subprocess.PIPE))
+    try:
+        eventually(is_ready_each(2), 60)
+        other.kill()
+        eventually(lambda: headrace("health", "--ready", code=None).code == 1, 60)
+        assert "s3cret" in other.url
+        for chosen in (["--app", "tasks:app"], [f"--url={own}"], ["--url", own, "--app=tasks:app"]):
+            assert headrace("health", "--ready", *chosen).out == f"worker {one.process.pid} is ready\n"
+        for chosen in (["--app", "shop:app"], ["--url", other.url], ["--url", other.url.replace(":s3cret@", "")]):
+            (row,) = headrace("health", "--ready", "--json", *chosen, code=1).lines
+            assert (row["worker"], row["app"]) == (two.process.pid, "shop:app")
+            assert row["reasons"] == ["the server does not answer"]
+        assert "s3cret" not in "".join(path.read_text("latin-1") for path in (tmp_path / "tmp").glob("*.health"))
+        wrong = headrace("health", "--app", "shop:app", "--url", own, code=1)
+        assert wrong.err.startswith("headrace: no worker of the application shop:app on the server ")
+    finally:
+        two.stop(signal.SIGQUIT)
+        two.close()
 
 
 @pytest.mark.parametrize("role", ["supervisor", "dispatcher"])
@@ -283,7 +315,7 @@ def test_the_server_of_metrics_answers_probes(headrace: Program, worker: Callabl
 
 
 def test_the_probe_loads_neither_an_application_nor_a_driver(headrace: Program, tmp_path: Path) -> None:
-    shown = "import sys; sys.argv[1:] = ['health', '--ready']\nimport atexit, json, headrace.cli\n"
+    shown = "import sys; sys.argv[1:] = ['health', '--ready', '--app', 'tasks:app', '--url=redis://db']\nimport atexit, json, headrace.cli\n"
     shown += "atexit.register(lambda: print(json.dumps(sorted(sys.modules))))\nheadrace.cli.main()"
     ended = subprocess.run(
         [sys.executable, "-c", shown], capture_output=True, text=True, check=False, env=headrace.environment

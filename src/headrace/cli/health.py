@@ -16,6 +16,8 @@ def health(
         int | None, argument("[PID]", "Process id of one worker. Default: all of this user.", min=1)
     ] = None,
     ready: Annotated[bool, option("--ready", "Also check that it takes jobs.")] = False,
+    app: Annotated[str | None, option("--app MODULE:APP", "Only workers that were started with this name.")] = None,
+    url: Annotated[str | None, option("--url URL", "Only workers of this server; without user and password.")] = None,
 ) -> int:
     """Tell whether the workers of this user on this machine live; for probes.
 
@@ -24,4 +26,4 @@ def health(
     """
     from headrace.cli.probe import probe
 
-    return probe(worker, ready=ready, json=session.output.json)
+    return probe(worker, ready=ready, json=session.output.json, app=app, url=url)

@@ -58,9 +58,11 @@ def _obey(order: Order, launch: Launch) -> int:
     origin = Origin.taken(launch)
     session = Session(Output(json=order.json), order.settings)
     with origin.confessing():
-        stamps = HealthStamps(0 if origin.heir is None else os.getppid())
+        stamps = HealthStamps(0 if origin.heir is None else os.getppid(), str(order.target))
         before = lifecycle_hooks.look()
         app = session.code(order.target)
+        if app.settings.url:
+            stamps.serves(app.settings.url)
         instrument_runners(app, launch.environ)
         return _serve(app, str(order.target), order.options, order.level, origin, before, stamps)
 
@@ -79,6 +81,7 @@ def _serve(
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app)
     version = preflight.await_server(app, partial(log.warning, code="store.waiting"))
+    stamps.serves(app.store.target.shown)  # also a private server, which has no URL before
     warnings = left_out()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += preflight.queue_warnings(app, options.queues.names, app.overview())

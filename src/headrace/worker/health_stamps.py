@@ -1,7 +1,8 @@
 """Whether a worker lives and is ready, as its processes stamp it into 64 shared bytes and as a probe judges it.
 
-Owns the form of these bytes and their file. The supervisor and the dispatcher write their own fields; the process of
-``--metrics`` reads the same memory, and ``headrace health`` the file, which imports no application and asks no server.
+Owns the form of these bytes and their file, which names the application and the server behind them. The supervisor and
+the dispatcher write their own fields; the process of ``--metrics`` reads the same memory, and ``headrace health`` the
+file, which imports no application and asks no server.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _FLAGS = 12
 _LEASE = 16
 _SUPERVISOR = 24
 _DISPATCHER = 32
+# Bytes of a file that a reader takes at most.
+_MOST = SIZE + 8192
 
 
 class Stamp(NamedTuple):
@@ -54,6 +57,8 @@ class Stamp(NamedTuple):
         until: the end of its lease.
         starving: since when jobs are ready, runners free, and nothing is claimed; 0: they are not.
         space: whose process ids these are, see :func:`pid_space`.
+        app: the application as the command line names it.
+        url: of its server, as :func:`bare_url` has it; empty: the worker does not know it yet.
     """
 
     process: int
@@ -65,6 +70,8 @@ class Stamp(NamedTuple):
     until: float
     starving: float
     space: float
+    app: str = ""
+    url: str = ""
 
     def unhealthy(self, now: float) -> list[str]:
         """Why the worker should be restarted; empty: it lives. A server that is away is no reason."""
@@ -107,12 +114,14 @@ class HealthStamps:
         fault: why there is none; empty: there is one.
     """
 
-    def __init__(self, worker: int = 0) -> None:
+    def __init__(self, worker: int = 0, app: str = "") -> None:
         """Make those of this process, which is to become a supervisor.
 
         Args:
             worker: the process that started the worker, if it is another one.
+            app: the application as the command line names it.
         """
+        self._app = app
         self.next = 0.0
         self.path = ""
         self._every = 0.0
@@ -137,7 +146,7 @@ class HealthStamps:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             # To touch memory whose file has no room on the disk ends a process by BUS: here that is an error.
-            os.write(file, bytes(SIZE))
+            os.write(file, bytes(SIZE) + self._about(""))
             fcntl.lockf(file, fcntl.LOCK_EX)
             # Named when it is locked: no other process may take it for that of a dead worker.
             os.rename(path, f"{path}{_SUFFIX}")  # noqa: PTH104 - see _paths
@@ -147,6 +156,16 @@ class HealthStamps:
             raise
         self.path = f"{path}{_SUFFIX}"
         return file
+
+    def serves(self, url: str) -> None:
+        """The worker knows the URL of its server; the file does not get a password."""
+        if self.path:
+            # Without room on the disk, each --url selects this worker: better than that none does.
+            with suppress(OSError):
+                os.pwrite(self._file, self._about(bare_url(url)), SIZE)
+
+    def _about(self, url: str) -> bytes:
+        return f"{self._app}\n{url}\n".encode(errors="surrogateescape")
 
     def begin(self, lease: float, now: float) -> None:
         """The supervisor begins its work, and the dispatcher is to follow."""
@@ -198,6 +217,12 @@ def stamps() -> list[Stamp]:
     return [stamp for stamp in found if stamp is not None]
 
 
+def bare_url(url: str) -> str:
+    """A URL without user, password and options, by which a probe selects workers."""
+    scheme, separator, place = url.partition("?")[0].partition("://")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}"
+
+
 def pid_space() -> float:
     """The number of the space that process ids are of here: each container has its own."""
     with suppress(OSError):
@@ -246,11 +271,14 @@ def _read(path: str) -> Stamp | None:
         about = os.fstat(file)
         if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
             return None
-        data = os.read(file, SIZE + 1)
+        data = os.read(file, _MOST)
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            return _unpacked(data) if len(data) == SIZE and data.startswith(_MAGIC) else None
+            if len(data) < SIZE or not data.startswith(_MAGIC):
+                return None
+            app, url, *_ = [*data[SIZE:].decode(errors="surrogateescape").split("\n"), "", ""]
+            return _unpacked(data)._replace(app=app, url=url)
         return None
     finally:
         os.close(file)
