@@ -1,10 +1,10 @@
-"""What is stored as documents for programs: `--json` prints them, `.json` pages hold them.
+"""Stored records as documents for programs: ``--json`` prints them, ``.json`` pages hold them. Pure.
 
-Pure, and without redaction: a page redacts the whole document.
+1. Jobs, workflows, queues and workers.
+2. Acts, events, alarms and verbs on many jobs.
+3. Limits.
 
-Acts, events and verbs on many jobs as documents for programs. Pure, and without redaction: a page redacts them.
-
-Limits as documents for programs: of ``headrace limits --json``, and of ``.json`` pages. Pure.
+Documents are not redacted: a page redacts the whole document.
 """
 
 from __future__ import annotations

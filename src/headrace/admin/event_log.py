@@ -1,10 +1,9 @@
-"""Events: what failed or changed, by time, and as it happens. The scripts that make it happen write them.
+"""Events, acts, hooks and alarms of an application, as operators read them and code declares them.
 
-The record of acts: who did what by hand, when and with which reply. Jobs' ordinary life is not in it.
-
-Hooks: functions of an application that are called with events. Declares them; the watcher of a worker calls them.
-
-Alarms of an application: declares them, and tells where they stand. The watcher of a worker looks at the figures.
+1. :class:`EventLog`: failures and changes, by time and live. The scripts that cause an event write it.
+2. :class:`ActLog`: each act by hand, with its author, time and reply. The ordinary life of jobs is not in it.
+3. :class:`EventHooks`: functions of the application that the watcher of a worker calls with events.
+4. :class:`Alarms`: declares alarms and reports their state. The watcher of a worker reads their figures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""A page of jobs of one state: which structures hold them, and the bounded reads of these. Decides; no I/O.
+"""Pages of jobs of one state: which structures hold the jobs, and bounded reads of these. Decides; does no I/O.
 
-What a page of jobs asks for: checked, and as a decision on each record. Pure.
-
-What all lists have in common: how many rows, in which order, between which times, and where the last page ended.
-
-Decides what may be asked; asks the store nothing.
+1. The bounds that all lists share: number of rows, order, times, and the end of the last page.
+2. :class:`JobQuery`: a checked request for jobs, which also decides on each record.
+3. :class:`LookedJobs` and :func:`page_of`: the reads that make a page.
 """
 
 from __future__ import annotations

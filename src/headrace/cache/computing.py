@@ -1,9 +1,9 @@
-"""Which values are being computed in this process, and who waits for them. Does no I/O, and computes nothing itself.
+"""Which values this process computes, and which readers wait for them. Does no I/O, and computes no value itself.
 
-One reader of an absent value computes it; those who ask meanwhile wait for that one. Nobody waits for himself: who
-reads, within a computation, what waits for that very computation, computes it beside.
-
-Reads that wait for a change of a name. Any thread may ask.
+1. :class:`Computations`: one reader of an absent value computes it; other readers wait for that one. A reader within a
+   computation that would wait for this very computation computes the value again instead, since it would wait for
+   ever.
+2. :class:`ChangeWatchers`: reads that wait for a change of a name. Any thread may ask.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a process keeps of the cache: bounded by count and bytes, each entry with an end. Pure; its owner holds a lock.
+"""The cached values that a process keeps: bounded by count and bytes, each entry with an end. Pure.
 
-Readers look into ``values`` without any lock, so each change of it is one operation of a dictionary.
-
-What a process's cache has done so far. Pure.
+The owner of a :class:`Shelf` holds a lock. Readers look into ``values`` without it, so each change of ``values`` is one
+operation of a dictionary. :class:`Statistics` counts the use of a process's cache.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The verbs of the cache as steps: each is described once, and a driver for threads or for event loops carries it out.
+"""The verbs of the cache as steps, which a driver for threads or for event loops carries out. Waits for nothing itself.
 
-Owns what is asked of the server in which order, and the counters of reads. Waits for nothing itself.
-
-What may be a cached value's name, tags and function, and the marks of what is absent or being computed.
-
-Plain values that nobody can change: what the cache hands to all its callers is one object.
-
-Pure. Freezing happens once, when a value arrives; a hit costs nothing for it.
+1. Checks of the name, tags and function of a cached value, and the marks of absent values and of running fills.
+2. :class:`FrozenDict`, :class:`FrozenList`, :func:`freeze`: values that cannot be changed, since all callers share one
+   object. A value is frozen once, when it arrives; a hit costs nothing for it.
+3. :class:`Values`: the order of the requests to the server, and the counters of reads.
 """
 
 from __future__ import annotations
