@@ -1,8 +1,8 @@
-"""How a command becomes part of the program: its shared options, its help, the way it ends.
+"""The program ``headrace``: its commands, the options that they share, and its help. Prints nothing, owns no exit code.
 
-Owns no printing and no decision about exit codes.
-
-The program: all commands together, and what is said of a command line that cannot be parsed (else see ``ends``).
+1. :func:`command` and :func:`group` make a function a command of the program.
+2. :func:`program` and :func:`run` put all commands together.
+3. :func:`_explain` answers a command line that cannot be parsed; ``failure.py`` answers all other errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a command that failed ends: one readable line, its exit code, a traceback only when asked.
+"""How a failed command ends: one readable line, an exit code, a traceback only on request. Prints nothing.
 
-Exit codes, and which one an error has. Prints nothing.
-
-Asks the person at the terminal before what cannot be undone.
+1. The exit codes, and the code of each error.
+2. :func:`explain`: the line about an error.
+3. :func:`confirm`: asks the person at the terminal before an act that cannot be undone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""``headrace profile``: what a running worker does, as py-spy records it.
+"""Commands about the time of workers: ``headrace profile`` and ``headrace workers startup``.
 
-Owns the way from the name of a worker or the id of a job to a process. The recording is py-spy's.
-
-``headrace workers startup``: what jobs lose to what every runner does again after its fork, and what to do about it.
-
-Reads what the workers themselves wrote into their records; works out nothing but sums over them.
+1. :func:`profile` records a running worker with py-spy. This module finds the process from the name of a worker or the
+   id of a job; the recording is py-spy's.
+2. :func:`show` reports the set-up that every runner repeats after its fork, its cost for jobs, and the remedy. It reads
+   the records of workers and only adds their numbers.
 """
 
 from __future__ import annotations

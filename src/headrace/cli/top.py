@@ -1,8 +1,8 @@
-"""``headrace top``: what goes on, in a terminal that is redrawn in place; or a line, or a document, for each look.
+"""``headrace top``: queues and workers in a terminal that is redrawn in place, or a line or document for each look.
 
-What a person does in ``headrace top``: filter, mark, ask why, pause. Pure: keys in, a view and an act out.
-
-How ``headrace top`` shows a frame: as lines of a terminal. Pure.
+1. :func:`lines_of`: a frame as lines of a terminal. Pure.
+2. :class:`TopView` and :func:`pressed`: filter, mark, ask for reasons, pause. Pure: keys in, a view and an act out.
+3. :func:`top`: the command, with its terminal and its reads.
 """
 
 from __future__ import annotations

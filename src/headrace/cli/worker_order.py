@@ -1,10 +1,12 @@
-"""What ``headrace worker`` was asked for, on its way into the process that does it (``image``).
+"""The options of ``headrace worker``, on their way into the process that does the work.
 
-``opentelemetry-instrument headrace worker``: what that tool does to a program, done in each runner.
+1. :class:`Order`: the options that were read.
+2. :func:`instrument_runners` and :func:`instrumented`: ``opentelemetry-instrument headrace worker``, done anew in each
+   runner.
 
-The tool makes providers, with their threads, before the first line of the program, and threads do not survive a fork.
-The worker becomes another program when it has read its options, so that it is rid of them, and each runner does the
-same anew: providers after the OTEL_ variables, and instrumented libraries.
+The tool of OpenTelemetry makes providers, with their threads, before the first line of the program, and threads do not
+survive a fork. So the worker becomes another program when it has read its options, which ends these threads, and each
+runner makes them anew: providers after the OTEL_ variables, and instrumented libraries.
 """
 
 from __future__ import annotations

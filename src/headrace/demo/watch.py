@@ -1,18 +1,14 @@
-"""Follow the demo's workflow to its end, and read what its nodes went through.
+"""The demo as its viewer sees it: the run of its workflow from start to end, and the bill.
 
-Reads the store as any program would, in bounded pages. Starts nothing and prints nothing.
-
-What the demo's viewer sees: a live bar on a terminal, a line now and then in a pipe, nothing for a program.
-
-Owns the terminal while a bar is shown.
-
-The demo's workflow as a picture: its definition in the terminal, the run as a file. Owns that one file.
-
-What the demo runs on: a private server in a temporary directory and one worker, both gone when it ends.
-
-Owns the directory, the hold on the server and the worker's process. Prints nothing.
-
-The demo's findings and its bill, as tables for people and as facts for programs. Pure but for Rich's tables.
+1. :class:`StageProgress` and :func:`collect`: follow the workflow to its end and read the story of its nodes. Reads the
+   store as any program would, in bounded pages. Starts nothing and prints nothing.
+2. :class:`Screen`: a live bar on a terminal, a line now and then in a pipe, nothing for a program. Owns the terminal
+   while a bar is shown.
+3. :func:`sketch` and :func:`draw`: the definition in the terminal, and the run as a picture. Owns that one file.
+4. :class:`Stage`: a private server in a temporary directory and one worker, both gone when the demo ends. Owns the
+   directory, the hold on the server and the worker's process. Prints nothing.
+5. :func:`findings`, :func:`costs` and :func:`facts`: tables for people and facts for programs. Pure but for Rich's
+   tables.
 """
 
 from __future__ import annotations
