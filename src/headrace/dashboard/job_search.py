@@ -1,9 +1,11 @@
-"""What a list of jobs was asked for: words of a search and fields of a form, as filters, cursors and links. Pure.
+"""A search for jobs: the words of a search and the fields of a form, as filters, cursors and links. Pure.
 
-A search by text or exception: which of its words the store can compare, so that only what may match is read.
+1. :class:`JobSearch`: the form of a list of jobs.
+2. :func:`words_of`: the words that the store can compare in a search by text or exception, so that the store reads only
+   jobs that may match.
 
-What a page shows decides, since values are hidden there: a script that matches too much costs a read, no more. So a
-word is given to the script only if whatever shows it has it in what is stored, too.
+The page decides in the end, since it hides values. A script that matches too much costs a read and no more, so a word
+is given to the script only if every job that shows it also stores it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""What is shown live: one read of the store that all tabs share, so that fifty of them cost what one does.
+"""Live figures of the dashboard: one read of the store that all tabs share, so that fifty tabs cost as much as one.
 
-A frame holds counts, queues and workers, never jobs: its cost does not grow with what is stored.
-
-Rates of the last ten minutes, two seconds each: differences of successive reads of the current minute's bucket.
-
-Kept in the dashboard, while a page is open. Reads nothing, draws nothing.
-
-A client whose calls that are asked for at the same time travel in one round trip.
-
-So a page asks at once for all that it shows, by the verbs that programs have. Owns no connection.
+1. :class:`LiveFrame`: counts, queues and workers, never jobs, so its cost does not grow with the number of jobs.
+2. :class:`LiveStrip`: rates of the last ten minutes, two seconds each: differences of successive reads of the current
+   minute's bucket. The dashboard keeps them while a page is open.
+3. :class:`JointClient`: a client whose simultaneous calls travel in one round trip, so that a page asks at once for
+   all that it shows, by the verbs that programs have. Owns no connection.
 """
 
 from __future__ import annotations

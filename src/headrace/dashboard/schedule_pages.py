@@ -1,8 +1,8 @@
-"""Pages about schedules: all by name, and one with its next times, its last ticks and its policies.
+"""Pages about schedules, the pages of stacks on demand, and the page of the login.
 
-Stacks on demand: what the runners of a worker, or the one of a job, do at this moment.
-
-Where people come in with a code or a token, and leave.
+1. :func:`schedules` and :func:`schedule`: all by name, and one with its next times, last ticks and policies.
+2. :func:`of_worker` and :func:`of_job`: stacks on demand: of a worker, or of the runner of one job.
+3. :func:`login` and :func:`logout`: people come in with a code or a token, and leave.
 """
 
 from __future__ import annotations

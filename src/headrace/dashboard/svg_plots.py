@@ -1,8 +1,10 @@
-"""Plots as SVG, drawn whole by the server: colours are the stylesheet's, numbers stand in a table beside them.
+"""Plots as SVG, drawn whole by the server: the stylesheet has the colours, a table beside a plot has the numbers. Pure.
 
-An SVG is stretched to its place, so it holds no text: labels are the page's, in the page's size.
+1. :class:`Plot`, :func:`bars` and :func:`lines`: the plots.
+2. :class:`ComparedFigure` and :func:`pairs_of_plots`: two ranges side by side: the same figures of each, the distance
+   between them, and plots of one scale.
 
-Two courses side by side: the same figures of each and how far they are apart, and plots of one scale. Pure.
+An SVG is stretched to its place, so it holds no text: the page has the labels, in the page's size.
 """
 
 from __future__ import annotations

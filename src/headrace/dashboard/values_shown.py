@@ -1,8 +1,10 @@
-"""Arguments, results and errors as text that a page can hold: bounded, redacted, and never an error of their own.
+"""Stored values as pages show them: bounded, redacted, and never a cause of an error.
 
-A page's document as JSON, or its rows as CSV: those of its list or, where it has a plot, the numbers of that.
-
-How figures, durations, times and ids are written on pages. Pure; what returns ``Markup`` escapes its texts.
+1. :func:`count` to :func:`link`: figures, durations, times and ids. A function that returns ``Markup`` escapes its
+   texts. Pure.
+2. :class:`Shown`: arguments, results and errors as text.
+3. :func:`document_answer`: a page's document as JSON, or its rows as CSV: those of its list or, where it has a plot,
+   the numbers of the plot.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who looks at the dashboard, and which requests are refused before any page is made. Pure decisions on headers.
+"""Who looks at the dashboard, and which requests are refused before any page is made. Decides on headers; does no I/O.
 
-How people come in where no application decides: a token on the command line, a login code, a signed cookie.
-
-Keeps codes that were not used yet, and sessions that were signed out, while this process lives. A new token ends all
-sessions, since it signs the cookies.
+1. :class:`Visitor` and :func:`refusal`: the name and role of a visitor, and the reason to refuse a request.
+2. :class:`TokenLogin`: the login where no application decides: a token on the command line, a login code, a signed
+   cookie. It keeps unused codes and ended sessions while this process lives. A new token ends all sessions, since the
+   token signs the cookies.
 """
 
 from __future__ import annotations

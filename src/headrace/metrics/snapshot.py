@@ -1,9 +1,10 @@
-"""One reading of all that the metrics tell: in three round trips, of a bounded number of queues, tasks and workers.
+"""One reading of all metrics: in three round trips, of a bounded number of queues, tasks and workers.
 
-What was read of labels before: those under which nothing was counted since are not read again.
-
-A label holds some hundred counters, most of them buckets of histograms. Two of them say whether anything was counted:
-each end of a start adds to ``started``, each new job to ``enqueued``.
+1. :class:`LabelMemory`: earlier readings. A label whose counts did not change is not read again. A label holds some
+   hundred counters, most of them buckets of histograms, and two of them are enough to see a change: each end of a start
+   adds to ``started``, each new job to ``enqueued``.
+2. :class:`MetricSnapshot` and :func:`read_snapshot`: the reading.
+3. :class:`SharedReading`: one reading for all scrapes that come at the same time.
 """
 
 from __future__ import annotations
