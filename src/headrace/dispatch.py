@@ -1,19 +1,21 @@
 """Strategies: plain functions that choose a member from an immutable snapshot. They hold nothing and lock nothing.
 
-Who owns the members publishes a new :class:`Snapshot` by one reference assignment; a reader uses the one that it got.
-What is live in it, the counter and the ranks, can be read at any moment. Members are any objects with an ``id``; loads
-are numbers that their owner tells the ranks.
+1. :class:`Ranks`: members by load. The least loaded one is read in O(1). Owns no member and no lock.
+2. :class:`Ring`: consistent hashing. Few keys move when members come and go. Pure.
+3. :class:`Snapshot` and the strategies, :data:`STRATEGIES` by name.
 
-Members by load: the least loaded one is read in O(1), not searched for. Owns no member and no lock.
+The owner of the members publishes a new :class:`Snapshot` by one reference assignment; a reader uses the one that it
+got. Its counter and its ranks are live, and can be read at any moment. Members are any objects with an ``id``; loads
+are numbers that their owner gives to the ranks.
 
-A heap with late deletion (the usual companion of :mod:`heapq`): a change pushes a new entry, and the old one is thrown
-away when it comes up. The writer leaves a valid entry on top, so that a reader only looks, and needs no lock.
+The ranks are a heap with late deletion (the usual companion of :mod:`heapq`): a change pushes a new entry, and the old
+one is thrown away when it comes up. The writer leaves a valid entry on top, so that a reader only looks, and needs no
+lock.
 
-Consistent hashing: which member a key belongs to, such that few keys move when members come and go. Pure.
-
-Each member owns ``POINTS`` points on a circle of 32 bits, a key the next point after its own. One member more among n
-takes about 1/(n+1) of the keys, evenly from all others, and no key moves between those (Karger et al., 1997). The
-circle is cut into ``SLOTS`` once, so that finding an owner is one look into a list, however many members there are.
+On the ring, each member owns ``POINTS`` points on a circle of 32 bits, and a key belongs to the next point after its
+own. One member more among n takes about 1/(n+1) of the keys, evenly from all others, and no key moves between those
+(Karger et al., 1997). The circle is cut into ``SLOTS`` once, so that an owner is found by one look into a list, however
+many members there are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The files of one private server: where they are, who may read them, whether they are ours.
+"""The files of one private server: their places, their rights and their owner. Starts nothing.
 
-Owns the layout of a data directory. Starts nothing.
-
-To which project a directory belongs: where its private server has its files.
-
-Looks at names and owners of directories; changes and starts nothing.
+1. :class:`DataFiles`, :func:`locate`, :func:`prepare`: the layout of a data directory. Only this part changes files.
+2. :func:`find` and :func:`data_directory`: the project of a directory, where its private server has its files. Reads
+   names and owners of directories only.
 """
 
 from __future__ import annotations
