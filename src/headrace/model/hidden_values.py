@@ -1,10 +1,8 @@
-"""``Secret``: arguments and results that are never shown. What marks them, where they stand, and their texts. Pure.
+"""Which values of arguments, results, errors and logs are hidden: on pages, by commands, in logs and traces. Pure.
 
-The places travel with each job, as a field of its record, so that a page hides them that has none of the task's code.
-
-Which values of arguments, results, errors and logs are hidden: on pages, by commands, in logs and traces. Pure.
-
-A name decides (``password``, ``api_key``) at any depth, and so does the password of a URL in any text.
+1. ``Secret`` marks arguments and results that are never shown. Their places travel with each job, as a field of its
+   record, so that a page without the task's code hides them too.
+2. :class:`Redactor` hides by name (``password``, ``api_key``) at any depth, and the password of a URL in any text.
 """
 
 from __future__ import annotations

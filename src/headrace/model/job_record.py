@@ -1,13 +1,13 @@
-"""A job as the store holds it, for people and for handles: times as datetimes, arguments and results as values.
+"""A stored job as people and handles read it. Pure.
 
-Pure. A list of jobs is read far more often than what its jobs carry is looked at, so that values are decoded when they
-are asked for; one that cannot be read raises then, and never breaks the list.
+1. :class:`Slotted` and :func:`fill`: slots, places in a job's arguments that the output of another job fills.
+2. :class:`Record` and :class:`AttemptRecord`: a job and its starts, with datetimes and values.
+3. :class:`Page`: a piece of any list of an application, and the start of the next one.
+4. :func:`cause_id`: the name of a failure's cause, which failures of one fault share. The script ``telling`` computes
+   the same name.
 
-Slots: places in the arguments of a job that the output of another job fills. Pure.
-
-What every list of an application gives: a piece of it, and where the next one begins. Pure.
-
-What failures have in common that are one fault: its cause. Pure; the script ``telling`` computes the same name.
+Lists of jobs are read far more often than the values of their jobs. So a value is decoded when it is asked for; one
+that cannot be read raises then, and never breaks the list.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a limit says: its numbers, the value that it goes by, and how both are stored. Pure.
+"""Limits as code declares them, as the store keeps them, and as operators override them. Pure.
 
-The scripts keep limits (docs/design/limits.md); this module makes what they read.
+1. :class:`Rate`: how often jobs may start: a number in a time, and how it counts. ``rates.lua`` keeps it.
+2. :class:`LimitRule`: the numbers of a limit and the value that it goes by.
+3. :class:`DeclaredLimits`: all limits of an application.
+4. :func:`value_name` and :func:`gates_of`: the names of values, and of the gates that jobs pass, in keys and lists.
+5. :class:`Override` and :class:`LimitState`: records of the store about limits and their values, and of operators.
 
-How often jobs may start: a number in a time, and how it counts. Pure; rates.lua keeps it.
-
-What the store says of limits and of their values, and what operators put over what code declares. Pure records.
-
-What the values of limits, and the gates that jobs pass, are called in keys and lists. Pure.
+The scripts keep limits (docs/design/limits.md); this module makes their input.
 """
 
 from __future__ import annotations

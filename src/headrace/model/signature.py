@@ -1,8 +1,9 @@
-"""A function's arguments and result as bytes and back, checked against its signature and annotations.
+"""The signature of a task: its arguments and result as bytes and back, checked against its annotations. Pure.
 
-Pure. The producer checks exactly what the worker will see: it decodes what it encoded, with the same decoder.
-
-The signature of a task whose code is elsewhere, and how arguments are packed where some are to come. Pure.
+1. :class:`Unchecked`: the signature of a task whose code is elsewhere. :func:`packed_open`: how arguments are packed
+   where some of them come later.
+2. :class:`Signature`: the checked one. The producer checks exactly the values that the worker will see: it decodes its
+   own bytes, with the same decoder.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Facts about workflows: states, nodes, edges, graphs and what is stored of them. Pure: no behaviour beyond checks.
+"""Facts about workflows: states, nodes, edges, graphs, and the stored record. Pure: no behaviour beyond checks.
 
-How a graph is defined is scope.py's, what happens to it is the scripts'; docs/design/workflows.md tells the whole.
+1. :class:`NewNode`, :class:`Graph`, :class:`Graft`, :class:`NodeRecord`: the graph and its nodes.
+2. :class:`WorkflowRecord`: a stored workflow. Its fields are decoded when they are asked for, since lists of workflows
+   are read far more often than all of their fields.
 
-A workflow as the store holds it, for those who look: its fields, read when they are asked for.
-
-Pure. A list of workflows is read far more often than all that it could say is looked at, so that nothing is decoded
-that nobody wants.
+``workflows/scope.py`` defines graphs and the scripts run them; docs/design/workflows.md explains the whole.
 """
 
 from __future__ import annotations
