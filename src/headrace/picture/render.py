@@ -1,8 +1,8 @@
-"""Which form a picture takes, and the one way to draw one.
+"""The forms of a picture, and the one way to draw it.
 
-A view in Graphviz's language, for those who have the program and wishes of their own about the picture.
-
-A view in Mermaid's language, which code hosts and wikis draw where it stands in a page.
+1. :func:`as_dot`: Graphviz' language, for people who have the program and want to change the picture.
+2. :func:`as_mermaid`: Mermaid's language, which code hosts and wikis draw in a page.
+3. :func:`render`: a view in any form.
 """
 
 from __future__ import annotations

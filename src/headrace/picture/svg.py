@@ -1,8 +1,8 @@
-"""A view as one SVG file: no script, no link, no font of its own. Where things go is layout.py's.
+"""A view as one SVG file: no script, no link, no font of its own. ``layout.py`` decides the places.
 
-SVG elements as text, with every attribute and text escaped in one place.
-
-The lines below an SVG picture that say what its colours and its kinds of edges mean, as far as it has them.
+1. :func:`tag` to :func:`points`: elements as text. Each attribute and text is escaped here, and only here.
+2. :class:`LegendNote` and :func:`legend_notes`: the lines below a picture that explain its colours and kinds of edges.
+3. :func:`render`: the picture.
 """
 
 from __future__ import annotations

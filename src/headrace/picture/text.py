@@ -1,10 +1,11 @@
-"""A view for a terminal: boxes and lines where the graph is small enough to be taken in, else a table by layer.
+"""A view for a terminal: boxes and lines where the graph is small, else a table by layer.
 
-A small graph in boxes and lines of text, layer below layer. Decides places and draws; what to draw is text.py's.
+1. :func:`sketch`: a small graph in boxes and lines of text, layer below layer. Decides places and draws.
+2. :func:`render`: chooses the form, and decides the texts.
 
-Between two layers, all that lead to the same children share one *bus*: lines down from each of them onto a row, and
-down from that row to each child. Where lines of two buses cross, the one that goes down is drawn through, and they do
-not touch. A line that passes layers by goes through them as an item of width one.
+Between two layers, all nodes that lead to the same children share one *bus*: lines down from each of them onto a row,
+and down from that row to each child. Where lines of two buses cross, the vertical one is drawn through, and they do not
+touch. A line that passes layers by goes through them as an item of width one.
 """
 
 from __future__ import annotations

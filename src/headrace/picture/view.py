@@ -1,8 +1,9 @@
-"""What a picture shows: nodes, edges, layers, and many alike nodes as one box. Pure; every form draws from here.
+"""The content of a picture: nodes, edges, layers, and many alike nodes as one box. Pure; every form draws from here.
 
-Views of workflows: of a definition's graph, and of the nodes that a server has stored.
-
-A map as one box: the node that fans out, what it fanned out to, and what waits for all of that. Pure.
+1. :class:`View` and its changes: :func:`collapse`, :func:`around`, :func:`together`.
+2. :func:`of_graph` and :func:`of_nodes`: the view of a definition's graph, and of the nodes that a server has stored.
+3. :func:`together_by_map`: a map as one box: the node that fans out, the nodes that it fanned out to, and the node that
+   waits for all of them.
 """
 
 from __future__ import annotations
