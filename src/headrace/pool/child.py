@@ -1,12 +1,12 @@
 """The process behind a member: reads calls, runs them in its main thread, one at a time, answers.
 
+1. :class:`Frame` and :class:`Frames`: the form of messages between a pool and its processes: a header, then a body.
+   Each byte of a large body is received where it stays, so a frame costs time in proportion to its size.
+2. :class:`Answers`, :class:`Calls` and :func:`main`: the process.
+
 Owns this process and nothing of the pool. Imports little, since each process of a pool imports it. Functions arrive as
 ``module`` and name, arguments and results in pickle's form: both ends are one program of one user, joined by a socket
-pair that nobody else can open.
-
-The form of what a pool and its processes say to each other: a header, then a body. Owns neither end.
-
-Each byte of a large body is received where it stays, so a frame costs time in proportion to its size.
+pair that no other process can open.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The watch: one thread that acts when something is due. Owns deadlines, overrun alerts and forgotten leases.
+"""The watch of a pool, and members for one caller alone.
 
-1. a call that nobody began in time is taken out of its line and fails;
+:class:`PoolWatch` is one thread that acts at deadlines. It owns deadlines, overrun alerts and forgotten leases:
+
+1. a call that did not begin in time is taken out of its line and fails;
 2. a call that runs long is reported, and its member is killed at the last alert;
 3. a lease whose holder's thread has ended is given back;
-4. what an exception in a caller's thread left half done is repaired;
-5. a pool that nobody holds any more is finished.
+4. work that an exception in a caller's thread left half done is repaired;
+5. a pool without any holder is finished.
 
-A member for one caller alone, as that caller uses it. Owns nothing; the scheduler does the rest.
+:class:`Leased` is a leased member as its caller uses it. It owns nothing; the scheduler does the work.
 """
 
 from __future__ import annotations

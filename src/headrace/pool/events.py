@@ -1,10 +1,11 @@
-"""Callbacks and overrun handlers, called in a thread of their own: slow or broken ones hold nobody up.
+"""The options of a pool, its events, and its statistics.
 
-What a pool can be told, checked at once. Owns no default that a caller could not see here.
-
-When a call that runs long is reported, and when its member is killed for it. Pure.
-
-What a pool says of itself: frozen records. Counts and clocks are read at one moment; nobody is disturbed.
+1. :class:`Overrun` and :class:`Alert`: when a call that runs long is reported, and when its member is killed. Pure.
+2. :class:`PoolOptions`: the options, checked at once. Every default is visible to callers here.
+3. :class:`Callbacks` and :class:`Events`: callbacks and overrun handlers, called in a thread of their own, so that slow
+   or broken ones hold up no call.
+4. :class:`MemberStats`, :class:`PoolStats`, :func:`census`: frozen records. Counts and clocks are read at one moment,
+   without disturbing a member.
 """
 
 from __future__ import annotations

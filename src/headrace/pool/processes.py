@@ -1,10 +1,12 @@
 """A member that is a process: the pool's side of its socket. Owns the process, its socket and the thread that reads it.
 
-Processes are forked from Python's fork server, a process of a single thread that never ran the program's code: a fork
-of this one, with its threads, could take a held lock along. Whoever books a call writes it to the socket; the reading
-thread completes it, writes the next one, and starts another process when this one ends.
+1. :func:`born`, :func:`reaped`, :func:`kill_group`: how a process is started, reaped and killed. Owns the state that
+   multiprocessing keeps of it.
+2. :class:`ProcessBody`: the member. The thread that books a call writes it to the socket; the reading thread completes
+   it, writes the next one, and starts another process when this one ends.
 
-Processes of pools: how one is started, killed and reaped. Owns what multiprocessing keeps of them.
+Processes are forked from Python's fork server, a process of a single thread that never ran the program's code: a fork
+of this one, with its threads, could take a held lock along.
 """
 
 from __future__ import annotations

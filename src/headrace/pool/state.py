@@ -1,8 +1,8 @@
-"""What the scheduler's lock guards: calls, members and leases, three records that name each other. Decides nothing.
+"""The state that the scheduler's lock guards. Decides nothing about which member gets a call.
 
-Where calls wait: in the central line, at members, and how many may. Owns no member; guarded by the scheduler's lock.
-
-A line is an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
+1. :class:`Call`, :class:`Lease` and :class:`Member`: three records that name each other.
+2. :class:`CallQueues`: where calls wait (in the central line, at members), and how many may. Owns no member. A line is
+   an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A member that is a thread of this process. Owns the thread; the pool says when it starts, the scheduler what it runs.
+"""A member that is a thread of this process. Owns the thread; the pool starts it, the scheduler gives it calls.
 
-Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and whatever
-it still brings is thrown away.
+1. :class:`DeferredResult`: an answer that comes after the call returned, so that a member is free while something else
+   works for it.
+2. :class:`ThreadBody`: the member.
 
-Answers that come after the call returned, so that a member is free while something else works for it.
+Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and its later
+results are thrown away.
 """
 
 from __future__ import annotations
