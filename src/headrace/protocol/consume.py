@@ -1,8 +1,8 @@
-"""What a dispatcher says of its lease and its jobs, and the upkeep that it asks for.
+"""Calls of a dispatcher: its lease, its claims and the upkeep of the store. ``settle_calls.py`` has the ends of starts.
 
-Claims are in claim_calls.py, how starts end is in settle_calls.py.
-
-What a dispatcher asks the store for: jobs to run. Owns the claim and the reading of its reply.
+1. :func:`register` to :func:`retire`: the lease, and its renewal.
+2. :func:`promote`, :func:`sweep`, :func:`unpark`, :func:`note`: upkeep, and notes of running jobs.
+3. :func:`claim`: the request for jobs, and the reading of its reply.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What people ask of queues, workers and the store: pause, resume, purge, command, logs, stacks, layout.
+"""Calls of operators and of the workers' upkeep: everything that is not about one job.
 
-Errands: a verb on many jobs, stored, and done in bounded pieces by workers or by the program that began it.
-
-Hooks and alarms: which watcher holds them, and how far it is. One watcher of all workers holds each of them.
-
-The streams of acts, events and deaths of workers: add an entry, read a piece. Scripts write what they cause.
+1. Queues, workers and the store: pause, resume, purge, command, logs, stacks, layout.
+2. Errands: a verb on many jobs, stored, and done in bounded pieces by workers or by the program that began it.
+3. Hooks and alarms: which watcher holds them, and its position. One watcher of all workers holds each of them.
+4. The streams of acts, events and deaths of workers: add an entry, read a piece. Scripts write the entries that they
+   cause.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Lua scripts as typed values: a Script per file, a Call per use.
+"""Lua scripts as typed values: a Script per file, a Call per use. Owns binding only; never talks to a server.
 
-Owns binding only; never talks to a server. ``script_header`` has the grammar of headers, ``script_text`` puts texts
-together.
+:func:`text_of` to :func:`done_and_next` read the parts of arguments and replies: texts, and pairs by turns. Pure.
 
-Bodies never say ``KEYS[`` or ``ARGV[``. :meth:`Script.locate` names the file and line that a server's error means.
-
-What arguments and replies of scripts are made of: texts, and pairs by turns. Pure.
+``script_header`` has the grammar of headers and puts texts together. Bodies never say ``KEYS[`` or ``ARGV[``.
+:meth:`Script.locate` names the file and line that a server's error means.
 """
 
 from __future__ import annotations
