@@ -1,8 +1,10 @@
-"""A handle on one schedule, for those who look at it and operate it; each verb has its a-pair.
+"""Schedules as programs declare, read and operate them.
 
-Schedules and their ticks as documents for programs: of ``headrace cron --json``, and of ``.json`` pages.
-
-What a program asks for when it declares a schedule: checked, and made a row for the store. Sends nothing.
+1. :class:`ScheduleOptions` and :func:`request`: the options of a declaration, checked and made a row for the store.
+   Sends nothing.
+2. :class:`Schedule`: a handle on one schedule, for readers and operators; each verb has its a-pair.
+3. :func:`schedule_document` and :func:`tick_document`: schedules and ticks for ``headrace cron --json`` and ``.json``
+   pages.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""When a schedule ticks: a cron expression in a time zone, or an even interval. Pure; times are microseconds of UTC.
+"""When a schedule ticks. Pure; times are microseconds of UTC.
 
-cronsim (BSD-3-Clause, by the author of Healthchecks) reads expressions and finds times. This module owns what cronsim
-leaves open: expressions without seconds only, errors that name the field, and ticks that always advance in UTC.
+1. :class:`Cron` and :class:`Every`: a cron expression in a time zone, or an even interval. cronsim (BSD-3-Clause, by
+   the author of Healthchecks) reads expressions and finds times. This module adds expressions without seconds only,
+   errors that name the field, and ticks that always advance in UTC.
+2. :class:`Timing`: the stored times of a schedule: which ticks come next, when each is due, and which were missed.
 
-The stored times of a schedule: which ticks come next, when each is due, and which were missed. Pure.
-
-A tick is a nominal time, in microseconds of UTC. It is due later than that by its jitter, which follows from the
-schedule's name and the tick: every worker, every preview and every repeat reckons the same.
+A tick is a nominal time. It is due later than that by its jitter, which follows from the schedule's name and the tick:
+every worker, every preview and every repeat computes the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A batch of counts on its way to the server, and its bytes.
+"""Batches of counts on their way to the server, and their bytes. Pure.
 
-From what was counted to what is stored: each row spread over its groups and resolutions, and merged again.
-
-Pure. A row is one label's counts in one piece of time; spread, it is a bucket for each level of the label, each
-resolution and each group of each field. Rows that share buckets are merged here, so that the server adds once.
+1. :func:`spread`: from counts to buckets. A row is one label's counts in one piece of time; spread, it is a bucket for
+   each level of the label, each resolution and each group of each field. Rows that share buckets are merged here, so
+   that the server adds once.
+2. :class:`Batch`, :func:`encode`, :func:`decode`: a batch and its form in the line.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""The line of batches over a message broker (RabbitMQ): one connection of this process, and what is sent over it.
+"""The line of batches, from its writers to the buckets: over a message broker (RabbitMQ) or in the store.
 
-Owns the connection: made when it is first needed, thrown away at any fault. A batch is known to the broker when that
-has confirmed it; one that it did not confirm is sent again with its number, and whoever takes it from the queue knows
-a repetition by that (``stats_take``). Needs the ``amqp`` extra.
-
-The consumer of a message broker's queue: takes batches from it and adds them to the buckets, many as one.
-
-A batch is added exactly once. It leaves the queue only when it was counted (the acknowledgement comes last), and what
-comes again, because its sender was not answered or its consumer died, is known by its sender and number. For that a
-sender's batches must come in their order: of several consumers, the broker serves one, and the others stand by.
-
-The consumer: takes batches of counts out of their line and adds them to the buckets, many batches as one.
-
-A batch is added exactly once: leaving the line and being counted is one script. Any number of consumers may run; they
-get in each other's way without harm.
+1. :class:`Broker`: one connection of this process to the broker, and the batches sent over it. The connection is made
+   when it is first needed, and thrown away at any fault. Needs the ``amqp`` extra.
+2. :class:`Consumer`: takes batches out of the line in the store and adds them to the buckets, many batches as one.
+3. :class:`Taker`: does the same for the broker's queue.
+A batch is added exactly once. In the store, leaving the line and being counted is one script, so any number of
+consumers may run. With the broker, a batch that the broker did not confirm is sent again with its number. It leaves the
+queue only when it was counted (the acknowledgement comes last). A batch that comes again, because its sender got no
+answer or its consumer died, is known by its sender and number (``stats_take``). For that a sender's batches must come
+in their order: of several consumers, the broker serves one, and the others stand by.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Labels and fields: what may be one, and the groups that each belongs to.
+"""Labels, fields and events of statistics. Pure.
 
-Pure. A label is normalised once, here, for writing and for reading alike, so that what was stored as ``/about`` is
-found as ``about``. ``/`` groups: what is added to ``views/product/44`` is also added to ``views/product`` and
-``views``, and a field ``count/chrome/11`` to ``count/chrome`` and ``count``.
-
-The labels under which workers count: what each holds, in which units, and how long.
-
-Pure. Jobs are counted twice, by task and by queue, under labels that have nothing above them in common: a sum over
-both would count each job twice.
-
-Events: single things that happened, with what is known of them beside the counts. Facts only.
+1. :func:`label_of` and :func:`field_of`: which names are valid. A label is normalised once, here, for writing and for
+   reading alike, so that counts stored as ``/about`` are found as ``about``.
+2. :func:`levels` and :func:`groups`: ``/`` groups: an amount for ``views/product/44`` is also added to
+   ``views/product`` and ``views``, and a field ``count/chrome/11`` to ``count/chrome`` and ``count``.
+3. :data:`TASKS` to :func:`workers_layout`: the labels under which workers count: their fields, units and retention.
+   Jobs are counted twice, by task and by queue, under labels without a common parent: a sum over both would count each
+   job twice.
+4. :class:`Event`: a single thing that happened, with its facts beside the counts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A Prometheus endpoint of statistics: what was counted under chosen labels, on this machine's own address unless told.
+"""Prometheus endpoints: the server for a worker's pages, and the endpoint of statistics.
 
-Reads at each scrape, and stores nothing. Needs the ``prometheus`` extra.
-
-A small HTTP server for programs that look at a worker: Prometheus, and the probes of an orchestrator.
-
-Owns one listening socket, and a thread for each request; knows pages by path, and nothing of what they tell.
+1. :func:`listen` and :func:`serve_pages`: a small HTTP server for programs that watch a worker: Prometheus, and the
+   probes of an orchestrator. Owns one listening socket, and a thread for each request; knows pages by path, and nothing
+   of their content.
+2. :class:`Collector` and :func:`serve`: counts under chosen labels, on this machine's own address by default. Reads at
+   each scrape, and stores nothing. Needs the ``prometheus`` extra.
 """
 
 from __future__ import annotations

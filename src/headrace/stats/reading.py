@@ -1,15 +1,13 @@
-"""Reading: a label and a range, asked of the server when its first figure is wanted, and not again.
+"""Reading statistics: a label and a range, asked of the server when its first figure is wanted, and not again.
 
-Each verb has an asynchronous pair. One rule for every range: from the bucket that holds ``start`` up to the one that
-holds ``end``, which belongs to it only with ``inclusive=True``.
+1. :func:`cover`: which buckets to read for a range: the fewest that cover it exactly, of those that still exist. Pure.
+2. :class:`SeriesQuery` and :class:`Reading`: the reading. Each verb has an asynchronous pair.
+3. :func:`series_document`: the course of a label for ``headrace stats --json`` and ``.json`` pages. Pure.
 
-Which buckets to read for a range: the fewest that cover it exactly, of those that are still there.
-
-Pure. A total may take a coarse bucket and subtract the fine ones outside of the range; it never uses a bucket that has
-expired, or that may expire while it is read. Where the fine ones at an edge are gone, the range grows to the next
-coarser edge, and the plan says so.
-
-The course of a label as a document for programs: of ``headrace stats --json``, and of ``.json`` pages. Pure.
+One rule for every range: from the bucket that holds ``start`` up to the one that holds ``end``, which belongs to it
+only with ``inclusive=True``. A total may take a coarse bucket and subtract the fine ones outside of the range; it never
+uses a bucket that has expired, or that may expire while it is read. Where the fine ones at an edge are gone, the range
+grows to the next coarser edge, and the plan says so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The writer: what becomes of counts once they are merged. Straight into the buckets, or into a line of batches that
-somebody else adds to them.
+"""The writing of counts: from the buffer of a process straight into the buckets, or into a line of batches.
 
-Owns one buffer, its flusher, and the numbers of what goes past them.
-
-The flusher: sends what the buffer holds, by size, by age, when asked and when the process ends.
-
-Its thread lives only while something is held: an idle program has none, and a fork of it starts clean.
+1. :class:`Flusher`: sends the buffer's counts, by size, by age, when asked and when the process ends. Its thread lives
+   only while counts are held: an idle program has none, and a fork of it starts clean.
+2. :class:`Writer`: owns one buffer, its flusher, and the numbers of counts that bypass them. A consumer
+   (``broker.py``) adds the batches of a line to the buckets.
 """
 
 from __future__ import annotations
