@@ -1,12 +1,11 @@
-"""How a connection to the server is made, and what an error of the driver means for us.
+"""Connections to the server: how one is made, and the meaning of the errors of the driver.
 
-Owns Sentinel look-ups and time-outs; what a URL says is in ``url``. Everything protocol-like
-is pinned here: redis-py's defaults (RESP version, 5 s socket time-out, its own retries) change between releases.
-
-:class:`RawConnection` is one connection, for callers that wait for replies and callers that never block;
-:class:`Bell` wakes the latter.
-
-:func:`aside` runs a call that blocks beside an event loop, also in the exit hooks of a program.
+1. :func:`connect`: Sentinel look-ups and time-outs. ``url.py`` parses URLs. redis-py's defaults (RESP version, 5 s
+   socket time-out, its own retries) change between releases, so every option of the protocol is pinned here.
+2. :func:`verdict` and :func:`advice`: the next step after an error.
+3. :class:`RawConnection`: one connection, for callers that wait for replies and callers that never block;
+   :class:`Bell` wakes the latter.
+4. :func:`aside`: runs a call that blocks beside an event loop, also in the exit hooks of a program.
 """
 
 from __future__ import annotations

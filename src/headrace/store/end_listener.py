@@ -1,22 +1,19 @@
-"""The agent that hears of the ends of jobs and workflows: one thread, one connection for all waits of an application.
+"""The agent that waits for the ends of jobs and workflows: one thread, one connection for an application.
 
-Duties:
+:class:`EndListener` has these duties:
 
-1. Subscribe to the end of each job that is waited for, then look whether it has ended; tell those who wait.
-2. Look again each few seconds at those that were looked at longest ago. A look that is answered shows that the
-   connection lives; one that is not, that it does not.
-3. Connect anew when the connection is lost, and look at all again. Give up when the server is away for longer than the
+1. Subscribe to the end of each awaited job, then check whether it has ended; notify the waiting callers.
+2. Each few seconds, check again the jobs that were checked longest ago. An answer shows that the connection lives; a
+   missing answer shows that it does not.
+3. Connect anew when the connection is lost, and check all again. Give up when the server is away for longer than the
    settings' ``timeout``, as any call does.
-4. Send the calls of those who wait, many in one round trip, so that a thousand of them need no further connections.
-5. Leave when nothing was waited for in a while.
-6. Begin anew in a forked child: no thread, no socket and nobody who waits of the parent's.
+4. Send the calls of waiting callers, many in one round trip, so that a thousand of them need no further connections.
+5. Leave when there was no wait for a while.
+6. Begin anew in a forked child: without the parent's thread, socket and waiting callers.
 
-One life of the connection over which a process hears of ends: commands, their replies, and announcements.
-
-RESP3 needs one connection for all of it. Where a proxy refuses RESP3, announcements come over a second connection.
-Must not decide what is asked, or who is told.
-
-What waits for an end, and what it waits for: the records that the listener keeps.
+:class:`EndWait` and :class:`EndQuestion` are its records. :class:`EndLink` is one life of the connection: commands,
+their replies, and announcements. RESP3 needs one connection for all of it. Where a proxy refuses RESP3, announcements
+come over a second connection. The link must not decide which question is asked, or which caller is notified.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a URL says of the server: parsed and checked without connecting.
+"""URLs of servers: parsed and checked without connecting. Imports no driver: a worker's command asks here.
 
-Owns the forms of a URL and the options in its query. Nothing here connects.
-
-What of a server's URL must not be told, and the URL without it. Imports no driver: a worker's command asks here.
+1. :func:`shown` and :func:`passwords`: the secrets of a URL, and the URL without them.
+2. :class:`Target` and :func:`parse`: the forms of a URL and the options in its query.
 """
 
 from __future__ import annotations
