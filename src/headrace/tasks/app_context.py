@@ -1,13 +1,10 @@
-"""What tasks know of the application that they belong to.
+"""The application as its tasks know it.
 
-Every task holds the context of its application, or that of its :class:`headrace.Tasks`, which learns its application
-late, by ``app.include``. Owns no connection: the client makes those.
-
-Whether what jobs log with ``logging`` goes to their own logs, too: what an application says of that.
-
-A lifespan: what a runner opens before its first job and closes after its last. Here as it is written down.
-
-Pure: checks the function and says in which kinds of runners it belongs. Entering and leaving are the worker's.
+1. :class:`Lifespan`: opened by a runner before its first job and closed after its last. Here it is declared: checked,
+   and assigned to kinds of runners. Entering and leaving are the worker's. Pure.
+2. :class:`AppContext`: each task holds the context of its application, or that of its :class:`headrace.Tasks`, which
+   learns its application late, by ``app.include``. Owns no connection: the client makes those.
+3. :class:`JobLog`: whether records of ``logging`` in jobs also go to the jobs' own logs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A stored job once more as a new one, with other arguments where that is wanted. The stored one stays as it is.
+"""Verbs on one stored job: the meaning of their replies, a copy of the job, and its move.
 
-Owns which name each stored argument has, and what of a job's options the new one gets.
-
-What the store replies to a verb on one job, as a value or an error that says what to do next. Pure.
-
-What may be changed of a job that waits: its queue, its priority and its time. Checks, and makes the call. Pure.
+1. :func:`not_found` to :func:`moved`: the store's reply to a verb, as a value or an error with its remedy. Pure.
+2. :class:`EditedJob`: a stored job once more as a new one, with other arguments on request. The stored job stays as it
+   is. Owns the name of each stored argument, and which options the new job gets.
+3. :class:`JobMove`: changes the queue, priority or time of a waiting job. Checks, and makes the call. Pure.
 """
 
 from __future__ import annotations

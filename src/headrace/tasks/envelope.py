@@ -1,9 +1,10 @@
-"""The envelope: one job that is not stored yet as bytes, which other programs may keep, carry and write.
+"""The envelope: one unsent job as bytes, which other programs may keep, carry and write. Pure.
 
-Pure. Owns the format, version 1, which docs/envelope.md describes: a MessagePack map with a field for each thing that
-differs from its default. Envelopes are read as bytes that anybody may have written.
-
-The fields of an envelope: six of its own, and one for each option, computed from the table. Pure.
+1. :data:`OPTION_FIELDS`: a field for each option, computed from the table of options. Six more fields are the
+   envelope's own.
+2. :func:`packed` and :class:`EnvelopeReader`: the format, version 1, which docs/envelope.md describes: a MessagePack
+   map with a field for each value that differs from its default. Any program may have written the bytes, so reading
+   checks everything.
 """
 
 from __future__ import annotations

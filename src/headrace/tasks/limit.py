@@ -1,9 +1,8 @@
-"""A limit of an application, as an object: operators look at it and change it. The scripts keep limits, see
-docs/design/limits.md.
+"""A limit of an application as an object. The scripts keep limits, see docs/design/limits.md.
 
-A program that holds a limit outside of jobs: it passes the same gates, with a lease of its own.
-
-Owns the lease's renewal while the block runs: a thread, or a task of the event loop.
+1. :class:`LimitHold`: a program holds a limit outside of jobs: it passes the same gates, with a lease of its own. Owns
+   the lease's renewal while the block runs: a thread, or a task of the event loop.
+2. :class:`Limit`: operators read the limit and change it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""A submission: one act that stores work, as the enqueue middleware of an application sees it.
+"""Submissions: the one way from each verb that stores work to the store.
 
-The one way from each verb that stores work to the store. Without middleware a verb passes in one comparison.
-
-A job that is not stored yet: made by ``task.job(...)``, stored by ``app.enqueue_many``, or packed for others.
-
-Owns the id of the job and whether it is stored. Sends nothing.
-
-Middleware: how context managers of the application are entered, from ordinary code and from coroutines.
-
-An ordinary context manager works everywhere. An asynchronous one works around coroutines; one that is both is entered
-in the way that fits.
+1. :class:`Manager` to :func:`aenter`: middleware: how context managers of the application are entered, from ordinary
+   code and from coroutines. An ordinary context manager works everywhere. An asynchronous one works around coroutines;
+   one that is both is entered in the way that fits.
+2. :class:`Submission`: one act that stores work, as the enqueue middleware of an application sees it.
+3. :func:`submit`: the way to the store. Without middleware a verb passes in one comparison.
+4. :class:`UnsentJob`: a job that is not stored yet: made by ``task.job(...)``, stored by ``app.enqueue_many``, or
+   packed for others. Owns the id of the job and whether it is stored. Sends nothing.
 """
 
 from __future__ import annotations

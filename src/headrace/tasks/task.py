@@ -1,8 +1,7 @@
 """A task: a function with a name and options, which runs in place or is enqueued.
 
-Owns what a worker asks of a task. It is a BoundTask, whose options are those that it was defined with.
-
-How a worker runs one job: the options of the task, those of the job and the settings put together.
+1. :class:`RunPlan`: how a worker runs one job: the options of the task, those of the job and the settings put together.
+2. :class:`Task`: everything that a worker asks of a task. It is a BoundTask, whose options are those of its definition.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Traces of OpenTelemetry: the spans around what stores work, and the names of all attributes.
+"""Values that travel with jobs: traces of OpenTelemetry, and contexts of the application.
 
-Loaded only where the setting ``traces`` is not ``off``; needs the extra ``otel``. The SDK, its exporter and its
-sampling are the program's: without one the spans go nowhere. Contexts travel in the headers of jobs, as the program's
-propagators write them.
-
-Values of a context that travel with jobs (``app.propagate``): one header, filled by what stores work and applied in
-each start.
-
-Made of the two kinds of middleware; sends nothing.
+1. The spans around verbs that store work, and the names of all attributes. Loaded only where the setting ``traces`` is
+   not ``off``; needs the extra ``otel``. The SDK, its exporter and its sampling are the program's: without one the
+   spans go nowhere. Contexts travel in the headers of jobs, as the program's propagators write them.
+2. :class:`Propagation`: values of a context (``app.propagate``): one header, filled when work is stored and applied in
+   each start. Made of the two kinds of middleware; sends nothing.
 """
 
 from __future__ import annotations

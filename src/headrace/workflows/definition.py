@@ -1,10 +1,8 @@
-"""A workflow as a program knows it: a function that defines graphs, and the verbs that store one.
+"""Workflows as a program declares them: a function that defines graphs, its options, and the verbs that store a graph.
 
-Owns the way from a typed call to a stored workflow. What the function may say is scope.py's.
-
-What may be asked for a definition and its runs, and how it is checked.
-
-What is registered in an application, or in a set of tasks until one includes it: its tasks and its definitions.
+1. :class:`WorkflowOptions` and :class:`DefinitionOptions`: the options of runs and definitions, and their checks.
+2. :class:`Workflow`: the way from a typed call to a stored workflow. ``scope.py`` owns the words of the function.
+3. :class:`Registered`: the tasks and definitions of an application, or of a set of tasks until one includes it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""One definition while it runs: what its words mean, and who is meant by them.
+"""The definition of a workflow: a function runs tasks on a :class:`Flow`, and each gives a :class:`Node` to go on with.
 
-Owns names, references and the checks of arguments of one definition. Its rows are in the builder of the whole graph,
-which those of nested definitions share.
+1. :class:`Scope`: names, references and the checks of arguments of one definition while it runs. Its rows are in the
+   builder of the whole graph, which those of nested definitions share.
+2. :class:`Flow`: the words of a definition, and the nodes that they refer to.
 
-How a workflow is defined: a function runs tasks on a :class:`Flow`, and each gives a :class:`Node` to go on with.
-
-Owns what a definition's words mean and who is meant by them. Talks to no server: the graph is stored once, as it was
-defined, and nobody runs a definition again to know it.
+Talks to no server: the graph is stored once, as it was defined, and a definition never runs again to rebuild it.
 """
 
 from __future__ import annotations

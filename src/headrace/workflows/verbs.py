@@ -1,11 +1,10 @@
-"""What may be done to a workflow and what the store's answers mean, each decided once for both kinds of callers.
+"""Verbs on workflows, each written once as steps, and the meaning of the store's answers. Sends nothing by itself.
 
-Sends nothing by itself: verbs are calls, or steps that yield them.
-:class:`headrace.workflows.run.WorkflowRun` pairs them.
+1. :class:`NodeQuery`: the nodes of one workflow: read in bounded pieces, in pages by state, and the outputs of its last
+   nodes.
+2. :class:`Verbs`: acts on a workflow: calls, or steps that yield them.
 
-The nodes of one workflow: read in bounded pieces, in pages by state, and what the last ones of them returned.
-
-Each verb is written once, as steps; :class:`headrace.workflows.run.WorkflowRun` pairs them.
+:class:`headrace.workflows.run.WorkflowRun` pairs them for both kinds of callers.
 """
 
 from __future__ import annotations
