@@ -1,11 +1,10 @@
-"""A drain: one job after the other is claimed, run and settled by the scripts that workers use.
+"""A drain: the kit claims, runs and settles one job after the other, by the scripts that workers use.
 
-Owns the loop, as a generator: it yields calls of the store and starts to run, and receives what came of each, so that
-it exists once for threads and for event loops. Decides when virtual time passes, and when a drain is over.
-
-Carries out the steps of a drain: in a thread, or on an event loop.
-
-Owns the kit's own stores, which no fault meets, and the rule that one drain runs at a time.
+1. :class:`DrainWorker`: the loop, as a generator: it yields calls of the store and starts to run, and receives their
+   results, so that it exists once for threads and for event loops. Decides when virtual time passes, and when a drain
+   is over.
+2. :class:`DrainDriver`: carries out the steps: in a thread, or on an event loop. Owns the kit's own stores, which no
+   fault meets, and the rule that one drain runs at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a block of a test has enqueued, and whether that is what the test expects.
+"""Expectations of a test about enqueued jobs, and stand-ins for the code of tasks.
 
-Owns the list of what was enqueued through the application in this process, whatever became of it since.
-
-Stand-ins for the code of tasks: what a drained job runs instead of its function.
+1. :class:`Expectation`: the jobs that a block of a test enqueued, compared with those that the test expects. Owns the
+   list of jobs enqueued through the application in this process, whatever their later fate.
+2. :class:`Stub`: a drained job runs it instead of its function.
 """
 
 from __future__ import annotations

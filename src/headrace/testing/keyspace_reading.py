@@ -1,12 +1,11 @@
-"""A namespace as it is stored: every key, sorted by what the documentation of the keys says that it is. Reads only.
+"""A namespace as it is stored, and its checks of unique names and of lanes. Reads only.
 
-What holds of the names of unique jobs: a name has a live job, or it does not exist.
+1. :class:`Keyspace` and :func:`read`: every key, sorted by the documentation of the keys.
+2. :func:`name_breaches`: unique jobs: a name has a live job, or it does not exist. Pure.
+3. :func:`lane_breaches`: lanes and gates: each parked job waits for a closed gate. Pure. The layout of lanes is written
+   here a second time, in Python.
 
-Pure: from what was read of one shard to what is wrong with it.
-
-Checks of a store's lanes and gates, part of :mod:`headrace.testing.keyspaces`: what waits waits for a closed gate.
-
-Pure: from what was read of one shard to what is wrong with it. Tells the layout of lanes once more, in Python.
+The checks go from the values of one shard to a list of faults. :mod:`headrace.testing.keyspaces` runs them.
 """
 
 from __future__ import annotations

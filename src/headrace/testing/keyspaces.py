@@ -1,12 +1,11 @@
-"""Checks for test suites: that a keyspace holds exactly what its jobs, queues and workers explain.
+"""Checks for test suites: that a keyspace holds exactly the keys that its jobs, queues and workers explain. Reads only.
 
-Owns the invariants of the data: one state, one structure; counters equal the sets; every key has an owner or
-an end. Reads only. For tests and small stores: it walks every key, which nothing in production may do.
+1. :func:`flow_breaches`: stored workflows: their nodes, counters, edges, views and chores explain each other
+   (docs/design/workflows.md).
+2. :func:`violations` and :func:`assert_invariants`: all checks: one state, one structure; counters equal the sets;
+   every key has an owner or an end.
 
-What must hold of stored workflows: their nodes, counters, edges, views and chores explain each other.
-
-Owns these sentences; reads what :mod:`headrace.testing.keyspaces` has read, and nothing else. The data is explained in
-docs/design/workflows.md.
+For tests and small stores: the checks walk every key, which no program in production may do.
 """
 
 from __future__ import annotations

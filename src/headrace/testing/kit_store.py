@@ -1,16 +1,13 @@
-"""The stores of an application that a kit has taken over: the real ones, at the kit's time, with the kit's faults.
+"""The stores of an application that a kit has taken over, at the time of the kit and with its faults.
 
-Inherits, since everything that users and the library call on a store must stay what it is.
-
-What hears of ends in a test: the real listener, at the kit's time, which tells a wait that nothing can end.
-
-Without a drain nothing runs, and a wait without a time would last for ever.
-
-The clock of a test: it runs with the server's, and is moved ahead of it on request.
-
-Owns one number. What it means to the store is in kit_store.py; what happens when it moves, in kit.py.
-
-What is asked of a drain, and what it did: records, and the words for one that did not come to its end. Pure.
+1. :class:`VirtualClock`: the clock of a test: it runs with the server's, and is moved ahead of it on request. Owns one
+   number; ``kit.py`` acts when it moves.
+2. :class:`KitStore` and :class:`AsyncKitStore`: the real stores. They inherit, since every verb that users and the
+   library call on a store must stay as it is.
+3. :class:`Wishes`, :class:`Drained`, :class:`DrainError`: the request for a drain, its result, and the words for one
+   that did not come to its end. Pure.
+4. :class:`KitListener`: the real listener for ends. It ends a wait that no job can end: without a drain nothing runs,
+   and a wait without a time would last for ever.
 """
 
 from __future__ import annotations

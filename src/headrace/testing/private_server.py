@@ -1,10 +1,9 @@
-"""The private server of a test run: one for this process, in a directory of its own, without an append-only file.
+"""Servers for tests.
 
-Owns the server's beginning and end. It is always another one than programs of this machine use.
-
-An application on another server for the length of a test, in a namespace of its own there.
-
-Owns the keys of that namespace: what is left in them is told, then they go.
+1. :class:`PrivateServer`: the private server of a test run: one for this process, in a directory of its own, without an
+   append-only file. Owns the server's beginning and end. It is never the server of other programs of this machine.
+2. :class:`Takeover`: an application on another server for the length of a test, in a namespace of its own there. Owns
+   the keys of that namespace: it reports the keys that are left, then removes them.
 """
 
 from __future__ import annotations
