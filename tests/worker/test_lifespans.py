@@ -36,7 +36,7 @@ def start() -> Iterator[Callable[..., Runner]]:
 @pytest.fixture
 def app() -> Headrace:
     app = Headrace("redis://localhost:1/0")
-    app.task(name="x.sync")(lambda: (str(current_job().state), os.getpid()))
+    app.task(name="x.sync")(lambda: [str(current_job().state), os.getpid()])
 
     async def loop() -> tuple[str, int]:
         return str(current_job().state), os.getpid()
