@@ -19,7 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import partial
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 from headrace.clock import monotonic
@@ -161,8 +161,9 @@ class Drive(Generator[Any, Any, Any]):
 
 def _paused(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
     """Where a coroutine waits, from its outermost frame on; nothing if it has ended."""
-    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
-        yield frame, frame.f_lineno
+    # Not any object that has the attributes: an awaitable of the application may answer to every name.
+    while isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None:
+        yield coroutine.cr_frame, coroutine.cr_frame.f_lineno
         coroutine = coroutine.cr_await
 
 
