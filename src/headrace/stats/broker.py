@@ -4,6 +4,7 @@
    when it is first needed, and thrown away at any fault. Needs the ``amqp`` extra.
 2. :class:`Consumer`: takes batches out of the line in the store and adds them to the buckets, many batches as one.
 3. :class:`Taker`: does the same for the broker's queue.
+
 A batch is added exactly once. In the store, leaving the line and being counted is one script, so any number of
 consumers may run. With the broker, a batch that the broker did not confirm is sent again with its number. It leaves the
 queue only when it was counted (the acknowledgement comes last). A batch that comes again, because its sender got no
