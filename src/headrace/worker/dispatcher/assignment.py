@@ -1,17 +1,14 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
-Runners fill places (assignment.py), among which strategies choose in O(1). The usual one, ``available``, is here,
-since it depends on what may be sent ahead; what the others (:mod:`headrace.dispatch`) choose waits at its
-place (local_queues.py).
+1. :class:`Places`: the places of one kind's runners, among which strategies choose in O(1). Owns the published snapshot
+   and the ranks of one kind. A place outlives the runners that fill it: a runner that dies or is replaced leaves its
+   place, and the jobs that wait there, to the next one.
+2. :class:`Assignment`: the usual strategy, ``available``, since it depends on the number of jobs that may be sent
+   ahead. A job that another strategy (:mod:`headrace.dispatch`) assigns waits at its place (``local_queues.py``).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
 sent ahead to runners of each kind but fork, so that pipes and round trips are amortised. A runner without progress for
-``STALL`` loses what it was sent ahead: nothing waits behind a slow job.
-
-The places of one kind's runners: what strategies choose among. A place outlives the runners that fill it.
-
-Owns the published snapshot and the ranks of one kind. Decides nothing about jobs; a runner that dies or is replaced
-leaves its place, and with it what waits there, to the next one.
+``STALL`` loses the jobs that were sent ahead: nothing waits behind a slow job.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""The core of a dispatcher: events in, actions out (dispatcher_events.py). It decides what a worker does with its jobs.
+"""The core of a dispatcher: events in, actions out (``dispatcher_events.py``). Decides; does no I/O.
 
-Its parts, each with its own module; each knows only those before it:
+:class:`Core` puts the parts together: which part gets which event, and in which order a turn asks them. Each part has
+its own module and knows only those before it:
 
-1. ends go into a batch (endings.py), claims become starts on runners (placement.py, runners/);
-2. ends are settled in batches, and one round trip settles and claims (settlement.py);
-3. claims are made while there is room (claiming.py, admission.py);
-4. the lease is renewed, due jobs are promoted, ... with the same round trips (duties/);
-5. runners are stopped before the lease ends if it cannot be renewed, and the worker leaves in order (core.py);
-6. others ask it for something (remote_control.py), and it says how it is (remote_control.py).
+1. ends go into a batch (``endings.py``), claims become starts on runners (``placement.py``, ``runner_pool.py``);
+2. ends are settled in batches, and one round trip settles and claims (``settlement.py``);
+3. claims are made while there is room (``claiming.py``, ``admission.py``);
+4. the lease is renewed, due jobs are promoted, ... with the same round trips (``maintenance.py``);
+5. runners are stopped before the lease ends if it cannot be renewed, and the worker leaves in order
+   (:class:`Departure`);
+6. it answers requests of others, and reports its state (``remote_control.py``).
 
-This module puts them together: which part hears of which event, and in which order all is looked at in a turn. Nothing
-here has a socket, clock, dice or process: time, random numbers and what only the system knows are given to it.
-
-How an incarnation ends: its lease is lost, its work is done, or it is told to stop. Nothing is lost by any.
+:class:`Departure` ends an incarnation: its lease is lost, its work is done, or a stop was asked for. No job is lost by
+any of these. Nothing here has a socket, clock, dice or process: time, random numbers and the system's answers are given
+to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How starts ended, until the store is told: gathered, logged, counted, and settled in batches. Decides; no I/O.
+"""How starts ended, until the store has it: gathered, logged, counted, and settled in batches. Decides; does no I/O.
 
-What a start added to its workflow is stored first.
-
-What a job's journal learns of a start: of each that did not simply succeed, told with the outcome. Pure.
+1. :func:`starts`: the entries of a job's journal: one for each start that did not simply succeed, sent with the
+   outcome. Pure.
+2. :class:`Endings`: the batches. Nodes that a start added to its workflow are stored before its end.
 """
 
 from __future__ import annotations

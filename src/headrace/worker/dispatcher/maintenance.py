@@ -1,15 +1,12 @@
-"""What a dispatcher does for the store from time to time: renew the lease, promote due jobs, reclaim from the dead, ...
+"""Regular duties of a dispatcher for the store. Their calls travel with the next request; nothing is sent from here.
 
-Each duty is a class (:class:`Duty` says of what) and a row of the table in :class:`Maintenance`. The calls travel with
-the next request to the store; nothing is sent from here. Duties of more than a screen have files of their own.
-
-What a duty of the dispatcher is: a time, a call that is due then, and what its reply tells. See maintenance.py.
-
-The duty of the dispatcher to take back what dead workers hold.
-
-The duty of the dispatcher that tells when all others are due: to renew the lease.
-
-Jobs that another worker parked, since it does not know their task, line up again where one does.
+1. :class:`Duty`: a time, a call that is due then, and the handling of its reply.
+2. :class:`Renewal`: renews the lease. Its reply says when all other duties are due.
+3. :class:`Reclaim`: takes back the jobs of dead workers.
+4. :class:`Unparking`: queues jobs again that a worker without their task had parked, where a worker knows the task.
+5. :class:`Promotion`, :class:`Resumption`, :class:`Portions`, :class:`LimitDeclaration`: due jobs, pauses that end,
+   chores in pieces, declared limits.
+6. :class:`Maintenance`: the table of all duties, a row each. Duties of more than a screen have files of their own.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What others ask of a worker: its supervisor with messages, and clients of the store with what they write to it.
+"""Requests of others to a worker, and its reports.
 
-What a worker says of itself with its renewals: sizes, what runners repeat, and what each runs. For people.
-
-Stacks on demand: somebody asks, each runner's interpreter writes them to its stderr, and the store is told.
-
-Owns the requests that are under way. A runner that answers late, or not at all, holds up nobody.
-
-How a dispatcher fares, as probes ask it: whether it holds its lease, has runners, and claims what it could run.
+1. :class:`SelfReport`: sent with renewals, for people: sizes, repeated set-up of runners, and the job of each runner.
+2. :class:`StackRequests`: stacks on demand: each runner's interpreter writes them to its stderr, and the dispatcher
+   stores them. Owns the open requests. A runner that answers late, or not at all, delays no other.
+3. :class:`RemoteControl`: messages of the supervisor, and commands that clients write into the store.
+4. :class:`Vitals`: answers for probes: whether the dispatcher holds its lease, has runners, and claims jobs that it
+   could run.
 """
 
 from __future__ import annotations

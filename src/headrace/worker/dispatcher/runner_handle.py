@@ -1,9 +1,9 @@
-"""A runner as the core of a dispatcher sees it: what it holds, what it may still get, what was measured of it.
+"""Runners as the core of a dispatcher sees them. Decides nothing about jobs' outcomes.
 
-The three records here name each other: a start runs on a runner, which fills a place, for which a start may wait.
-A runner's socket and pipes are the loop's (runner_links.py). Decides nothing about jobs' outcomes.
-
-What runners and the supervisor are told about runners: actions, nothing more.
+1. :class:`Attempt`, :class:`RunnerHandle`, :class:`Place`: three records that name each other: a start runs on a
+   runner, which fills a place, for which a start may wait. A handle has the runner's jobs, its free room and its
+   measurements. The loop owns a runner's socket and pipes (``runner_links.py``).
+2. :class:`RunnerCommands`: the actions that runners and the supervisor get about runners.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The sockets and pipes of a worker's runners, as its dispatcher's loop holds them: actions in, events out.
+"""The sockets and pipes of a dispatcher's loop to the other processes of its worker: actions in, events out.
 
-Owns the descriptors of every runner: the socket, the tickets (see channel.py) and stderr, whose lines it passes on.
-Never waits for a runner. Decides nothing: what it hears goes into the loop's inbox.
+1. :class:`RunnerLinks`: owns the descriptors of every runner: the socket, the tickets (see ``channel.py``) and stderr,
+   whose lines it passes on.
+2. :class:`ControlLink`: the way to the supervisor: messages both ways, and the descriptors of new runners.
 
-A dispatcher's way to its supervisor: messages both ways, and the descriptors of new runners. Never waits.
+Never waits for another process. Decides nothing: received messages go into the loop's inbox.
 """
 
 from __future__ import annotations

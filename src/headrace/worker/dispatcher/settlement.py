@@ -1,9 +1,10 @@
-"""Tells the store how starts ended and what running jobs say, in batches, and learns from its replies.
+"""Agreement of a dispatcher and the store about its starts. Produces calls; sends nothing itself.
 
-Makes a dispatcher and the store agree on what it holds: after each connection, and when their counts differ.
+1. :class:`Settlement`: reports the ends of starts and the notes of running jobs in batches, and learns from the
+   replies.
+2. :class:`Reconciler`: compares the claims of both sides: after each connection, and when their counts differ.
 
-Produces calls, which travel before what else was to be sent; sends nothing itself. What is decided is in
-worker_state.py.
+The calls travel before other requests. ``worker_state.py`` decides.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""A dispatcher's three connections to the store, all made anew together when one fails.
+"""A dispatcher's connections to the store, used without waiting. All three are made anew together when one fails.
 
-``main`` is for requests, ``waker`` sleeps on the queues' wake-up keys, ``mail`` hears of cancellations.
-Nothing here waits: a thread connects (store_links.py), and what a socket has no room for is sent when it has.
-
-A dispatcher's connection to the store, used without waiting: send, go on, read when the socket says so.
-
-Owns one connection and what is half sent or half read on it. A :class:`StoreConnection` that failed is thrown away,
-never reused: a reply that comes late would be taken for the answer to the next question.
-
-How a dispatcher gets its connections: a thread makes them, since a network may take as long as it likes.
-
-A name server, a connect, a TLS handshake, a password, a private server that must be started: each of these may be
-silent for longer than a lease. The dispatcher goes on meanwhile, and stops its runners in time.
+1. :class:`StoreConnection`: send, go on, read when the socket is ready. Owns one connection and its half-sent or
+   half-read bytes. One that failed is thrown away, never reused: a late reply would be taken for the answer to the next
+   question.
+2. :class:`Links`: ``main`` is for requests, ``waker`` sleeps on the queues' wake-up keys, ``mail`` receives
+   cancellations.
+3. :class:`Connector`: a thread makes connections. A name server, a connect, a TLS handshake, a password, a private
+   server that must be started: each of these may be silent for longer than a lease. The dispatcher goes on meanwhile,
+   and stops its runners in time.
+4. :class:`StoreLinks`: all of this together. Bytes that a socket has no room for are sent when it has.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""What all parts of a dispatcher's core know of their worker: what it was told once, and where it stands now.
+"""The state of a worker that all parts of its dispatcher's core share. Pure: no I/O, no clock.
 
-When a dispatcher's core must look again although nothing happens: named times. Pure.
+1. :class:`Starts` and :func:`compare`: the dispatcher's starts, to compare with those in the store.
+2. :class:`Timers`: when the core must run again without an event: named times.
+3. :class:`StoreRequests`: requests under way, as far as they decide which may be sent now. A refusal answers one call.
+   Calls of that script wait, and are sent again after pauses that grow; all others go on.
+4. :class:`WorkerState`: options of the start, and the present state.
 
-What a dispatcher's core has under way to the store, as far as it decides what may be sent now. Sends nothing.
-
-A refusal answers one call. Calls of that script wait, and are sent again after pauses that grow; all others go on.
-
-What a dispatcher knows of its starts, to compare with what the store knows of them. Pure: no I/O, no clock.
-
-A server may forget the last moments of its history: a power cut takes what was not on disk, a failover what was not
-replicated. Whole scripts are lost, the latest ones. Those of this incarnation carry growing numbers, so the last number
-that the store remembers says which of them it forgot; those are done again. What the store holds for this incarnation,
-and nobody here knows, is handed back.
+A server may forget the last moments of its history: a power cut takes data that was not on disk, a failover data that
+was not replicated. Whole scripts are lost, the latest ones. Those of this incarnation carry growing numbers, so the
+last number that the store remembers says which of them it forgot; those are done again. Jobs that the store holds for
+this incarnation, and that are unknown here, are handed back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Nodes that add nodes: what a start added is stored before its success is settled.
+"""Workflow nodes in a dispatcher: nodes that add nodes, and nodes that wait for outputs. Sends nothing itself.
 
-Owns the grafts under way. Produces calls, which travel with the next exchange; sends nothing itself. See "Graphs that
-grow" in docs/design/workflows.md.
+1. :class:`Growth`: the nodes that a start added are stored before its success is settled. Owns the grafts under way.
+   See "Graphs that grow" in docs/design/workflows.md.
+2. :class:`Inputs`: claims that wait for the outputs of their parents. Owns the outputs that were read and are still
+   wanted, and a small memory of outputs: of nodes that ended here, whose children most likely come here, too, and of
+   outputs that were read, since the children of one node are claimed batch by batch.
 
-Claims of workflow nodes that wait for the outputs of their parents.
-
-Owns what was read and is still wanted, and a small memory of outputs: of nodes that ended here, whose children most
-likely come here, too, and of what was read, since the children of one node are claimed batch by batch. Produces calls,
-which travel with the next exchange; sends nothing itself.
+Both produce calls, which travel with the next exchange.
 """
 
 from __future__ import annotations
