@@ -1,8 +1,8 @@
-"""A channel between two processes of a worker: frames of MessagePack over a pair of stream sockets.
+"""Channels between two processes of a worker: frames of MessagePack over stream sockets, and tickets in a pipe.
 
-Owns the form of frames, and what has arrived or is left to send. What the messages say is in messages.py.
-
-Tickets decide who owns work that was sent ahead to a runner.
+1. :class:`Channel`: owns the form of frames, and the bytes that have arrived or are left to send. ``messages.py`` has
+   the content of messages.
+2. :func:`take_ticket` to :func:`give_tickets`: tickets decide who owns work that was sent ahead to a runner.
 
 For each job the dispatcher writes a ticket of two bytes into a pipe, *before* it sends the job; the runner (of several
 threads, the one that would start it) reads one before it starts a job; the dispatcher, which holds the read end too,

@@ -1,8 +1,9 @@
-"""What supervisor, dispatcher and runners say to each other: the messages that travel over their channels (channel.py).
+"""The messages between supervisor, dispatcher and runners, and the outcomes of starts. Pure.
 
-Owns the form of messages only. Every message is a tagged array, so an unknown one fails at decoding, not later.
-
-How a start ended, decided in one place: by the exception that left its code, or by the death of its runner. Pure.
+1. :class:`Run` to :class:`Drain`: the form of messages, which travel over channels (``channel.py``). Every message is a
+   tagged array, so an unknown one fails at decoding, not later.
+2. :func:`of_error` and :func:`of_death`: how a start ended, decided in one place: by the exception that left its code,
+   or by the death of its runner.
 """
 
 from __future__ import annotations

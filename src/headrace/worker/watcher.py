@@ -1,13 +1,12 @@
-"""The loop of the watcher: it waits for the next look, the end of a call, or the signal to stop.
+"""The watcher of a worker: it calls the hooks of the application and checks its alarms.
 
-Alarms: one look at all figures every ten seconds, by the watcher that holds them.
-
-Hooks: which of them this watcher holds, which events each has dealt with, and its calls.
-
-The store knows how far each hook is, so another watcher goes on where this one ends. A list of events that was given is
-on record before the call: a hook that takes its machine down is not called with that list for ever.
-
-One call of a hook: a forked process of its own, so a hook may hang, raise, fork or die, and harms nothing else.
+1. :class:`HookCall`: one call of a hook: a forked process of its own, so a hook may hang, raise, fork or die, and harms
+   no other process.
+2. :class:`HookRounds`: which hooks this watcher holds, which events each has dealt with, and its calls. The store knows
+   the position of each hook, so another watcher goes on where this one ends. A list of events is on record before the
+   call: a hook that takes its machine down is not called with that list for ever.
+3. :class:`AlarmRounds`: one look at all figures every ten seconds, by the watcher that holds them.
+4. :func:`watch`: the loop: it waits for the next look, the end of a call, or the signal to stop.
 """
 
 from __future__ import annotations

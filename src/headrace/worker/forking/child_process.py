@@ -1,11 +1,13 @@
-"""A forked process of the worker: how it begins, ends, and how its end is told.
+"""Forked processes of a worker: their start, their end, their ties and their signals.
 
-Ties between a process and those that it comes from or brings forth. The kernel's are Linux only.
+1. :func:`die_with`, :func:`adopt_orphans`, :func:`prctl`: ties between a process and its parent or children. The
+   kernel's are Linux only.
+2. :func:`listen`, :func:`heard`, :func:`disregard`: signals: which ones a worker's processes receive, and which ones
+   must not end them. They are values in a queue that one loop reads: a handler does nothing, and the interpreter writes
+   the number of each signal into a pipe.
+3. :func:`fork_child`, :func:`reap`, :func:`how`: a child, from its fork to the words for its end.
 
-Signals: which ones a worker's processes hear, and which ones must not end them.
-
-Signals are values in a queue that one loop reads: a handler does nothing, and the interpreter writes the number of each
-signal into a pipe. Imports nothing else of Headrace, since a worker needs it first of all.
+Imports little of Headrace, since a worker needs signals first of all.
 """
 
 from __future__ import annotations

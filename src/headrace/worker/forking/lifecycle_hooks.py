@@ -1,17 +1,14 @@
-"""Runs an application's hooks, one after the other, each within its share of the time; one that fails costs no other.
+"""Work around a fork: hooks of the application, leftovers that a fork must not meet, and the mapping of memory.
 
-Must run in the main thread, where a Unix timer can interrupt a hook; C code that does not return is not reached. Owns
-SIGALRM and its timer while hooks run.
-
-What a step of the warm-up left behind that a fork must not find: threads and sockets, each with its name.
-
-Looks only. Threads that C libraries start by themselves are not seen: those that survive forks well (the linear algebra
-under numpy stops its own before each) could not be told from the others.
-
-How the kernel maps the memory of a process that is forked often. Linux only; where it refuses, nothing is lost.
-
-A fork copies a table with an entry for each page (4 kB), and the end of the child takes that table apart: both cost
-more than most jobs do. Here entries become fewer.
+1. :func:`run_each` and :func:`run_around_fork`: run hooks one after the other, each within its share of the time; a
+   hook that fails does not stop the others. Must run in the main thread, where a Unix timer can interrupt a hook; C
+   code that does not return is not reached. Owns SIGALRM and its timer while hooks run.
+2. :func:`threads_since` and :func:`sockets_since`: threads and sockets that a step of the warm-up left behind, each
+   with its name. Reads only. Threads that C libraries start by themselves are not seen: those that survive forks well
+   (the linear algebra under numpy stops its own before each) cannot be distinguished from the others.
+3. :class:`Mapping` and :func:`join`: how the kernel maps the memory of a process that is forked often. A fork copies a
+   table with an entry for each page (4 kB), and the end of the child takes that table apart: both cost more than most
+   jobs do. Here entries become fewer. Linux only; a refusal loses nothing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What a worker's jobs lose to what each runner does again: sums per task, and what to say and to learn about it.
+"""Advice about set-up that each runner of a worker repeats: its costs, its remedy, and ``preload=auto``.
 
-Owns the sums of one dispatcher, bounded whatever the tasks do. Sends nothing: what is known goes out as a fact of the
-worker with its next renewal, what was learned to the store, for the next start (advice.py).
-
-What earlier runs of an application's jobs learned is done before the first fork: ``preload=auto``.
-
-Owns the form in which the store keeps what was learned: a line ``TASK NAME`` for what a task's starts repeated, and
-``TASK NAME WHY`` for what must not be done before the fork.
+1. :class:`Advice`: sums per task, of one dispatcher, bounded for any task. Sends nothing: the sums go out as a fact of
+   the worker with its next renewal, and the names learned go to the store, for the next start.
+2. :class:`Learned` and :func:`apply_learned`: ``preload=auto``: the set-up that earlier runs of an application learned
+   is done before the first fork. Owns the form in the store: a line ``TASK NAME`` for set-up that a task's starts
+   repeated, and ``TASK NAME WHY`` for set-up that must not be done before the fork.
 """
 
 from __future__ import annotations

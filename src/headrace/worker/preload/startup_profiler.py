@@ -1,12 +1,13 @@
 """A runner's part of the startup profile: the set-up that each runner repeats after its fork, and its cost.
 
-Owns the clock around imports and the timer that samples first starts. Says what it found beside the end of the start
-in which it found it; what that means is found out elsewhere (advice.py, warmup.py). See docs/design/warmth.md.
+1. :func:`candidates`: functions that may be the set-up that a first start spent its time in. Reads modules; calls
+   nothing. A candidate is a function of a module that can be called without arguments, and either was on the stack
+   itself or names one of its module that was: the public way into a set-up is rarely the way by which a job came into
+   it.
+2. :class:`StartupProfiler` and :class:`Sampler`: own the clock around imports and the timer that samples first starts.
+   The findings travel with the end of the start that they belong to; ``advice.py`` and ``warmup.py`` use them.
 
-Which functions may be the set-up that a first start spent its time in. Looks at modules; calls nothing.
-
-A candidate is a function of a module that can be called without arguments, and either was on the stack itself or names
-one of its module that was: the public way into a set-up is rarely the way by which a job came into it.
+See docs/design/warmth.md.
 """
 
 from __future__ import annotations

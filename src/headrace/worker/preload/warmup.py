@@ -1,18 +1,15 @@
-"""What a worker does once, before it forks: the preload, and making its memory fit to be shared.
+"""The work of a worker before it forks: the preload, and making its memory fit to be shared.
 
-Its duties, in the supervisor:
+:func:`warm_up`, in the supervisor, in its one thread:
 
-1. import what ``preload`` names and call what it and ``@app.on_preload`` name;
-2. refuse a step that left a thread or a socket behind, and say which one;
-3. compact the memory and freeze it;
-4. leave nothing in a buffer that each child would write once more.
+1. imports and calls the names in ``preload``, and calls the functions of ``@app.on_preload``;
+2. refuses a step that left a thread or a socket behind, and says which one;
+3. compacts the memory and freezes it;
+4. leaves nothing in a buffer that each child would write once more.
 
-Everything runs in the one thread of the supervisor.
-
-A throwaway child of the supervisor tries what might be done before the fork, and says what came of it.
-
-It must do no harm: imports do what each job's import did anyway; functions are called behind a closed door, where the
-kernel opens no file and no socket. See docs/design/warmth.md.
+:func:`attempt` lets a throwaway child of the supervisor try set-up that might be done before the fork, and reports the
+result. It must do no harm: imports do only as much as each job's import did anyway; functions are called behind a
+closed door, where the kernel opens no file and no socket. See docs/design/warmth.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How a worker was started, and how a new image of it is: the same program, with the code that is there then.
-
-Two images of a worker speak over a socket, with one line of JSON for each word.
-
-What the images of a worker, one after the other, know of each other, and the word that a new one says.
+"""Images of a worker: how one is started, and the words between them.
 
 An *image* is a supervisor with everything that it forked, from one interpreter that imported the application once.
-What follows from a word is decided in handover.py.
+
+1. :class:`Launch`: how the worker was started, and how a new image is: the same program, with the code of that moment.
+2. :class:`Words`, :class:`Image`, :class:`Heir`: two images of a worker speak over a socket, one line of JSON for each
+   word. ``handover.py`` decides on the reaction to a word.
 """
 
 from __future__ import annotations

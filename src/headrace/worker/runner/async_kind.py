@@ -1,10 +1,10 @@
 """The async kind: one event loop in the main thread runs the coroutines of many jobs.
 
-Owns the loop, the inbox, and how a stop reaches one coroutine (see async_kind.py). A coroutine that waits is cancelled
-by asyncio; one that does not let the loop turn for a while is interrupted by the signal, like the code of a process
-runner (see interrupts.py).
+1. :class:`Drive`: awaits the coroutine of one job, step by step, and lets a stop get into it.
+2. :class:`Loop`: owns the loop and the inbox.
 
-What awaits the coroutine of one job, step by step, and how a stop gets into it.
+A coroutine that waits is cancelled by asyncio; one that does not let the loop turn for a while is interrupted by the
+signal, like the code of a process runner (see ``interrupts.py``).
 """
 
 from __future__ import annotations

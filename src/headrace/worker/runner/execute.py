@@ -1,10 +1,10 @@
 """One start of one job: find, unpack, run, pack, conclude. Every step takes and returns values; the outcome is data.
 
-Sends nothing, knows no channel and no kind of runner. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
+1. :func:`called` and :func:`acalled`: the function of a task inside of the application's middleware. An exception that
+   a middleware swallows is kept in the job, for its record: the job succeeds in spite of it.
+2. :func:`perform` and :func:`aperform`: the steps. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
 
-The function of a task inside of the application's middleware. User code runs here, and only here.
-
-An exception that a middleware swallows is kept in the job, for its record: the job succeeds without what it raised.
+Sends nothing, knows no channel and no kind of runner.
 """
 
 from __future__ import annotations

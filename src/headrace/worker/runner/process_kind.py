@@ -1,21 +1,19 @@
-"""The process and fork kinds: the main thread runs user code, one job at a time, in the order of the inbox.
+"""The process kind and the fork kind: a main thread runs user code, one job at a time, in the order of the inbox.
 
-Owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox may start
-(see channel.py).
+1. :class:`Process`: owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox
+   may start (see ``channel.py``).
+2. :class:`ForkServer`: a warm process that runs no job, but forks a child for each. The child is a process runner for
+   one job: it settles in, waits, runs it, reports its end, and leaves. The fork server owns the channel and the process
+   group, which outlast a job. It
 
-The fork kind: a warm process that runs no job, but forks a child for each.
+- forks the next child when the last one has left, ahead of its job; - passes on the signals that ask a running job to
+stop, and to write its stacks; - reports the fall of a child that could not do so itself to the dispatcher, and leaves;
+- leaves, too, when a job left a process running, which then ends with the group; and when a child was asked to leave.
 
-The child is all that a process runner is (:mod:`process`), for one job: it settles in, waits, runs it, says how it
-ended, and leaves. Its *fork server* owns what outlasts a job, the channel and the process group, and
-
-1. forks the next child when the last one has left, ahead of its job;
-2. passes on the signals by which a running job is told to stop, and to write its stacks;
-3. tells the dispatcher how a child fell that could not say so itself, and leaves;
-4. leaves, too, when a job left something running, which then ends with the group; and when a child was told to.
-
-It has one thread and runs no code of the application but the hooks around a fork. After a fork each page that either
-writes to is copied, which is most of what a job costs here: what children need is made before, and what a fork server
-does between two of them is kept short. A process that is only kept to be forked is Android's zygote.
+The fork server has one thread and runs no code of the application but the hooks around a fork. After a fork each page
+that either writes to is copied, which is most of the cost of a job here: memory that children need is made before, and
+the work of a fork server between two of them is kept short. A process that is only kept to be forked is Android's
+zygote.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""What a runner says: notes of running jobs and their ends, each a whole frame, in order.
+"""The reports of a runner: notes of running jobs and their ends, each a whole frame, in order.
 
-Owns the sending side of the channel and its lock. Progress is thinned out, since only its newest word counts; log lines
-are sent at once, since they are the evidence if the next line of the job crashes.
-
-An exception as structured text: what a job's record keeps of it.
-
-Owns the form of that text. Keeps no exception, frame or traceback, since they would hold the job's memory
-(see docs/design/runners.md).
+1. :func:`fault` and :func:`evidence`: an exception as structured text, for a job's record. Keeps no exception, frame or
+   traceback, since they would hold the job's memory (see docs/design/runners.md).
+2. :class:`Reporter` and :class:`JobReporter`: own the sending side of the channel and its lock. Progress is thinned
+   out, since only its newest word counts; log lines are sent at once, since they are the evidence if the next line of
+   the job crashes.
 """
 
 from __future__ import annotations

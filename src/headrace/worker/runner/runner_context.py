@@ -1,9 +1,9 @@
-"""What the starts of one runner share, read off the application once.
+"""The values that the starts of one runner share, and the steps of workflow nodes around their code.
 
-What a workflow's node comes to before and after its code: whether it runs, with which arguments, what it adds.
-
-Pure: every function takes what the claim says and returns values; execute.py calls them, workflow_growth.py
-sends what is added.
+1. :func:`unwanted`, :func:`spread`, :func:`added`: whether a node runs, with which arguments, and which nodes it adds.
+   Pure: every function takes the content of the claim and returns values; ``execute.py`` calls them,
+   ``workflow_growth.py`` sends the nodes.
+2. :class:`RunnerContext`: read off the application once.
 """
 
 from __future__ import annotations

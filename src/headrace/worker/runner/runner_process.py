@@ -1,24 +1,23 @@
 """The runner: the process that runs user code and nothing else.
 
-Owns what every kind shares: becoming a runner after the fork, and leaving. :mod:`process`, :mod:`threads` and
-:mod:`loops` run the jobs. Must not touch the store, nor decide when a limit is over or who gets a job.
+:func:`serve` has the duties that all kinds share; ``process_kind``, ``thread_kind`` and ``async_kind`` run the jobs. It
 
-1. make the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
-2. run what the dispatcher sends, until it says Exit or is gone;
-3. leave within a deadline: lifespans, exit hooks, logging, streams.
+1. makes the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
+2. runs the jobs that the dispatcher sends, until it says Exit or is gone;
+3. leaves within a deadline: lifespans, exit hooks, logging, streams.
 
-A runner writes its stacks to stderr when it is asked to, and its jobs notice nothing.
+A runner must not touch the store, nor decide when a limit is over or which runner gets a job.
 
-The interpreter writes the main thread's at once, also while C code holds its lock. Those of the other threads are
-written by Python code, under the lock: while they run their frames come and go, and ``faulthandler`` without the lock
-reads frames that are gone, which ended the process with its jobs.
+:func:`answer_stacks` writes stacks to stderr on request, unnoticed by the jobs. The interpreter writes the main
+thread's at once, also while C code holds its lock. Those of the other threads are written by Python code, under the
+lock: while they run their frames come and go, and ``faulthandler`` without the lock reads frames that are gone, which
+ended the process with its jobs.
 
-What jobs log with ``logging``, sent to their own logs (``app.job_log``).
+:class:`JobLogHandler` sends records of ``logging`` to the jobs' own logs (``app.job_log``).
 
-What a fork server does before its first child, so that each child has less to do.
-
-Most of what a child costs are pages: those that it is the first to touch, and those that it writes to, which are
-copied. No code of the application runs here.
+:func:`prepare` works in a fork server before its first child, so that each child has less to do. Most of the cost of a
+child are pages: those that it is the first to touch, and those that it writes to, which are copied. No code of the
+application runs there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A span around each start of a job, in the trace of its sender or linked to it; see ``tasks/traces.py``.
+"""Spans around the starts of jobs, in the trace of their sender or linked to it; see ``tasks/traces.py``.
 
-The span is current in the context of the start, so spans of the job's own code are below it. Loaded only where the
-setting ``traces`` asks for it.
-
-Which functions run the starts of a runner: with a span around each, where the application wants traces.
+1. :class:`TracedStarts`: the span is current in the context of the start, so spans of the job's own code are below it.
+   Loaded only where the setting ``traces`` asks for it.
+2. :func:`performers`: the functions that run the starts of a runner: with a span where the application wants traces.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""The supervisor's runners: forked when the dispatcher asks, signalled, and reaped.
+"""The processes that a supervisor forks: dispatcher, runners, and the processes beside them.
 
-The supervisor's dispatcher: one process after the other, and the channel to it.
-
-Processes beside the dispatcher and the runners: one answers Prometheus and probes, one calls hooks.
-
-Each is forked from the warm image, and again when it dies. They are processes of their own, because no other one may do
-what they do: the supervisor may have no thread and no connection, the dispatcher may not wait for a slow reader and
-runs no code of the application, runners come and go with jobs.
-
-The process that answers Prometheus and probes for a worker, and its address.
-
-The supervisor holds the socket, so that an address that is taken is told at the start and a death loses no request in
-its queue. In a rolling restart the address passes on when the old image retires.
+1. :class:`DispatcherProcess`: one dispatcher after the other, and the channel to it.
+2. :class:`RunnerProcesses`: runners are forked when the dispatcher asks, signalled, and reaped.
+3. :class:`MetricsAddress`: the address of the process that answers Prometheus and probes. The supervisor holds the
+   socket, so that an address in use is reported at the start and a death loses no request in its queue. In a rolling
+   restart the address passes on when the old image retires.
+4. :class:`SideProcess`: one answers Prometheus and probes, one calls hooks. Each is forked from the warm image, and
+   again when it dies. They are processes of their own, because no other one may do their work: the supervisor may have
+   no thread and no connection, the dispatcher may not wait for a slow reader and runs no code of the application,
+   runners come and go with jobs.
 """
 
 from __future__ import annotations
