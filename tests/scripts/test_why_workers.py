@@ -105,6 +105,21 @@ def test_all_that_could_run_it_are_stopping(stage: Stage) -> None:
     assert "draining" not in codes(stage, id)
 
 
+def test_a_worker_that_cannot_fork_a_runner_is_no_fault_of_its_claims(stage: Stage) -> None:
+    """Without open files to spare the answer said that the worker had a free runner, and to keep its log."""
+    stage.register(tasks=KNOWN, facts=["sizes", "process:2"])
+    (id,) = stage.put()
+    for _ in range(3):
+        stage.now += 6 * SECOND
+        says(stage, "runner_facts", "[]")
+    reason = why(stage, id).reasons[0]
+    assert (reason.code, reason.evidence["kind"]) == ("runners_missing", "process")
+    assert reason.text.startswith("host:w1 has no runner of the kind process: the system does not let it fork one")
+    assert "limits of open files (ulimit -n 1024)" in reason.next_step
+    says(stage, "runner_facts", runner_facts(RunnerFacts(kind="process")))
+    assert "runners_missing" not in codes(stage, id)
+
+
 def test_claims_that_have_stopped_are_a_fault(stage: Stage) -> None:
     stage.register(tasks=KNOWN, facts=["sizes", "process:2"])
     stage.claim()

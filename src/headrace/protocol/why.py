@@ -11,7 +11,7 @@ import msgspec
 from headrace.model.job import moment, number
 from headrace.model.workflow import parse_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.overviews import RunnerFacts, WorkerFacts
+from headrace.protocol.overviews import MOST_RUNNERS, RunnerFacts, WorkerFacts
 from headrace.protocol.script import Call, load
 
 # Workers that one read looks at.
@@ -42,6 +42,7 @@ class WorkerSeen(msgspec.Struct, frozen=True):
         draining: it is stopping, and claims no more.
         weighted: whether its queues have weights; else it serves them in strict order.
         runners: as of its last heartbeat; told where it serves the job's queue.
+        bare: its last heartbeat said that it has none of the job's kind.
         preferred: ready jobs of the queues that it prefers to the job's.
         tasks: that it knows, where it serves the queue and does not know the job's.
     """
@@ -59,6 +60,7 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     draining: bool = False
     weighted: bool = False
     runners: tuple[RunnerFacts, ...] = ()
+    bare: bool = False
     preferred: Mapping[str, int] = {}
     tasks: tuple[str, ...] = ()
 
@@ -189,6 +191,7 @@ def _fields(names: tuple[str, ...], values: list[Any]) -> dict[str, str]:
 
 def _worker(row: list[Any]) -> WorkerSeen:
     owner, ends, held, kind, place, queues, sizes, lease, claimed, draining, weights, since, runners = row[:13]
+    said = bool(_text(runners))
     told = {"queues": _text(queues), "sizes": _text(sizes), "runner_facts": _text(runners) or "[]"}
     facts = WorkerFacts(_text(owner), moment(ends), held, told)
     runners, kind = tuple(facts.runners), _text(kind)
@@ -209,6 +212,7 @@ def _worker(row: list[Any]) -> WorkerSeen:
         draining=bool(draining),
         weighted=bool(weights),
         runners=runners,
+        bare=said and len(runners) < MOST_RUNNERS and all(runner.kind != kind for runner in runners),
         preferred={name: number(size) for name, size in _named(row[13]).items()},
         tasks=tuple(name for name in map(_text, row[14]) if not name.startswith("~")),
     )

@@ -37,8 +37,8 @@ Decide: TypeAlias = Callable[[WhyFacts], Reason | None]
 
 _LINE: tuple[Decide, ...] = (
     state.not_consistent, state.store_refuses, line.broadcast, line.queue_paused, line.no_worker_serves, line.parked,
-    line.no_runner_of_its_kind, line.draining, line.gate_closed, line.all_busy, line.other_queues_first,
-    line.claims_stopped, line.jobs_ahead, line.suspect, state.disk_failed, state.memory_full,
+    line.no_runner_of_its_kind, line.draining, line.gate_closed, line.runners_missing, line.all_busy,
+    line.other_queues_first, line.claims_stopped, line.jobs_ahead, line.suspect, state.disk_failed, state.memory_full,
 )  # fmt: skip
 _WAITS: tuple[Decide, ...] = (
     state.not_consistent, state.workflow_not_started, state.workflow_stopped, state.waits_for_nodes,
@@ -75,8 +75,8 @@ _OVER = (State.SUCCEEDED, State.FAILED, State.QUARANTINED, State.SKIPPED)
 CODES = (
     "unknown", "ended", "runs", "sent_ahead", "owner_silent", "asked_to_stop", "scheduled", "overdue",
     "workflow_not_started", "workflow_stopped", "waits_for_nodes", "waits_for_its_turn", "parked", "queue_paused",
-    "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "jobs_ahead", "other_queues_first",
-    "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
+    "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "runners_missing", "jobs_ahead",
+    "other_queues_first", "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
 )  # fmt: skip
 
 

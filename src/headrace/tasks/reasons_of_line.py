@@ -202,6 +202,17 @@ def _shut(facts: WhyFacts, gate: GateSeen) -> tuple[str, str]:
     return text, f"wait, or let more run at once: headrace limits set {gate.limit}{value} --concurrency N"
 
 
+def runners_missing(facts: WhyFacts) -> Reason | None:
+    """Workers have a place for it and no runner, which the system does not let them fork."""
+    able = [worker for worker in _able(facts) if worker.bare and worker.claimed < facts.now - STALE]
+    if not able or len(able) < len(_able(facts)):
+        return None
+    places, kinds = names_of(worker.place for worker in able), names_of(worker.kind for worker in able)
+    text = f"{places} has no runner of the kind {kinds}: the system does not let it fork one, or each one ends at once"
+    step = "raise its limits of open files (ulimit -n 1024), processes and memory; its log says which"
+    return Reason("runners_missing", text, {"workers": places, "kind": kinds}, step)
+
+
 def all_busy(facts: WhyFacts) -> Reason | None:
     """No runner is free for it."""
     able = _able(facts)
