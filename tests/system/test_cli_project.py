@@ -52,6 +52,12 @@ def program(directory: Path) -> Program:
     return made
 
 
+def test_a_worker_shows_no_password_that_the_private_server_made(project: Path) -> None:
+    """``unix://:***@`` made its readers look for a password that they had not set."""
+    worker = program(project)("worker", "tasks:app", "--burst", "--processes", "1")
+    assert f" at unix://{project}/.headrace/valkey.sock\n" in worker.err
+
+
 def test_all_directories_of_a_project_have_one_server(project: Path) -> None:
     above, below = program(project), program(project / "src" / "shop")
     assert below("server", "path").out == above("server", "path").out == f"{project / '.headrace'}\n"

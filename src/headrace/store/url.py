@@ -235,8 +235,10 @@ def located(url: str, settings: Settings) -> Target:
         SettingsError: the settings name no such function.
     """
     target = parse(url, keys_of(settings.namespace).prefix)
-    # The private server, which has no URL in the settings, has its own password.
-    if settings.url is None or (credentials := Credentials.of(settings)) is None:
+    # The private server, which has no URL in the settings, has its own password, which no person knows or set.
+    if settings.url is None:
+        return replace(target, shown=target.shown.replace(f"unix://:{HIDDEN}@", "unix://", 1))
+    if (credentials := Credentials.of(settings)) is None:
         return target
     if target.options.get("password"):
         raise UrlError(f"{target.shown} has a password, and {credentials.source} gives one: leave out one of them")
