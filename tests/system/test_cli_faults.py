@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.failure import ExitCode
+from headrace.cli.failure import ExitCode, explain
 from headrace.model.hidden_values import Redactor
 from headrace.model.setting_layers import WORKER_VARIABLES
 from tests.program import Program
@@ -288,6 +289,17 @@ def test_a_removed_directory_is_a_wrong_place_and_no_server_that_is_away(headrac
         )
         assert ended.returncode == ExitCode.USAGE, ended.stderr
         assert "the current directory was removed" in ended.stderr
+
+
+def test_a_worker_refuses_resolutions_that_it_cannot_read(headrace: Program) -> None:
+    """The dispatcher died again and again, with a traceback each time."""
+    said = headrace("worker", "tasks:app", code=ExitCode.USAGE, HEADRACE_STATS_KEEP="week=2d").fault
+    assert "stats_keep='week=2d' cannot be used: there is no resolution 'week'" in said
+
+
+def test_a_reached_limit_of_open_files_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain(OSError(errno.EMFILE, "Too many open files"), json=False, debug=False) == ExitCode.FAILED
+    assert "the limit of open files is reached: raise it" in capsys.readouterr().err
 
 
 def test_options_of_a_worker_come_from_the_environment_too(headrace: Program) -> None:

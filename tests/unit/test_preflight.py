@@ -55,10 +55,19 @@ def test_a_name_that_looks_mistyped_is_named() -> None:
     assert len(queue_warnings(shop(), ("default", "mial"), seen(queues=("mial",)))) == 1
 
 
-def test_what_gevent_has_patched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("module", "asked", "call"),
+    [
+        ("gevent.monkey", "is_module_patched", r"gevent\.monkey\.patch_all\(\)"),
+        ("eventlet.patcher", "is_monkey_patched", r"eventlet\.monkey_patch\(\)"),
+    ],
+)
+def test_what_gevent_and_eventlet_have_patched_is_refused(
+    monkeypatch: pytest.MonkeyPatch, module: str, asked: str, call: str
+) -> None:
     patched: list[str] = []
-    monkeypatch.setitem(sys.modules, "gevent.monkey", SimpleNamespace(is_module_patched=patched.__contains__))
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{asked: patched.__contains__}))
     check_tasks(shop(), "shop:app", WorkerOptions())
     patched.append("socket")
-    with pytest.raises(ApplicationFault, match=r"shop:app calls gevent\.monkey\.patch_all\(\)"):
+    with pytest.raises(ApplicationFault, match=f"shop:app calls {call}"):
         check_tasks(shop(), "shop:app", WorkerOptions())

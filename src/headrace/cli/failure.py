@@ -98,6 +98,9 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
         )
     if isinstance(error, MemoryError):
         error = OperationFault("there is no memory left, or its limit is reached (ulimit -a, the control group)")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        reached = OperationFault("the limit of open files is reached: raise it, such as with ulimit -n 1024")
+        error = reached.with_traceback(error.__traceback__)
     if (unwritten := _unwritten(error)) is not None:
         # What is kept would raise again.
         discard(sys.stdout)

@@ -24,6 +24,7 @@ from headrace.model.options import SIZE_FLAGS
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
+from headrace.stats.stats import kept
 from headrace.store.connection import RawConnection, advice, pause_before, verdict
 from headrace.store.reach import SILENCE, accepted, examined
 from headrace.store.url import Target, located
@@ -35,22 +36,30 @@ if TYPE_CHECKING:
 
 # One attempt to reach the server, seconds.
 PATIENCE = 5.0
+# Modules that replace Python's own calls, the function of each that tells so, and how an application asks for it.
+_PATCHERS = (
+    ("gevent.monkey", "is_module_patched", "gevent.monkey.patch_all()"),
+    ("eventlet.patcher", "is_monkey_patched", "eventlet.monkey_patch()"),
+)
 
 
 def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
     """Every task has a kind of runner here.
 
     Raises:
-        ApplicationFault: there is no task at all, or one has limits that it cannot have; or gevent has taken the place
-            of Python's own calls, with which the worker's processes wait.
+        ApplicationFault: there is no task at all, or one has limits that it cannot have; or gevent or eventlet has
+            taken the place of Python's own calls, with which the worker's processes wait.
+        SettingsError: the setting ``stats_keep`` cannot be read.
         UsageFault: a task's kind has no runner.
     """
-    gevent: Any = sys.modules.get("gevent.monkey")
-    if gevent is not None and gevent.is_module_patched("socket"):
-        raise ApplicationFault(
-            f"{target} calls gevent.monkey.patch_all(), after which a worker's processes wait for ever: leave it out "
-            f"where workers import it; --threads and coroutines run many jobs at once"
-        )
+    for module, asked, call in _PATCHERS:
+        patcher: Any = sys.modules.get(module)
+        if patcher is not None and getattr(patcher, asked)("socket"):
+            raise ApplicationFault(
+                f"{target} calls {call}, after which a worker's processes wait for ever: leave it out where workers "
+                f"import it; --threads and coroutines run many jobs at once"
+            )
+    kept(app.settings)
     if not app.tasks:
         module = target.partition(":")[0]
         advice = "; ".join(left_out()) or (

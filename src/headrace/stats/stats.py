@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from headrace.stats.broker import Taker
 
 
-def _kept(settings: Settings) -> Resolutions:
+def kept(settings: Settings) -> Resolutions:
+    """The resolutions of the setting ``stats_keep``; SettingsError: it cannot be read."""
     try:
         return layout_of(settings.stats_keep)
     except OptionsError as error:
@@ -56,7 +57,7 @@ class Stats:
     ) -> None:
         """Use ``app.stats``, or ``scope`` of one."""
         self.settings = settings
-        self.layout = layout or _kept(settings)
+        self.layout = layout or kept(settings)
         self._way = way
         self._clock = clock
         self._writer = writer or Writer(way, settings)
