@@ -1,6 +1,11 @@
-"""The headers of Lua scripts: what a file declares in the comment lines that open it.
+"""Lua scripts from files to the text that a server gets: headers, functions and assembly.
 
-Owns the grammar only. A header is executable, so that Lua and Python cannot disagree::
+1. :func:`parse_header`: the grammar of headers, the comment lines that open a file.
+2. :func:`used_functions` and :func:`lazy_functions`: which functions of included files a script uses, and which
+   only one lazy function of it needs.
+3. :func:`assemble`: the text of a script: its file and its includes.
+
+A header is executable, so that Lua and Python cannot disagree::
 
     -- Settle: record how starts ended.                    title; the loader's bindings count as its line
     -- include finish                                      another file's functions (and its declarations)
@@ -30,15 +35,10 @@ A body that commits may return a function. It is called after the steps, and mak
 The steps run from the last include to the first: a step may add to the parts of the files that its own file includes.
 Each step leaves its part of the batch empty, so that a script may also call one in between.
 
-The text of a Lua script: its file and those that it includes, put together as the server gets them.
-
-What most calls of a script do not need costs these nothing: functions that it does not use are left out, and what only
-includes of one lazy function need is made inside that one.
-
-Functions of included files: which a script uses, and which only one lazy function of it needs.
-
 Each function that a script makes costs every call about a microsecond on a server that was idle, and a file that many
-scripts include has functions for each of them. Looks at words only: what it takes for unused is certainly unused.
+scripts include has functions for each of them. So functions that a script does not use are left out, and functions that
+only one lazy function needs are made inside it. The search reads words only: a function that it takes for unused is
+certainly unused.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The write buffer: counts of this process that are not yet stored, merged by series and piece of time.
 
-Owns memory only: it has no thread, no clock and no connection, so that whoever has them (the flusher, a dispatcher's
-loop) sends a batch within a request of its own::
+Owns memory only: it has no thread, no clock and no connection. Their owners (the flusher, a dispatcher's loop) send a
+batch within a request of their own::
 
     batch = buffer.take()  # the unanswered one again, until it is answered
     calls = batch.writes(keys)  # one round trip, however many they are
     buffer.answered(batch)  # or, after an error, nothing: take() gives the same calls once more
 
 A batch keeps its number, by which the server knows a repetition: a flush that fails is neither lost nor doubled.
-Threads may share it. A forked child begins with an empty one: what it inherited is its parent's to send.
+Threads may share it. A forked child begins with an empty one: its parent sends the inherited counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Jobs that wait in a worker for one place: what strategies other than ``available`` chose for it. Sends nothing.
+"""Jobs that wait in a worker for one place, which a strategy other than ``available`` chose. Sends nothing.
 
-Owns the lines of all places and the homes of keys. What waits here is claimed: the lease of the dispatcher covers it,
-a shutdown hands it back, and how much waits is bounded by not claiming (``MOST``). Jobs that have limits do not wait
-here, since others would wait for what these hold.
+Owns the lines of all places and the homes of keys. Waiting jobs are claimed: the lease of the dispatcher covers
+them, a shutdown hands them back, and their number is bounded by not claiming (``MOST``). Jobs that have limits do not
+wait here, since other jobs would wait for the places in limits that these hold.
 
 A key has a *home* while jobs of it are in the worker: all of them go to one place, so that a resize lets no later one
 overtake. Where a place runs several at once (threads, coroutines), and where it is being removed, the next of a key

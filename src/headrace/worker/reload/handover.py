@@ -1,22 +1,20 @@
-"""A rolling restart: a new image is warmed up beside the one that works, then takes over.
+"""Rolling restarts: a new image is warmed up beside the present one, then takes over; and the watch over files.
 
-Its duties:
+:class:`Succession` has these duties:
 
 1. on HUP (``asked``) start a new image: a fresh interpreter, so new code;
-2. when that one claims, let the old one finish what it runs, within ``shutdown_timeout``;
-3. when it cannot (it fails, is killed, takes too long), say why and leave the old one as it is;
-4. one start at a time: whoever asks meanwhile is served by one more start, since the code may have changed again;
+2. when that one claims, let the old one finish its running jobs, within ``shutdown_timeout``;
+3. when it cannot (it fails, is killed, takes too long), report the reason and leave the old one as it is;
+4. one start at a time: requests in the meantime get one more start, since the code may have changed again;
 5. pass a stop on to every image, and a size to the one that works: a roll changes the code, not the size.
 
-Owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is the
-first image itself, or the anchor that it becomes when its own jobs have ended. To the supervisor of the first image it
-is the lineage; those of later images have an :class:`headrace.worker.reload.image_launch.Heir` instead.
+It owns the images that this process started. Its owner is the process that others watch: a supervisor, which then is
+the first image itself, or the anchor that it becomes when its own jobs have ended. To the supervisor of the first image
+it is the lineage; those of later images have an :class:`headrace.worker.reload.image_launch.Heir` instead.
 
-``headrace worker --reload``: new code replaces the old as soon as it is saved.
-
-Owns the watch over files. It asks the file system for the times of all of them again and again, which needs no
-library and works on every mount; its pause grows with what that costs, so that it never takes more than a twentieth
-of a core.
+:class:`Reload` is ``headrace worker --reload``: new code replaces the old as soon as it is saved. It asks the file
+system for the times of all files again and again, which needs no library and works on every mount; its pause grows with
+the cost, so that it never takes more than a twentieth of a core.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process that keeps the worker's pid once the image that had it has left.
 
-A process manager watches one pid. The first image has it, and gives it up to nobody: when its own jobs have ended it
+A process manager watches one pid. The first image has it, and never gives it up: when its own jobs have ended it
 becomes this, which is an interpreter without the application. (With ``--reload`` it is this from the start.)
 
 One thread; signals are values in a queue that one loop reads. Its duties:
