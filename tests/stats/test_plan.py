@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.stats.reading import MARGIN, MOST_READS, Plan, cover, row
+from headrace.stats.reading import MARGIN, MAX_PLAN_READS, Plan, cover, row
 from headrace.stats.resolutions import Resolutions, layout_of
 
 YEARS = layout_of("minute=90y hour=90y day=90y month=90y quarter=90y year=90y")
@@ -141,7 +141,7 @@ def test_no_shorter_range_of_hours_takes_more(first: int, length: int, years: bo
 def test_a_long_way_without_coarse_buckets_only_adds() -> None:
     layout = layout_of("minute=90y")
     plan = cover(layout, layout.level("minute"), at(2025, 1, 1), at(2025, 2, 1), T0)
-    assert plan.reads == 31 * 1440 > MOST_READS
+    assert plan.reads == 31 * 1440 > MAX_PLAN_READS
     plan = cover(layout_of("second=90y day=90y"), layout_of("second=90y").levels[0], T0 + 1, T0 + 80000, T0)
     assert all(piece.sign == 1 for piece in plan.pieces)
 

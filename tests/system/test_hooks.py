@@ -27,8 +27,8 @@ from headrace import Headrace
 from headrace.worker.supervisor import supervisor_process
 from headrace.worker import watcher
 
-watcher.EVERY, watcher.WAITING, watcher.PAUSES = 0.05, 0.2, (0.05, 0.05)
-watcher.ALARMS_EVERY, watcher.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
+watcher.HOOK_INTERVAL, watcher.WAITING, watcher.PAUSES = 0.05, 0.2, (0.05, 0.05)
+watcher.ALARM_INTERVAL, watcher.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
 
 app = Headrace()
 

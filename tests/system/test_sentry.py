@@ -328,7 +328,7 @@ KILLED = """
 from tasks import *
 from headrace.worker import watcher
 
-watcher.EVERY = 0.05
+watcher.HOOK_INTERVAL = 0.05
 
 @app.task(max_crashes=1)
 def dies(password: str) -> None:

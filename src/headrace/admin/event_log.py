@@ -71,13 +71,13 @@ class EventLog:
 
         Cost: one round trip.
         """
-        return _page(self._client.run(self._told(kinds, limit, after, order)))
+        return _event_page(self._client.run(self._told(kinds, limit, after, order)))
 
     async def apage(
         self, kinds: Sequence[str] = (), *, limit: int = 100, after: str | None = None, order: Order = "desc"
     ) -> Page[EventRecord]:
         """See :meth:`page`."""
-        return _page(await self._client.arun(self._told(kinds, limit, after, order)))
+        return _event_page(await self._client.arun(self._told(kinds, limit, after, order)))
 
     def newest(self) -> str:
         """The id of the newest event, to follow from; ``0-0`` when there is none. Cost: one round trip."""
@@ -173,7 +173,7 @@ def _place(piece: StreamPiece, place: str) -> str:
     return piece.last or (piece.rows[-1][0] if piece.rows else place)
 
 
-def _page(piece: StreamPiece) -> Page[EventRecord]:
+def _event_page(piece: StreamPiece) -> Page[EventRecord]:
     return Page([event_of(id, fields) for id, fields in piece.rows], piece.count, piece.last or None)
 
 
@@ -200,11 +200,11 @@ class ActLog:
 
         Cost: one round trip.
         """
-        return _page_of_acts(self._client.run(self._told(limit, after, order)))
+        return _act_page(self._client.run(self._told(limit, after, order)))
 
     async def apage(self, *, limit: int = 100, after: str | None = None, order: Order = "desc") -> Page[Act]:
         """See :meth:`page`."""
-        return _page_of_acts(await self._client.arun(self._told(limit, after, order)))
+        return _act_page(await self._client.arun(self._told(limit, after, order)))
 
     def record(
         self,
@@ -267,7 +267,7 @@ class ActLog:
         return operations.tell(self._client.keys, "acts", os.urandom(8).hex(), {**kept, "count": count})
 
 
-def _page_of_acts(told: StreamPiece) -> Page[Act]:
+def _act_page(told: StreamPiece) -> Page[Act]:
     return Page([act_of(id, fields) for id, fields in told.rows], told.count, told.last or None)
 
 
@@ -358,7 +358,7 @@ def _name_of(function: Any) -> str:
 
 
 # Alarms of one application.
-MOST_ALARMS = 100
+MAX_ALARMS = 100
 
 
 class AlarmRecord(msgspec.Struct, frozen=True):
@@ -425,9 +425,9 @@ class Alarms:
         rule = alarm_rule(name, bounds, queue, task, for_)
         if name in self.declared:
             raise OptionsError(f"there is an alarm {name!r} already: give it another name")
-        if len(self.declared) >= MOST_ALARMS:
+        if len(self.declared) >= MAX_ALARMS:
             raise OptionsError(
-                f"an application has at most {MOST_ALARMS} alarms: leave the queue out, for the worst of all"
+                f"an application has at most {MAX_ALARMS} alarms: leave the queue out, for the worst of all"
             )
         self.declared[name] = rule
 

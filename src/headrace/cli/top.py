@@ -191,7 +191,7 @@ def keys_of(text: str) -> list[str]:
 def pressed(view: TopView, key: str, frame: TopFrame | None) -> tuple[TopView, TopAct | None]:
     """The view after a key, and what is to be done; ``frame`` is what is on the screen, filtered."""
     if view.typing:
-        return _after_key(view, key), None
+        return _filter_typed(view, key), None
     if view.asked:
         return _answered(view, key, frame)
     view = replace(view, note=())
@@ -250,7 +250,7 @@ def _answered(view: TopView, key: str, frame: TopFrame | None) -> tuple[TopView,
     return replace(view, asked=""), act if key in ("y", "Y") else None
 
 
-def _after_key(view: TopView, key: str) -> TopView:
+def _filter_typed(view: TopView, key: str) -> TopView:
     if key in _ENTER:
         return replace(view, typing=False)
     if key in (_ESCAPE, "\x03", "\x04"):

@@ -205,7 +205,7 @@ LOOKED = 600_000_000
 # Microseconds for which the death of a worker is news.
 NEWS = 3_600_000_000
 # Names that one kind of trouble lists.
-MOST_NEEDS = 5
+MAX_PER_KIND = 5
 
 Level = Literal["bad", "warn"]
 
@@ -259,7 +259,7 @@ def needs(
 
 
 def _of_alarms(frame: LiveFrame, alarms: Sequence[AlarmRecord]) -> Iterator[Need]:
-    for one in [one for one in alarms if frame.now - one.looked_us < LOOKED][:MOST_NEEDS]:
+    for one in [one for one in alarms if frame.now - one.looked_us < LOOKED][:MAX_PER_KIND]:
         since = duration((frame.now - one.state.raised_us) / 1e6)
         words = f"{one.state.words}: it was {one.state.shown} when the alarm was raised, {since} ago."
         yield Need("bad", f"Alarm: {cut(one.name, 60)}", words, "/activity?show=alarms")
@@ -271,7 +271,7 @@ def _of_workers(frame: LiveFrame) -> Iterator[Need]:
     if (waiting or held) and not frame.live:
         words = jobs_wait(waiting) if waiting else f"{plural(held, 'job')} of a silent worker wait to be taken over"
         yield Need("bad", "No worker is running", f"{words}. Start one: headrace worker MODULE:APP", "/workers")
-    for worker in frame.overview.silent[:MOST_NEEDS]:
+    for worker in frame.overview.silent[:MAX_PER_KIND]:
         if worker.running and frame.live:
             words = f"It holds {plural(worker.running, 'job')}, which another worker takes over."
             yield Need("bad", f"Worker {worker.place} fell silent", words, "/workers")
@@ -290,7 +290,7 @@ def _of_deaths(frame: LiveFrame, died: Sequence[EventRecord]) -> Iterator[Need]:
 
 def _of_queues(frame: LiveFrame) -> Iterator[Need]:
     served, live = frame.overview.served, bool(frame.live)
-    for queue in sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[: 10 * MOST_NEEDS]:
+    for queue in sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)[: 10 * MAX_PER_KIND]:
         link, name, waits = f"/queues/{quoted(queue.name)}", cut(queue.name, 48), frame.waited(queue)
         if queue.paused:
             yield Need("warn", f"Queue {name} is paused", f"{jobs_wait(queue.size)} until it is resumed.", link)
@@ -304,19 +304,19 @@ def _of_queues(frame: LiveFrame) -> Iterator[Need]:
 
 
 def _of_limits(frame: LiveFrame) -> Iterator[Need]:
-    for one in [one for one in frame.limits if one.paused and one.waiting][:MOST_NEEDS]:
+    for one in [one for one in frame.limits if one.paused and one.waiting][:MAX_PER_KIND]:
         words = f"{jobs_wait(one.waiting)} until it is resumed."
         yield Need("warn", f"Limit {cut(one.name, 48)} is paused", words, f"/limits/{quoted(one.name)}")
 
 
 def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
-    for name, number in sorted(frame.overview.parked.items(), key=lambda item: -item[1])[:MOST_NEEDS]:
+    for name, number in sorted(frame.overview.parked.items(), key=lambda item: -item[1])[:MAX_PER_KIND]:
         if number:
             words = f"{plural(number, 'job')} of it {'is' if number == 1 else 'are'} parked until one does."
             link = f"/jobs?state=parked&task={quoted(name)}"
             yield Need("bad", f"No worker knows the task {cut(name, 60)}", words, link)
     failing = [one for one in tasks if one.failed >= FEW and one.share > HIGH_SHARE]
-    for one in sorted(failing, key=lambda one: -one.failed)[:MOST_NEEDS]:
+    for one in sorted(failing, key=lambda one: -one.failed)[:MAX_PER_KIND]:
         words = f"{plural(one.failed, 'start')} failed for good or crashed."
         yield Need("bad", f"{percent(one.share)} of {one.name} fail", words, f"/causes?task={quoted(one.name)}")
 

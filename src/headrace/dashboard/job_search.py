@@ -142,7 +142,7 @@ _OURS = (
     "true false null bytes nested too deeply shown arguments that cannot be read the result of a parent which not there"
 )
 
-_LOOKED_UP = re.compile(r"[a-z]{3,}|[0-9]{3,}")
+_SEARCHED = re.compile(r"[a-z]{3,}|[0-9]{3,}")
 
 
 def words_of(text: str, names: Collection[str]) -> list[str]:
@@ -151,6 +151,6 @@ def words_of(text: str, names: Collection[str]) -> list[str]:
     Args:
         names: of parameters: a list shows them beside values, and they are not stored.
     """
-    found = dict.fromkeys(_LOOKED_UP.findall(text.lower()))
+    found = dict.fromkeys(_SEARCHED.findall(text.lower()))
     unsure = [*_OURS.split(), *(name.lower() for name in names)]
     return [word for word in found if not any(word in other for other in unsure)]

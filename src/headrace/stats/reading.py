@@ -31,7 +31,7 @@ from headrace.store.client import Client, Steps, together
 # Seconds before its end from which a bucket is not relied on: clocks differ, and reading takes time.
 MARGIN = 60
 # Buckets that one script reads. A plan with subtractions must be read by one, or a writer could come between.
-MOST_READS = 1000
+MAX_PLAN_READS = 1000
 
 
 class BucketRange(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> 
         first = level.cut.floor(start)
         for last in dict.fromkeys((end, level.cut.ceil(end))):
             path = _shortest(levels, first, last, now, add_only=False)
-            if path is not None and path[0] > MOST_READS:
+            if path is not None and path[0] > MAX_PLAN_READS:
                 path = _shortest(levels, first, last, now, add_only=True)
             if path is not None:
                 return Plan(first, last, exact=(first, last) == (start, end), pieces=path[1])

@@ -222,7 +222,7 @@ def _holds(record: dict[str, Any], now: int) -> bool:
 
 # In a class, lanes that are behind a gate have their turn above this.
 PARKED = 2**50
-LaneValues = Mapping[str, Mapping[str, Any]]
+ShardValues = Mapping[str, Mapping[str, Any]]
 
 
 def class_of(lane: str) -> str:
@@ -238,7 +238,7 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
     return opens, held, bool(flags & 1)
 
 
-def lane_breaches(values: LaneValues) -> Iterator[str]:
+def lane_breaches(values: ShardValues) -> Iterator[str]:
     """What is wrong with the lanes and gates of a shard, a sentence each."""
     yield from _lanes(values)
     yield from _classes(values)
@@ -247,7 +247,7 @@ def lane_breaches(values: LaneValues) -> Iterator[str]:
     yield from _overrides(values)
 
 
-def _lanes(values: LaneValues) -> Iterator[str]:
+def _lanes(values: ShardValues) -> Iterator[str]:
     for lane in values["lane"]:
         if lane not in values["class"].get(class_of(lane), {}):
             yield f"lane:{lane}: holds jobs, and its class does not know it"
@@ -265,7 +265,7 @@ def _lanes(values: LaneValues) -> Iterator[str]:
                 yield f"class:{name}: is neither in its line nor behind a gate"
 
 
-def _classes(values: LaneValues) -> Iterator[str]:
+def _classes(values: ShardValues) -> Iterator[str]:
     waiting: Counter[str] = Counter()
     for lane, jobs in values["lane"].items():
         waiting[class_of(lane)] += len(jobs)
@@ -282,11 +282,11 @@ def _classes(values: LaneValues) -> Iterator[str]:
                 yield f"ready:{queue}: has {entry}, which has no lanes"
 
 
-def _behind(values: LaneValues, unit: str, gates: list[str]) -> bool:
+def _behind(values: ShardValues, unit: str, gates: list[str]) -> bool:
     return any(unit in values["behind"].get(gate, set()) for gate in gates)
 
 
-def _gates(values: LaneValues) -> Iterator[str]:
+def _gates(values: ShardValues) -> Iterator[str]:
     held: Counter[str] = Counter()
     for owner, slots in values["slots"].items():
         for id, raw in slots.items():
@@ -310,7 +310,7 @@ def _gates(values: LaneValues) -> Iterator[str]:
             yield f"gate:{gate}: is open, and something waits behind it"
 
 
-def _closing(values: LaneValues, limit: str, value: str) -> tuple[bool, int | None]:
+def _closing(values: ShardValues, limit: str, value: str) -> tuple[bool, int | None]:
     """Whether a gate is paused, and the most that it lets run at once."""
     fields = {field: text_of(raw) for field, raw in values["limit"].get(limit, {}).items()}
     shared, over = "by" not in fields, values["overrides"].get(limit, {})
@@ -324,7 +324,7 @@ def _closing(values: LaneValues, limit: str, value: str) -> tuple[bool, int | No
     return "paused" in fields, int(fields["most"]) if fields.get("most") else None
 
 
-def _overrides(values: LaneValues) -> Iterator[str]:
+def _overrides(values: ShardValues) -> Iterator[str]:
     told = {name: int(fields.get("overrides", 0)) for name, fields in values["limit"].items()}
     for name in values["overrides"].keys() | told.keys():
         count = len(values["overrides"].get(name, {}))
@@ -334,7 +334,7 @@ def _overrides(values: LaneValues) -> Iterator[str]:
         yield f"limit:{name}: is not both stored and among limits"
 
 
-def _timers(values: LaneValues) -> Iterator[str]:
+def _timers(values: ShardValues) -> Iterator[str]:
     timers, told = values["timers"].get("", {}), values["scheduled"].get("", {}).get("~")
     if told != min(timers.values(), default=None):
         yield f"scheduled: the first timer is due {min(timers.values(), default=None)}, and it says {told}"

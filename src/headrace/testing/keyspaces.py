@@ -34,7 +34,7 @@ from headrace.testing.keyspace_reading import Keyspace, followers, follows, lane
 
 Values = Mapping[str, dict[str, Any]]
 
-FINAL_STATES = ("succeeded", "failed", "cancelled")
+FINAL_WORKFLOW_STATES = ("succeeded", "failed", "cancelled")
 FAILED = ("failed", "cancelled", "quarantined")
 ENDED = ("succeeded", "skipped", *FAILED)
 ACTIVE = ("ready", "scheduled", "running", "parked", "stopped")
@@ -123,9 +123,9 @@ def _counters(flow: _Flow) -> Iterator[str]:
 
 def _life(flow: _Flow) -> Iterator[str]:
     state, active = flow.text("st"), flow.number("active")
-    if (state in FINAL_STATES) != ("finished" in flow.record):
+    if (state in FINAL_WORKFLOW_STATES) != ("finished" in flow.record):
         yield f"flow {flow.id}: {state}, but its end has {'a' if 'finished' in flow.record else 'no'} time"
-    if state in FINAL_STATES and active:
+    if state in FINAL_WORKFLOW_STATES and active:
         yield f"flow {flow.id}: {state}, but {active} are active"
     if state == "running" and not active:
         yield f"flow {flow.id}: running, but nothing is active"
@@ -183,7 +183,7 @@ def _broken(flow: _Flow, values: Values) -> Iterator[str]:
         yield f"job {id}: {state}, but {'is' if id in known else 'is not'} in broken"
     undone = set(values["undo"].get(flow.id, {}))
     can = {id for id, node in jobs.items() if "undo" in node and text_of(node.get("st")) == "succeeded"}
-    if flow.text("st") in FINAL_STATES:
+    if flow.text("st") in FINAL_WORKFLOW_STATES:
         can = set[str]()
     for id in undone - can if flow.text("undoing") else undone ^ can:
         yield f"job {id}: {'is' if id in undone else 'is not'} in undo, which its state denies"
@@ -199,7 +199,7 @@ def _listed(flow: _Flow, values: Values) -> Iterator[str]:
         if values["flows"][view][flow.id] != flow.number("created"):
             yield f"flow {flow.id}: the view {view} has another time of creation than its record"
     lapse = values["lapses"].get("", {}).get(flow.id)
-    if state in FINAL_STATES:
+    if state in FINAL_WORKFLOW_STATES:
         lapses = [flow.number("ttl") >= 0]
     elif state == "stopped":
         # It may have been stopped before it was started.
@@ -208,12 +208,12 @@ def _listed(flow: _Flow, values: Values) -> Iterator[str]:
         lapses = [state == "pending" and "unstarted" in flow.record]
     if (lapse is not None) not in lapses:
         yield f"flow {flow.id}: {state}, with a time to live of {flow.text('ttl')}, lapses {lapse or 'never'}"
-    if state in FINAL_STATES and lapse is not None and lapse < flow.number("finished") + flow.number("ttl"):
+    if state in FINAL_WORKFLOW_STATES and lapse is not None and lapse < flow.number("finished") + flow.number("ttl"):
         yield f"flow {flow.id}: lapses before its time to live has passed since its end"
-    if flow.id in values["waited"].get("", {}) and state in FINAL_STATES:
+    if flow.id in values["waited"].get("", {}) and state in FINAL_WORKFLOW_STATES:
         yield f"waited: {flow.id} has ended, and nobody was told"
     key = f"{definition}:{flow.text('key')}"
-    if flow.text("key") and state and state not in FINAL_STATES and values["live"].get(key) != flow.id:
+    if flow.text("key") and state and state not in FINAL_WORKFLOW_STATES and values["live"].get(key) != flow.id:
         yield f"flow {flow.id}: lives, but live:{key} names {values['live'].get(key)}"
 
 
@@ -241,7 +241,11 @@ def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
         yield f"flow {id}: is listed, but has no record"
     for key, id in values["live"].items():
         flow = flows.get(id)
-        if flow is None or flow.text("st") in FINAL_STATES or key != f"{flow.text('definition')}:{flow.text('key')}":
+        if (
+            flow is None
+            or flow.text("st") in FINAL_WORKFLOW_STATES
+            or key != f"{flow.text('definition')}:{flow.text('key')}"
+        ):
             yield f"live:{key}: names {id}, which does not live under that key"
     for id in filter(is_node, values["waited"].get("", {})):
         if text_of(values["job"].get(id, {}).get("st")) in ENDED:

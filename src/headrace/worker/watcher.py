@@ -115,7 +115,7 @@ def _failed(hook: Hook, error: BaseException, seconds: float) -> None:  # noqa: 
 
 
 # Seconds between two looks of a watcher that holds a hook, and of one that waits for another watcher's to become free.
-EVERY = 1.0
+HOOK_INTERVAL = 1.0
 WAITING = 10.0
 # Microseconds after which the hooks of a watcher that died are another's.
 LEASE_US = 30_000_000
@@ -214,7 +214,7 @@ class HookRounds:
         new = [one.learn(fields) for one, fields in zip(self._all, held.fields, strict=True)]
         for one in unsaved:
             one.unsaved = False
-        self.next = now if any(new) else now + (EVERY if any(one.held for one in self._all) else WAITING)
+        self.next = now if any(new) else now + (HOOK_INTERVAL if any(one.held for one in self._all) else WAITING)
         for one, piece in zip(ready, replies[len(unsaved) :], strict=True):
             if one.held:
                 self._take(one, piece, now)
@@ -283,7 +283,7 @@ class HookRounds:
     def _ended(self, one: _HookProgress, trouble: str, now: float) -> None:
         if not trouble:
             one.dealt_with()
-            one.next, self.next = now + EVERY, now
+            one.next, self.next = now + HOOK_INTERVAL, now
         elif one.tries >= TRIES:
             self._give_up(one)
         else:
@@ -312,7 +312,7 @@ def _order(id: str) -> tuple[int, int]:
     return number(at), number(sequence)
 
 
-ALARMS_EVERY = 10.0
+ALARM_INTERVAL = 10.0
 # Microseconds after which the alarms of a watcher that died are another's.
 
 
@@ -339,7 +339,7 @@ class AlarmRounds:
 
         Cost: one round trip, and one where an alarm changes; one more where statistics have a server of their own.
         """
-        self.next = now + ALARMS_EVERY
+        self.next = now + ALARM_INTERVAL
         if not self._holds:
             # Others' figures need not be read.
             self._holds = any(fields for fields in self._app.client.run(self._hold(LEASE_US)).fields)
