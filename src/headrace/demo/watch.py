@@ -238,6 +238,8 @@ def draw(path: Path, title: str, nodes: Sequence[NodeRecord]) -> tuple[Path, str
     return path, why
 
 
+# -- the server and the worker of the demo -----------------------------------------------------------------------------
+
 # Patience with a worker that was told to stop; its jobs take well under a second each.
 STOPPING = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -362,6 +364,8 @@ def _remove(directory: Path) -> None:
             address.parent.rmdir()
     shutil.rmtree(directory, ignore_errors=True)
 
+
+# -- findings and the bill ---------------------------------------------------------------------------------------------
 
 TOP = 12
 

@@ -264,6 +264,8 @@ def _union(groups: list[tuple[N, ...]]) -> tuple[N, ...]:
     return tuple({one.name: one for group in groups for one in group}.values())
 
 
+# -- functions of included files ---------------------------------------------------------------------------------------
+
 _OPENING = re.compile(r"local function (\w+)")
 _TEXT = re.compile(r"'[^'\n]*'")
 # Each byte as it is where names have it, else as a space.
@@ -388,6 +390,8 @@ def _split(code: str) -> frozenset[str]:
     """No regular expression, which takes three times as long: every worker that starts reads 80 files."""
     return frozenset(code.encode().translate(_GAPS).decode().split())
 
+
+# -- the text of a script ----------------------------------------------------------------------------------------------
 
 _SCRIPTS = Path(__file__).parent.parent / "scripts"
 _LOADER: Any = __spec__.loader
