@@ -46,6 +46,10 @@ demo: setup  ## measure the standard library with a workflow of a few hundred jo
 test: setup  ## run the whole suite (T="..." passes options to pytest)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T)
 
+.PHONY: cluster
+cluster: setup  ## run the whole suite with each server as a cluster of one node
+	@$(BIN)/python -m pytest --cluster -n $(JOBS) --dist worksteal $(T)
+
 .PHONY: check
 check: setup  ## format, lint, types, layers, and docs in step with the code
 	$(BIN)/ruff format --check .

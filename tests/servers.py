@@ -205,7 +205,7 @@ class Server:
             "appendonly": "yes" if append_only else "no",
             "appendfsync": "always",
             **({"requirepass": password} if password else {}),
-            **({"cluster-enabled": "yes", "cluster-port": str(free_port())} if self.clustered else {}),
+            **(_cluster_of_one(self.binary) if self.clustered else {}),
             **(config or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -282,7 +282,7 @@ class Server:
             if self.clustered:
                 probe.response_callbacks.clear()
                 if b"cluster_slots_assigned:0" in probe.execute_command("CLUSTER", "INFO"):
-                    probe.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                    probe.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
                 eventually(lambda: b"state:ok" in probe.execute_command("CLUSTER", "INFO"), 30, what="a cluster of one")
 
     def load_slowly(self, micros: int) -> None:
@@ -358,6 +358,12 @@ class Server:
             return bool(probe.ping())
         except redis.exceptions.ConnectionError:  # no socket yet, or still loading its data
             return False
+
+
+def _cluster_of_one(binary: Binary) -> dict[str, str]:
+    # Redis 6.2 takes no other bus port than the port plus 10,000.
+    bus = {} if binary.name == "redis-6.2" else {"cluster-port": str(free_port())}
+    return {"cluster-enabled": "yes", **bus}
 
 
 def free_port() -> int:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis._parsers import BaseParser
+from redis.exceptions import MovedError
 
 from headrace import Headrace
 from headrace.cache import Cache, listener, tracking_link
@@ -17,6 +19,7 @@ from headrace.cache.tracking_link import Flight, Untracked, _accepted
 from headrace.errors import StoreUnavailable
 from headrace.store.url import parse
 from tests import servers
+from tests.clusters import Cluster, slot_of
 from tests.proxy import Proxy
 from tests.servers import Server, connect
 
@@ -385,7 +388,7 @@ def test_each_server_announces_what_the_cache_relies_on(
         lambda: other.delete("a"),
         lambda: other.delete_tag("x"),
         lambda: client.pexpire(key, 5),
-        lambda: client.exists(key) and client.rename(key, "elsewhere"),
+        lambda: client.exists(key) and client.rename(key, f"{key}:elsewhere"),
         client.flushdb,
         client.flushall,
     ]
@@ -432,9 +435,26 @@ def test_connections_of_others_are_left_alone(cache: Cache, url: str, client: re
 @pytest.mark.parametrize(
     ("text", "passes"),
     [("CLUSTERDOWN The cluster is down", True), ("LOADING data", True), ("MASTERDOWN Link", True),
+     ("MOVED 13940 127.0.0.1:7303", True), ("ASK 13940 127.0.0.1:7303", True),
+     ("TRYAGAIN Multiple keys request during rehashing of slot", True),
      ("ERR unknown command 'HELLO'", False), ("NOPROTO unsupported", False)],
 )  # fmt: skip
-def test_an_error_that_will_pass_does_not_keep_copies_away_for_long(text: str, passes: bool, url: str) -> None:
+def test_an_error_that_will_pass_does_not_keep_copies_away_for_long(text: str, passes: bool) -> None:
     with pytest.raises(Untracked) as raised:
-        _accepted([redis.ResponseError(text)], "RESP3", parse(url))
+        _accepted([BaseParser.parse_error(text)], "RESP3", parse("cluster://127.0.0.1:7301"))
     assert raised.value.passes is passes
+
+
+def test_a_node_that_lost_the_slot_keeps_copies_away_for_a_moment_only(
+    new_cluster: Callable[..., Cluster], new_app: Callable[..., Headrace]
+) -> None:
+    """The map of slots leads to a node that no longer has the slot: its refusal corrects the map."""
+    cluster = new_cluster(2, 0)
+    keys, target = new_app(cluster.url).client.keys, parse(cluster.url)
+    tracking_link.TrackingLink(target, 5.0, keys).close()  # the map is known
+    cluster.move(slot_of(), cluster.other(cluster.serving(slot_of())))
+    with pytest.raises(Untracked) as raised:
+        tracking_link.TrackingLink(target, 5.0, keys)
+    assert isinstance(raised.value.__cause__, MovedError)
+    assert raised.value.passes
+    tracking_link.TrackingLink(target, 5.0, keys).close()
