@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.limit_rules import Concurrency, LimitRule, Rate
-from headrace.protocol import consume
+from headrace.protocol import consume, operations
 from headrace.protocol.limit_verbs import Deleted, delete_limit
 from tests.scripts.limited_stage import ACCOUNT, API, change, declare, hold, ids, promote, put
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -118,3 +118,13 @@ def test_what_operators_said_goes_with_it_a_piece_at_a_time(stage: Stage) -> Non
     stage.now += 10 * SECOND
     promote(stage)
     assert traces(stage) == []
+
+
+def test_no_gate_is_left_for_which_purged_jobs_waited(stage: Stage) -> None:
+    declare(stage, {"call": [ACCOUNT]})
+    change(stage, "account", value="x", paused=True)
+    put(stage, "x")
+    assert stage.run(operations.purge(stage.keys, "default", 1000)) == (1, 0)
+    redeploy(stage)
+    assert delete(stage, "account") == Deleted("deleted")
+    assert not stage.client.exists(stage.keys("gate:account:x"), stage.keys("behind:account:x"))

@@ -70,6 +70,18 @@ def test_jobs_behind_a_closed_limit_leave_it_with_its_declaration(stage: Stage) 
     assert {why(stage, id).state for id in jobs} == {"running"}
 
 
+def test_a_limit_has_nothing_behind_it_once_its_jobs_are_sorted(stage: Stage) -> None:
+    declare(stage, {"call": [LimitRule("one", concurrency=Concurrency(1), by="account")]})
+    put(stage, "a", "a", "b")
+    (first, second) = stage.take(limit=50)
+    assert stage.names("behind:one:a") == {"default|one=|a"}
+    declare(stage, {"call": []}, "w2")
+    sort(stage)
+    assert not stage.client.exists(stage.keys("behind:one:a"))
+    for claim in (first, second):
+        stage.end(claim, amount=0)
+
+
 def test_another_argument_gives_jobs_other_values(stage: Stage) -> None:
     declare(stage, {"call": [LimitRule("one", Rate(1, per=100), by="account")]})
     jobs = put(stage, *"abc", key="k")

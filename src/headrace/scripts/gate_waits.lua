@@ -14,6 +14,16 @@ local function park(unit, g)
   batch.gates_changed[g.name] = g
 end
 
+-- A lane or a class has no jobs any more, so it waits for none of these. Else its gate stays, and opens for nothing.
+local function leave_gates(unit, list)
+  for _, g in ipairs(list) do
+    if g.waits and redis.call('SREM', behind .. g.name, unit) == 1 then
+      g.waits = redis.call('EXISTS', behind .. g.name) == 1
+      batch.gates_changed[g.name] = g
+    end
+  end
+end
+
 -- Those of the changed ones that are open though something waits for them; what is behind them is handed over. That may change further gates, and a table is
 -- not walked while it grows: so those that open are found first, and again until none does.
 local function open_gates(handle)

@@ -38,6 +38,8 @@ local function store_class(c)
   if c.count <= 0 then
     redis.call('HDEL', key, c.limits, c.limits .. '|')
     for _, name in ipairs(c.names) do redis.call('SREM', waiting .. name, c.name) end
+    leave_gates(c.name, c.gates)
+    leave_gates(c.name, c.bars)
   else
     local where = string.format('%.0f %.0f', c.turn, c.pace or now)
     if redis.call('HSET', key, c.limits, c.count, c.limits .. '|', where) > 0 then

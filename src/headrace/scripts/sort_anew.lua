@@ -85,7 +85,7 @@ local function sort_lane_piece(name, found)
   if #gone == 0 then return end
   zrem_all(lane .. name, gone)
   count_waiting(c, -#gone)
-  if redis.call('EXISTS', lane .. name) == 0 then redis.call('ZREM', class .. c.name, name) end
+  end_empty(c, name)
   zadd_all(ready .. c.queue, plain)
   if #plain > 0 then wake_up(c.queue) end
 end

@@ -302,6 +302,8 @@ def _gates(values: ShardValues) -> Iterator[str]:
             yield f"gate:{gate}: says that {count} run, {held[gate]} hold it"
         if waits != (gate in values["behind"]):
             yield f"gate:{gate}: says {waits} of whether something waits"
+        for unit in values["behind"].get(gate, set()) - values["lane"].keys() - values["class"].keys():
+            yield f"behind:{gate}: has {unit}, which has no jobs"
         limit, _, value = gate.partition(":")
         paused, most = _closing(values, limit, value)
         # Numbers that changed have its classes looked at, a piece at a time.
