@@ -82,6 +82,23 @@ def test_a_limit_has_nothing_behind_it_once_its_jobs_are_sorted(stage: Stage) ->
         stage.end(claim, amount=0)
 
 
+@pytest.mark.parametrize(("before", "after"), [("", "account"), ("account", "")])
+def test_a_paused_limit_that_goes_by_other_values_opens_once(stage: Stage, before: str, after: str) -> None:
+    """The gate of all values stayed for ever, and said that a class waits for it."""
+    declare(stage, {"call": [LimitRule("one", concurrency=Concurrency(9), by=before)]})
+    change(stage, "one", paused=True)
+    put(stage, "x", "x", "y")
+    declare(stage, {"call": [LimitRule("one", concurrency=Concurrency(9), by=after)]}, "w2")
+    sort(stage)
+    assert stage.claim("w2", 50).jobs == []
+    change(stage, "one", gone=["paused"])
+    claims = stage.claim("w2", 50).jobs
+    assert len(claims) == 3
+    for claim in claims:
+        stage.end_as("w2", claim, amount=0)
+    assert not {key for key in stage.left() if key in ("gate", "behind")}
+
+
 def test_another_argument_gives_jobs_other_values(stage: Stage) -> None:
     declare(stage, {"call": [LimitRule("one", Rate(1, per=100), by="account")]})
     jobs = put(stage, *"abc", key="k")

@@ -61,14 +61,13 @@ local function heard(owner, what, text, current)
   return true
 end
 
--- One limit: what waits for it is looked at anew. What an operator says of it stays.
+-- One limit; the caller has what waits for it looked at anew. What an operator says of it stays.
 local function declare_limit(name, fields)
   local count = redis.call('HGET', limit_at .. name, 'overrides')
   redis.call('UNLINK', limit_at .. name)
   redis.call('HSET', limit_at .. name, unpack(fields))
   redis.call('ZADD', limit_names, 0, name)
   if count then redis.call('HSET', limit_at .. name, 'overrides', count) end
-  limiting().look_anew(name)
 end
 
 -- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have limits, {field, row, ...}.
@@ -101,12 +100,18 @@ local function declare(owner, limits, tasks, rows)
   end
   -- From now on each claim looks whether what stands in a line has limits.
   for _, owner_name in ipairs(#rows > 0 and redis.call('ZRANGE', owners, 0, -1) or {}) do redis.call('HSET', about .. owner_name, 'limits', 1) end
+  local fresh = {}
   for _, one in ipairs(limits) do
     local new, newer = heard(owner, 'limit:' .. one[1], text_of_numbers(one[2]), text_of_numbers(redis.call('HGETALL', limit_at .. one[1])))
-    if new then declare_limit(unpack(one)) end
+    if new then
+      declare_limit(unpack(one))
+      fresh[#fresh + 1] = one[1]
+    end
     if newer then kept = kept + 1 end
     changed = changed or new
   end
+  -- Once all are stored, since a class may have several of them.
+  for _, name in ipairs(fresh) do limiting().look_at_all(name) end
   for _, other in ipairs(changed and redis.call('ZRANGE', owners, 0, -1) or {}) do
     if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then redis.call('SADD', replaced .. other, 'limits') end
   end

@@ -17,6 +17,7 @@
 if redis.call('EXISTS', numbers) == 0 then
   if #declared == 0 then return 'unknown' end
   declare_limit(limit, declared)
+  limiting().look_anew(limit)
 end
 if value ~= '*' and redis.call('HEXISTS', numbers, 'by') == 0 then return 'shared' end
 local had = {}

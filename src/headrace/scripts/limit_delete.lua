@@ -77,5 +77,5 @@ for _, unit in ipairs(redis.call('SMEMBERS', waits)) do
   local queue, limits = string.match(unit, '^([^|]*)|(.*)$')
   waiting = waiting + tonumber(redis.call('HGET', classes .. queue, limits) or 0)
 end
-limiting().forget_limit(limit)
+limiting().look_at_all(limit)
 return {'deleted', waiting}

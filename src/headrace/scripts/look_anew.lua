@@ -1,6 +1,6 @@
 -- Look anew: what is said of a limit changed, and what waits for it hears of that. Included, never run alone.
 -- include lanes
--- lazy    limiting look_anew look_at_limit forget_limit
+-- lazy    limiting look_anew look_at_limit look_at_all
 -- clock   now
 -- key     timers   zset  timers
 -- derive  waiting  set   waiting:<limit>
@@ -24,8 +24,8 @@ local function look_at_limit(name, value)
   timers_moved()
 end
 
--- A limit is gone: its gates open for what waits behind them.
-local function forget_limit(name)
+-- A limit is gone, or goes by other values: its gates open for what waits behind them.
+local function look_at_all(name)
   look_anew(name)
   local own, all = gate_of(name .. ':', name), gate_of(name .. ':*', name)
   read_gates()
