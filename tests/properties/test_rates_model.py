@@ -169,6 +169,9 @@ class RateMachine(RuleBasedStateMachine):
         self._renew()
         for member, opens in self.client.zrange(self.keys("timers"), 0, -1, withscores=True):
             gate = member.decode().removeprefix("gate:")
+            if not self.client.exists(self.keys(f"behind:{gate}")):
+                # The gate opened before its time, by a permit that came back. Its timer is left, and keeps no job waiting.
+                continue
             shape = gate.partition(":")[0]
             # What was spent adds to it.
             spent = 5 * 9 * LONGEST[shape] if shape == "even" else LONGEST[shape]
