@@ -35,9 +35,8 @@ from headrace.tasks import bulk, naming, submission
 from headrace.tasks.app_context import F, JobLog, kinds_of
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
-from headrace.tasks.submission import Submission, UnsentJob
+from headrace.tasks.submission import Propagation, Submission, UnsentJob
 from headrace.tasks.task import Task
-from headrace.tasks.traces import Propagation
 from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.stats_output import number, plot, spark, squeeze
+from headrace.cli.output import number, plot, spark, squeeze
 
 numbers = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=300)
 

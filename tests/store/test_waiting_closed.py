@@ -95,7 +95,7 @@ from headrace.errors import AppClosed, JobCancelled, ResultTimeout
 
 app = Headrace(sys.argv[1])
 
-@app.task
+@app.task(name="late")
 def task() -> None: ...
 
 job, ended = task.enqueue(), task.enqueue()

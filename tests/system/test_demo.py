@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.demo.watch import staged
+from headrace.demo.stage import staged
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
 from tests.program import Program

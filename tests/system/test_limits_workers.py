@@ -248,14 +248,14 @@ def test_a_result_that_is_nested_too_deeply_fails_its_job_and_says_so(fleet: Fle
     if sys.version_info >= (3, 12):
         return
     # Here it depends on how deep the reader is whether it can read what was sent from a shallow call.
-    job = fleet.enqueue("process.nested", 900)
+    job = fleet.enqueue("process.nested", 450)
     fleet.ended(job)
 
     def read(deeper: int) -> Any:
         return read(deeper - 1) if deeper else job.result(timeout=1)
 
     with pytest.raises(ResultUndecodable, match="nested too deeply"):
-        read(300)
+        read(700)
 
 
 def test_a_crash_of_a_job_that_may_start_once_fails_it(fleet: Fleet) -> None:

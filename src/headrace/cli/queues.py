@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.failure import OperationFault, confirm
-from headrace.cli.output import Output, bar_of, moment, several, span
+from headrace.cli.output import Output, bar_of, moment, number, several, span
 from headrace.cli.session import Session
-from headrace.cli.stats_output import number
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

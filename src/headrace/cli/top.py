@@ -20,9 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.cli.arguments import option
-from headrace.cli.output import NARROW, one_line, several, span
+from headrace.cli.output import NARROW, number, one_line, several, span, spark
 from headrace.cli.session import Session
-from headrace.cli.stats_output import number, spark
 from headrace.model.notation import size
 
 if TYPE_CHECKING:

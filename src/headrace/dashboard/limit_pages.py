@@ -31,7 +31,7 @@ def why_it_waits(whole: LimitState, rows: Sequence[LimitState]) -> str:
         return ""
     if whole.paused:
         return "the limit is paused: resume it to let its jobs start"
-    if whole.opens is None:
+    if whole.opens is None and whole.held is not None:
         return f"as many of its jobs run as it lets run, {whole.held:,}: the next one starts when one of them ends"
     if whole.opens:
         return "its rate is used up: the next job starts when the rate allows it"

@@ -253,7 +253,9 @@ async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
 def _without_slash(request: Request) -> Response | None:
     """The way to a page without the slash at its end; by its path alone, since a proxy has changed scheme and host."""
     path = path_of(request)
-    if request.method not in SAFE or path == "/" or not path.endswith("/"):
+    # The root itself is asked for without a slash where a site or a proxy hands on the bare mount.
+    bare = str(request.scope["path"]) == str(request.scope.get("root_path", "")).rstrip("/")
+    if request.method not in SAFE or (not bare and (path == "/" or not path.endswith("/"))):
         return None
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"{base_of(request)}/{quoted_path(path.strip('/'))}{query}", 303)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.demo.demo_tasks import Package
-    from headrace.demo.watch import Cost, Screen, Stage, StageProgress, Worker
+    from headrace.demo.report import Cost
+    from headrace.demo.screen import Screen
+    from headrace.demo.stage import Stage, Worker
+    from headrace.demo.watch import StageProgress
     from headrace.model.workflow import NodeRecord
     from headrace.workflows.run import WorkflowRun
 
@@ -60,32 +63,33 @@ def main(*, processes: int = 2, limit: int | None = None, picture: Path | None =
     for name, value in (("processes", processes), ("limit", limit)):
         if value is not None and value < 1:
             raise OptionsError(f"{name} must be 1 or more, not {value}")
-    from headrace.demo import watch
-    from headrace.demo.watch import Screen, staged
+    from headrace.demo import drawing
+    from headrace.demo.screen import Screen
+    from headrace.demo.stage import staged
 
-    place = watch.place(picture)
+    place = drawing.place(picture)
     screen = Screen(quiet=json)
     with staged() as stage:
         # Imported only now: the application reads the settings that the stage has just made.
-        from headrace.demo import watch
+        from headrace.demo import report
 
         ran = _run(screen, stage, processes, limit)
-    screen.tables(watch.findings(ran.packages), watch.costs(ran.cost))
+    screen.tables(report.findings(ran.packages), report.costs(ran.cost))
     drawn = _draw(screen, place, ran)
     if json:
-        document = watch.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
+        document = report.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     return 1 if ran.cost.lost else 0
 
 
 def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ran:
     """One workflow from its definition to its bill."""
-    from headrace.demo import demo_tasks, watch
+    from headrace.demo import demo_tasks, drawing, report, watch
 
     with demo_tasks.app, stage.reads() as reads:
         graph = demo_tasks.survey.graph(limit)
         screen.say(f"A survey of Python {platform.python_version()}'s own library, as a workflow:\n")
-        screen.say(watch.sketch(graph, screen.width) + "\n")
+        screen.say(drawing.sketch(graph, screen.width) + "\n")
         began = time.perf_counter()
         run = demo_tasks.survey.create(limit)
         run.start()
@@ -100,7 +104,7 @@ def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ra
         packages = _reported(run, worker)
         nodes = watch.collect(run)
         idle, ticks = _idle(), demo_tasks.each_second.ticks(100)
-        cost = watch.bill(
+        cost = report.bill(
             nodes, packages, idle, ticks, defined=len(graph.nodes), runners=processes, stored_in=stored_in, trips=trips
         )
         return _Ran(f"{run.definition} {run.id}", packages, cost, survived, nodes)
@@ -127,7 +131,7 @@ def _follow(screen: Screen, worker: Worker, progress: StageProgress) -> list[str
 
 
 def _reported(run: WorkflowRun, worker: Worker) -> list[Package]:
-    from headrace.demo.watch import DemoError
+    from headrace.demo.stage import DemoError
 
     packages: list[Package] | None = run.outputs("report").get("report")
     if not packages:
@@ -139,13 +143,13 @@ def _reported(run: WorkflowRun, worker: Worker) -> list[Package]:
 
 def _draw(screen: Screen, place: Path | None, ran: _Ran) -> str | None:
     """Where the picture was written."""
-    from headrace.demo import watch
+    from headrace.demo import drawing
 
     if place is None:
         screen.say("No picture of the run: the current directory cannot be written; name a file with --picture.")
         return None
     try:
-        path, why = watch.draw(place, ran.title, ran.nodes)
+        path, why = drawing.draw(place, ran.title, ran.nodes)
     except OSError as error:
         # It could be written when the run began; what was found is shown all the same.
         screen.say(f"No picture of the run: {place} cannot be written ({error.strerror}).")

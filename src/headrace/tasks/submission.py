@@ -7,15 +7,25 @@
 3. :func:`submit`: the way to the store. Without middleware a verb passes in one comparison.
 4. :class:`UnsentJob`: a job that is not stored yet: made by ``task.job(...)``, stored by ``app.enqueue_many``, or
    packed for others. Owns the id of the job and whether it is stored. Sends nothing.
+5. :class:`Propagation`: values of a context (``app.propagate``): one header, filled when work is stored and applied in
+   each start. Made of the two kinds of middleware; sends nothing.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack, cast
+from collections.abc import Callable, Generator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -28,6 +38,7 @@ from headrace.model.options import JobOptions
 from headrace.model.workflow import NewNode
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
+from headrace.running_job import RunningJob, inherited
 from headrace.store.client import Client
 
 if TYPE_CHECKING:
@@ -446,3 +457,79 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"<UnsentJob of {self.bound.task} {self.drawn or 'without an id yet'}>"
+
+
+Get: TypeAlias = Callable[[], str | None]
+Apply: TypeAlias = Callable[[str], Manager]
+
+
+class Propagation:
+    """``app.propagate``."""
+
+    def __init__(self, around_acts: list[Middleware], around_starts: list[Middleware]) -> None:
+        """Use ``app.propagate``."""
+        self._around_acts = around_acts
+        self._around_starts = around_starts
+
+    @overload
+    def __call__(self, name: str, value: ContextVar[str] | ContextVar[str | None], /) -> None: ...
+    @overload
+    def __call__(self, name: str, get: Get, apply: Apply, /) -> None: ...
+    def __call__(self, name: str, get: object, apply: Apply | None = None, /) -> None:
+        """Have a value of the context travel with jobs, as a header: ``app.propagate("tenant", tenant)``.
+
+        What is set where a job is stored is set in each of its starts, around middleware that is registered later, and
+        is as before when the start has ended. A header that the call, or an earlier middleware, gives itself stays.
+        Nothing travels where the value is not set, or None.
+
+        Args:
+            name: of the header.
+            get: the context variable, of texts; or a function that gives the text where work is stored.
+            apply: with a function: called with the text in a start, returns a context manager to be in.
+
+        Raises:
+            OptionsError: the name cannot be that of a header, or ``get`` is neither.
+
+        Cost: one more step around each act that stores work and around each start.
+        """
+        check_headers("headers", {name: ""})
+        if isinstance(get, ContextVar):
+            found = cast("ContextVar[str | None]", get)
+            self._register(name, lambda: found.get(None), lambda text: _set(found, text))
+        elif callable(get) and callable(apply):
+            self._register(name, cast("Get", get), apply)
+        else:
+            raise OptionsError(
+                f"app.propagate({name!r}, ...) takes a ContextVar, or a function that gives a text and one that makes "
+                f"a context manager of it, not {get!r:.80}"
+            )
+
+    def _register(self, name: str, get: Get, apply: Apply) -> None:
+        @contextmanager
+        def send(act: Submission) -> Generator[None]:
+            if act.jobs:
+                text, above = get(), inherited().get(name)
+                for job in act.jobs:
+                    # What the job that runs here was given, unless its code has changed it since.
+                    if job.headers.get(name) == above and text != above:
+                        if text is None:
+                            del job.headers[name]
+                        else:
+                            job.headers[name] = text
+            yield
+
+        def use(job: RunningJob) -> Manager:
+            text = job.headers.get(name)
+            return nullcontext() if text is None else apply(text)
+
+        self._around_acts.append(send)
+        self._around_starts.append(use)
+
+
+@contextmanager
+def _set(variable: ContextVar[str | None], text: str) -> Generator[None]:
+    token = variable.set(text)
+    try:
+        yield
+    finally:
+        variable.reset(token)

@@ -34,9 +34,9 @@ from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner import interrupts
 from headrace.worker.runner.interrupts import MainGate, keep_stop
+from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter, where
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
-from headrace.worker.runner.traced_starts import performers
 
 # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back) must be
 # done for a stopped one too, and they know it by its class.

@@ -38,9 +38,9 @@ from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.preload.warmup import quiet_handlers, write_out
 from headrace.worker.runner.interrupts import MainGate, keep_stop
+from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
-from headrace.worker.runner.traced_starts import Perform, performers
 
 # A fork server's first children are profiled, then one in so many.
 FIRST = 4

@@ -26,9 +26,9 @@ from headrace.worker.channel import SIZE, Closed, early, number
 from headrace.worker.forking.child_process import NoRoom, end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
+from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
-from headrace.worker.runner.traced_starts import performers
 
 _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 # A function of ``PyDLL`` keeps the interpreter's lock. Only for a descriptor that never blocks.

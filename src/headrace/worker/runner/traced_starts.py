@@ -1,15 +1,14 @@
-"""Spans around the starts of jobs, in the trace of their sender or linked to it; see ``tasks/traces.py``.
+"""A span around each start of a job, in the trace of its sender or linked to it; see ``tasks/traces.py``.
 
-1. :class:`TracedStarts`: the span is current in the context of the start, so spans of the job's own code are below it.
-   Loaded only where the setting ``traces`` asks for it.
-2. :func:`performers`: the functions that run the starts of a runner: with a span where the application wants traces.
+The span is current in the context of the start, so spans of the job's own code are below it. Loaded only where the
+setting ``traces`` asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 from opentelemetry import context as contexts
@@ -160,17 +159,3 @@ def _attributes(claim: Claim, headers: Mapping[str, str]) -> dict[str, Any]:
         if names := [one.name for one in claim.inputs if one.name]:
             found[traces.PARENTS] = names
     return found
-
-
-Perform: TypeAlias = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
-Aperform: TypeAlias = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]
-
-
-def performers(runner_context: RunnerContext) -> tuple[Perform, Aperform]:
-    """What runs functions, and what runs coroutines."""
-    client = runner_context.app.client
-    if client.settings.traces == "off":
-        return perform, aperform
-
-    traced = TracedStarts(client.settings, client)
-    return traced.perform, traced.aperform
