@@ -11,8 +11,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.metrics.exporter import Exporter
-from headrace.metrics.metric_families import BOUNDS, FAMILIES, FoldedHistogram, fold
-from headrace.metrics.snapshot import MOST
+from headrace.metrics.metric_families import BOUNDS, FAMILIES, MOST, FoldedHistogram, fold
 from headrace.model.form import Form
 from headrace.model.limit_rules import Concurrency, LimitRule
 from headrace.protocol import consume, operations, overviews, produce, ticks

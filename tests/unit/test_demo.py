@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo import demo_tasks, drawing
+from headrace.demo import demo_tasks, screen
 from headrace.demo.demo_tasks import Package, Source
 from headrace.errors import OptionsError, PictureError
 
@@ -54,7 +54,7 @@ def test_a_file_is_measured() -> None:
 
 def test_the_definition_fits_a_narrow_terminal() -> None:
     graph = demo_tasks.survey.graph(None)
-    lines = drawing.sketch(graph, 72).splitlines()
+    lines = screen.sketch(graph, 72).splitlines()
     assert max(map(len, lines)) <= 72
     boxes = [line.strip(" │") for line in lines if line.count("│") == 2]
     assert boxes == [
@@ -66,7 +66,7 @@ def test_without_the_library_the_picture_is_mermaid_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    path, why = drawing.draw(tmp_path / "run.svg", "survey", [])
+    path, why = screen.draw(tmp_path / "run.svg", "survey", [])
     assert path == tmp_path / "run.mmd"
     assert "headrace[viz]" in why
     assert "flowchart" in path.read_text()
@@ -74,11 +74,11 @@ def test_without_the_library_the_picture_is_mermaid_and_says_why(
 
 def test_a_picture_has_a_place_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert drawing.place(None) == drawing.DEFAULT
-    assert drawing.place(tmp_path / "other.dot") == tmp_path / "other.dot"
-    drawing.DEFAULT.mkdir()
-    assert drawing.place(None) is None
+    assert screen.place(None) == screen.DEFAULT
+    assert screen.place(tmp_path / "other.dot") == tmp_path / "other.dot"
+    screen.DEFAULT.mkdir()
+    assert screen.place(None) is None
     with pytest.raises(OptionsError, match="--picture"):
-        drawing.place(drawing.DEFAULT)
+        screen.place(screen.DEFAULT)
     with pytest.raises(PictureError):
-        drawing.place(Path("run.pdf"))
+        screen.place(Path("run.pdf"))

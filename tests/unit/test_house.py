@@ -202,7 +202,7 @@ SHORT = {
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",
     "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",
-    "worker/dispatcher/watched": "both kinds of links register descriptors with it",
+    "worker/runner/performers": "spans and OpenTelemetry are loaded only where the application wants traces",
 }
 
 

@@ -27,8 +27,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks
-from headrace.worker.dispatcher.watched import Selectors
+from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.messages import (
     Died,
     Done,

@@ -21,8 +21,8 @@ from headrace.protocol.script import Call
 from headrace.store.url import parse
 from headrace.worker.dispatcher import store_links
 from headrace.worker.dispatcher.dispatcher_events import CallRefused, Connected, Event, Replied, Step, Woken
+from headrace.worker.dispatcher.runner_links import Selectors
 from headrace.worker.dispatcher.store_session import StoreSession
-from headrace.worker.dispatcher.watched import Selectors
 from tests.proxy import Proxy
 from tests.servers import connect
 

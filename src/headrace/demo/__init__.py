@@ -1,7 +1,7 @@
 """``headrace demo``: the standard library of this machine, measured by a real workflow on a real worker.
 
-``tasks`` is the application, ``stage`` the server and the worker, ``watch`` follows the run, ``screen``, ``report`` and
-``drawing`` show it. This module owns their order. Nothing here is hard-coded: every figure was measured in this run.
+``demo_tasks`` is the application, ``stage`` the server and the worker, ``watch`` follows the run, ``screen`` shows it.
+This module owns their order. Nothing here is hard-coded: every figure was measured in this run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.demo.demo_tasks import Package
-    from headrace.demo.report import Cost
     from headrace.demo.screen import Screen
     from headrace.demo.stage import Stage, Worker
-    from headrace.demo.watch import StageProgress
+    from headrace.demo.watch import Cost, StageProgress
     from headrace.model.workflow import NodeRecord
     from headrace.workflows.run import WorkflowRun
 
@@ -63,7 +62,7 @@ def main(*, processes: int = 2, limit: int | None = None, picture: Path | None =
     for name, value in (("processes", processes), ("limit", limit)):
         if value is not None and value < 1:
             raise OptionsError(f"{name} must be 1 or more, not {value}")
-    from headrace.demo import drawing
+    from headrace.demo import screen as drawing
     from headrace.demo.screen import Screen
     from headrace.demo.stage import staged
 
@@ -71,20 +70,21 @@ def main(*, processes: int = 2, limit: int | None = None, picture: Path | None =
     screen = Screen(quiet=json)
     with staged() as stage:
         # Imported only now: the application reads the settings that the stage has just made.
-        from headrace.demo import report
+        from headrace.demo import watch
 
         ran = _run(screen, stage, processes, limit)
-    screen.tables(report.findings(ran.packages), report.costs(ran.cost))
+    screen.tables(watch.findings(ran.packages), watch.costs(ran.cost))
     drawn = _draw(screen, place, ran)
     if json:
-        document = report.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
+        document = watch.facts(ran.packages, ran.cost, ran.survived, stage.server, drawn)
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     return 1 if ran.cost.lost else 0
 
 
 def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ran:
     """One workflow from its definition to its bill."""
-    from headrace.demo import demo_tasks, drawing, report, watch
+    from headrace.demo import demo_tasks, watch
+    from headrace.demo import screen as drawing
 
     with demo_tasks.app, stage.reads() as reads:
         graph = demo_tasks.survey.graph(limit)
@@ -104,7 +104,7 @@ def _run(screen: Screen, stage: Stage, processes: int, limit: int | None) -> _Ra
         packages = _reported(run, worker)
         nodes = watch.collect(run)
         idle, ticks = _idle(), demo_tasks.each_second.ticks(100)
-        cost = report.bill(
+        cost = watch.bill(
             nodes, packages, idle, ticks, defined=len(graph.nodes), runners=processes, stored_in=stored_in, trips=trips
         )
         return _Ran(f"{run.definition} {run.id}", packages, cost, survived, nodes)
@@ -143,7 +143,7 @@ def _reported(run: WorkflowRun, worker: Worker) -> list[Package]:
 
 def _draw(screen: Screen, place: Path | None, ran: _Ran) -> str | None:
     """Where the picture was written."""
-    from headrace.demo import drawing
+    from headrace.demo import screen as drawing
 
     if place is None:
         screen.say("No picture of the run: the current directory cannot be written; name a file with --picture.")

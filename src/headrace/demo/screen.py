@@ -1,16 +1,25 @@
-"""What the demo's viewer sees: a live bar on a terminal, a line now and then in a pipe, nothing for a program.
+"""The demo as its viewer sees it.
 
-Owns the terminal while a bar is shown.
+1. :class:`Screen`: a live bar on a terminal, a line now and then in a pipe, nothing for a program. Owns the terminal
+   while a bar is shown.
+2. :func:`sketch` and :func:`draw`: the definition in the terminal, and the run as a file. Own that one file.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from headrace.errors import MissingExtra, OptionsError
+from headrace.model.workflow import Graph, NodeRecord
+from headrace.picture import form_of, of_graph, of_nodes, render
+from headrace.picture.view import collapse, together_by_map
 
 # Into a pipe, a line when each such share is done.
 SHARE = 0.25
@@ -76,3 +85,38 @@ class StageBar:
             self._console.print(f"{done:,} of {total:,} jobs done, {speed}")
             while done >= total * self._next:
                 self._next += SHARE
+
+
+DEFAULT = Path("headrace-demo.svg")
+# Boxes that one glance takes in: wider fans become one.
+MOST = 12
+
+
+def place(asked: Path | None) -> Path | None:
+    """Where the picture goes, checked before anything has run; None: nobody asked, and here it cannot be written."""
+    path = asked or DEFAULT
+    form_of(path)
+    if os.access(path, os.W_OK) and path.is_file():
+        return path
+    if not path.exists() and os.access(path.parent, os.W_OK | os.X_OK):
+        return path
+    if asked is None:
+        return None
+    raise OptionsError(f"the picture cannot be written to {path}: name another file with --picture")
+
+
+def sketch(graph: Graph, width: int) -> str:
+    """A definition for a terminal, without its title."""
+    return render(of_graph(graph), "text", width=width).split("\n\n", 1)[1].rstrip()
+
+
+def draw(path: Path, title: str, nodes: Sequence[NodeRecord]) -> tuple[Path, str]:
+    """Write the picture of a run; where it is, and why not where it was to be."""
+    view = collapse(together_by_map(of_nodes(title, nodes)), MOST)
+    try:
+        text, why = render(view, form_of(path)), ""
+    except MissingExtra as error:
+        path = path.with_suffix(".mmd")
+        text, why = render(view, "mermaid"), str(error)
+    path.write_text(text, encoding="utf-8")
+    return path, why

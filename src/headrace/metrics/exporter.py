@@ -6,8 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headrace.metrics.metric_families import FAMILIES, FoldedHistogram, MetricFamily
-from headrace.metrics.snapshot import LabelMemory, MetricSnapshot, SharedReading, read_snapshot
+from headrace.metrics.metric_families import (
+    FAMILIES,
+    FoldedHistogram,
+    LabelMemory,
+    MetricFamily,
+    MetricSnapshot,
+    SharedReading,
+    read_snapshot,
+)
 from headrace.stats.stats import Stats
 from headrace.store.client import Client
 

@@ -2,23 +2,103 @@
 
 1. :func:`shown` and :func:`passwords`: the secrets of a URL, and the URL without them.
 2. :class:`Target` and :func:`parse`: the forms of a URL and the options in its query.
+3. :class:`Credentials`: user and password that change while a program runs, asked for anew by each connection.
+   They come from the settings ``credentials`` and ``password_file``.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
-import redis.connection as driver
-
-from headrace.errors import UrlError
+from headrace.clock import monotonic
+from headrace.errors import SettingsError, UrlError
 from headrace.protocol.keys import keys_of
-from headrace.settings import HIDDEN, Settings
-from headrace.store.credentials import Credentials
+from headrace.settings import HIDDEN, Settings, environment_name
+
+if TYPE_CHECKING:
+    from headrace.store.slot_map import SlotMap
+
+# Share of the time that credentials are valid for after which a connection is replaced.
+_USED = 0.8
+
+
+class Login(NamedTuple):
+    """What one connection says of itself.
+
+    Attributes:
+        options: keyword arguments of redis-py's connection.
+        end: when a new connection must take the place of this one (monotonic seconds); infinite: never.
+    """
+
+    options: dict[str, str]
+    end: float
+
+
+class Credentials:
+    """Where each connection gets its user and its password.
+
+    Attributes:
+        source: its name, for messages.
+    """
+
+    def __init__(self, source: str, ask: Callable[[], Any]) -> None:
+        self.source = source
+        self._ask = ask
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """Those that the settings name; None: the URL has them.
+
+        Raises:
+            SettingsError: there is no such function.
+        """
+        if (file := settings.password_file) is not None:
+            return cls(f"{environment_name('password_file')}={file}", lambda: Path(file).read_text().rstrip("\r\n"))
+        if (given := settings.credentials) is None:
+            return None
+        if not isinstance(given, str):
+            return cls(type(given).__name__, getattr(given, "get_credentials", given))
+        module, _, name = given.partition(":")
+        try:
+            found: Any = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise SettingsError(f"credentials={given!r} cannot be used: {error}") from error
+        return cls(given, getattr(found, "get_credentials", found))
+
+    def login(self) -> Login:
+        """The user and the password for a new connection. May block.
+
+        Raises:
+            redis.exceptions.ConnectionError: there are none now; the next attempt may have them.
+        """
+        try:
+            given = self._ask()
+        except Exception as error:
+            from redis.exceptions import ConnectionError as NoConnection
+
+            raise NoConnection(f"no credentials came from {self.source}: {error}") from error
+        parts: tuple[Any, ...] = (given,) if isinstance(given, str) else cast("tuple[Any, ...]", given)
+        match parts:
+            case (str(password),):
+                return Login({"password": password}, math.inf)
+            case (str(user), str(password)):
+                return Login({"username": user, "password": password}, math.inf)
+            case (str(user), str(password), int() | float() as seconds):
+                return Login({"username": user, "password": password}, monotonic() + _USED * seconds)
+            case _:
+                raise SettingsError(
+                    f"{self.source} must give a password, (user, password) or (user, password, seconds), "
+                    f"not a {type(given).__name__}"
+                )
+
 
 _SECRETS = ("password", "ssl_password")
 
@@ -48,12 +128,6 @@ def passwords(url: str | None) -> set[str]:
     given += [value for name in _SECRETS for value in query.get(name, [])]
     return {text for secret in given if secret for text in (secret, unquote(secret))}
 
-
-if TYPE_CHECKING:
-    from headrace.store.slot_map import SlotMap
-
-# The driver does not type it.
-_parse_url = cast(Any, driver.parse_url)  # pyright: ignore[reportUnknownMemberType]
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "sentinel", "sentinels", "cluster", "clusters")
 TLS = ("rediss", "valkeys", "sentinels", "clusters")
@@ -246,7 +320,9 @@ def located(url: str, settings: Settings) -> Target:
 
 
 def _driver_options(url: str) -> dict[str, Any]:
-    options: dict[str, Any] = _parse_url(url)
+    from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType]
+
+    options: dict[str, Any] = cast(Any, parse_url)(url)
     if "path" in options:
         # The driver replaces bytes that are no UTF-8, and then finds no such socket.
         options["path"] = unquote(urlsplit(url).path, errors="surrogateescape")

@@ -33,12 +33,11 @@ from headrace.worker.dispatcher.dispatcher_events import (
 )
 from headrace.worker.dispatcher.job_log import DispatcherLog
 from headrace.worker.dispatcher.job_stats import Tally
-from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks
+from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.status import probe
 from headrace.worker.dispatcher.store_links import REPLY_TIMEOUT
 from headrace.worker.dispatcher.store_session import StoreSession
-from headrace.worker.dispatcher.watched import Selectors
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL

@@ -3,6 +3,7 @@
 1. :class:`RunnerLinks`: owns the descriptors of every runner: the socket, the tickets (see ``channel.py``) and stderr,
    whose lines it passes on.
 2. :class:`ControlLink`: the way to the supervisor: messages both ways, and the descriptors of new runners.
+3. :class:`Selectors`: the readable descriptors that the loop waits for, each with its handler.
 
 Never waits for another process. Decides nothing: received messages go into the loop's inbox.
 """
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from headrace.model.stacks import parted
 from headrace.worker.channel import Channel, Closed, Garbled, frame, give_tickets, take_back
@@ -31,7 +35,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.watched import Selectors
 from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.messages import (
     Died,
@@ -45,6 +48,40 @@ from headrace.worker.messages import (
     ToSupervisor,
     WakeHint,
 )
+
+
+class Selectors:
+    """What the loop waits for: ``all`` that it listens to, and ``urgent``, the part that is not runners."""
+
+    def __init__(self) -> None:
+        self.all = selectors.DefaultSelector()
+        self.urgent = selectors.DefaultSelector()
+
+    def watch(self, source: Any, handler: Callable[[], None], *, urgent: bool = False) -> None:
+        self.all.register(source, selectors.EVENT_READ, handler)
+        if urgent:
+            self.urgent.register(source, selectors.EVENT_READ, handler)
+
+    def unwatch(self, source: Any) -> None:
+        for selector in (self.all, self.urgent):
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(source)
+
+    def also_write(self, source: Any, *, wanted: bool) -> None:
+        """Call the handler, too, when the source has room for more (or no longer)."""
+        key = self.all.get_key(source)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+        if key.events != events:
+            self.all.modify(source, events, key.data)
+
+    def select(self, pause: float, gather: float) -> list[Callable[[], None]]:
+        """The handlers of what is ready; with ``gather``, what runners say may wait that many seconds."""
+        if gather:
+            self.urgent.select(gather)
+            pause = 0.0
+        # A process that was stopped (SIGSTOP) for longer than the pause has not looked, and replies would look overdue.
+        return [key.data for key, _ in self.all.select(pause) or self.all.select(0.0)]
+
 
 STDERR_TAIL = 4096
 # A line of stderr that becomes longer than this many bytes is passed on in pieces.

@@ -34,7 +34,7 @@ from headrace.errors import HeadraceError
 from headrace.protocol.script import Script
 from headrace.store.connection import connect, packed, pause_before, verdict
 from headrace.store.url import Target, parse
-from headrace.worker.dispatcher.watched import Selectors
+from headrace.worker.dispatcher.runner_links import Selectors
 from headrace.worker.forking.standard_streams import log
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.

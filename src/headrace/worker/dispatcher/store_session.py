@@ -35,8 +35,8 @@ from headrace.worker.dispatcher.dispatcher_events import (
     Step,
     Woken,
 )
+from headrace.worker.dispatcher.runner_links import Selectors
 from headrace.worker.dispatcher.store_links import Links, StoreLinks
-from headrace.worker.dispatcher.watched import Selectors
 
 # What else is asked on the connection for requests.
 Aside = Literal["load", "unblock"]
