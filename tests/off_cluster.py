@@ -6,6 +6,7 @@ _MAP = "it leads past a tap, a stub or a terminator of TLS that the node does no
 _ROLE = "a node of a cluster takes no REPLICAOF; its replicas are in tests/system/test_cluster_faults.py"
 _PRIVATE = "the private server is none of a cluster"
 _PLAIN = "it is about URLs of a server without a cluster"
+_ADVICE = "it expects a quiet log, and a worker on a cluster of one node logs advice about the cluster"
 
 REASONS: dict[str, str] = {
     "tests/scripts/test_why_server.py::test_a_replica_accepts_no_writes": _ROLE,
@@ -19,6 +20,17 @@ REASONS: dict[str, str] = {
     "tests/store/test_credentials.py::test_no_connection_is_used_after_the_end": _PLAIN,
     "tests/store/test_credentials.py::test_a_provider_of_the_driver": _PLAIN,
     "tests/store/test_credentials.py::test_a_new_connection_reads_the_password_file": _PLAIN,
+    "tests/system/test_lost_replication.py": _ROLE,
+    "tests/system/test_promotion.py": _ROLE,
+    "tests/system/test_health.py::test_a_server_that_refuses_writes_leaves_a_worker_healthy[valkey-9-a replica]": _ROLE,
+    "tests/system/test_servers.py::test_a_port_is_open_only_where_asked": "each node of a cluster has a port",
+    "tests/system/test_cluster_urls.py::test_a_clusters_url_to_a_plain_server_says_so": _PLAIN,
+    "tests/system/test_cli_faults.py::test_servers_that_cannot_be_used": "its programs look up no address, and a cluster has no socket",
+    "tests/system/test_migrate.py::test_the_command_says_what_it_did": _PLAIN,
+    "tests/system/test_cli_worker.py::test_quiet_says_nothing_when_all_is_well": _ADVICE,
+    "tests/system/test_cli_worker.py::test_a_queue_of_its_tasks_that_nobody_serves": _ADVICE,
+    "tests/system/test_cli_worker.py::test_no_password_is_logged": "it looks for the URL of a Unix socket",
+    "tests/system/test_worker_server.py::test_a_server_that_only_reads_for_a_while": _ROLE,
     "tests/system/test_embedded": _PRIVATE,
     "tests/kit": _PRIVATE,
 }
