@@ -33,7 +33,7 @@ def test_what_is_saved_runs_and_a_mistake_is_shown_and_mended_by_the_next_save(r
     here, library = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
     library.mkdir()
-    (library / "limit_rules.py").write_text("VERSION = 2\n")
+    (library / "rates.py").write_text("VERSION = 2\n")
     rolled.program.directory = here
     rolled.program.environment["PYTHONPATH"] = str(library)
     worker = rolled.start("--reload", ready=False)
@@ -51,8 +51,8 @@ def test_what_is_saved_runs_and_a_mistake_is_shown_and_mended_by_the_next_save(r
     rolled.program.write("tasks", GOOD.format(version="__import__('rates').VERSION"))
     worker.says("tasks.py changed")
     eventually(lambda: now(rolled, 2), 60)
-    (library / "limit_rules.py").write_text("VERSION = 66\n")
-    worker.says("limit_rules.py changed")
+    (library / "rates.py").write_text("VERSION = 66\n")
+    worker.says("rates.py changed")
     eventually(lambda: now(rolled, 66), 60)
     worker.says("  runners")
     assert len([line for line in worker.lines if line.startswith("  runners")]) == 1, "it is one worker"
