@@ -151,7 +151,7 @@ class Dashboard:
             # A copy: a mount changes what it is given, and the page of an error needs it as it was.
             await self._router(dict(request.scope), receive, with_headers)
         except HTTPException as error:
-            other = _without_slash(request) if error.status_code == 404 else None
+            other = _by_the_slash(request) if error.status_code == 404 else None
             page = other or await self._problem(request, error.status_code, error.detail)
             await page(request.scope, receive, with_headers)
         except (StoreUnavailable, TimeoutError, OSError) as error:
@@ -250,10 +250,13 @@ async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HTTPException(404, "There is no such page.")
 
 
-def _without_slash(request: Request) -> Response | None:
-    """The way to a page without the slash at its end; by its path alone, since a proxy has changed scheme and host."""
+def _by_the_slash(request: Request) -> Response | None:
+    """Lead to a page without the slash at its end, and from the bare mount to the root, which has one.
+
+    The redirect names the path alone, since a proxy may have changed scheme and host.
+    """
     path = path_of(request)
-    # The root itself is asked for without a slash where a site or a proxy hands on the bare mount.
+    # A site or a proxy may hand on the bare mount.
     bare = str(request.scope["path"]) == str(request.scope.get("root_path", "")).rstrip("/")
     if request.method not in SAFE or (not bare and (path == "/" or not path.endswith("/"))):
         return None

@@ -419,7 +419,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
        "store",
        lambda s: _named(_delays(s)), most=True),
     Of("headrace_queue_held", "gauge", "jobs", ("queue",),
-       "Of the ready jobs those none of which may start now, since limits are closed for all of their values.", "store",
+       "Ready jobs that cannot start now, since limits are closed for all of their values.", "store",
        lambda s: _named({q.name: q.held for q in s.overview.queues})),
     Of("headrace_queue_paused", "gauge", "0 or 1", ("queue",), "Whether the queue is paused.", "store",
        lambda s: _named({q.name: q.paused for q in s.overview.queues}), most=True),

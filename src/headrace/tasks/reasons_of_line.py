@@ -1,6 +1,6 @@
 """Why a job that is ready, or parked, does not start: each function decides on one reason. Pure.
 
-A reason why a job does not run, and how reasons are worded. Pure.
+:class:`Reason` is the record of each reason, here and in ``reasons_of_state.py``; the functions beside it word reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which functions run the starts of a runner: with a span around each, where the application wants traces."""
+"""The functions that run the starts of a runner: with a span around each, where the application wants traces."""
 
 from __future__ import annotations
 
