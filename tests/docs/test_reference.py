@@ -37,6 +37,13 @@ def test_each_command_option_and_exit_code_has_its_place() -> None:
         assert f"| {code.value} | {code.meaning} |" in page
 
 
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].help])
+def test_a_list_of_commands_shows_whole_sentences(name: str) -> None:
+    """A part of a sentence misleads: "Show queues." was all that the list said of a command that shows more."""
+    text = " ".join(COMMANDS[name].help.split())
+    assert f"{text} ".startswith(f"{COMMANDS[name].get_short_help_str(limit=200)} ")
+
+
 def test_each_setting_has_its_place() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     for field in Settings.__struct_fields__:

@@ -8,7 +8,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.output import distance
 from headrace.cli.session import Session
 
-app = group("Look at alarms.")
+app = group("List alarms.")
 
 
 @command(app, "list")

@@ -74,7 +74,7 @@ def command(
         # With -OO there are no docstrings.
         text = inspect.getdoc(function) or name
         # Without a short help of our own, Click cuts the first sentence in the middle.
-        short = re.split(r"[:;,.]\s|\n", text)[0].rstrip(".") + "."
+        short = re.split(r"(?<=\.)\s|\n\n", text)[0].replace("\n", " ").rstrip(".") + "."
         group.command(name, help=text, short_help=short)(run)
         return function
 

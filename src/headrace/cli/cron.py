@@ -15,7 +15,7 @@ Overlap = Annotated[
     str | None, option("--overlap POLICY", "Instead of the schedule's own policy: skip, buffer_all, allow_all, ...")
 ]
 
-app = group("Look at schedules; pause, run and backfill them.")
+app = group("List, show, pause, run and backfill schedules.")
 
 
 @command(app, "list")
@@ -85,7 +85,7 @@ def ticks(
     name: Name,
     count: Annotated[int, option("--count -n N", "How many.", min=1, max=100)] = 20,
 ) -> None:
-    """Show what became of the last ticks of a schedule, newest first: which ran, and why others did not."""
+    """Show the last ticks of a schedule, newest first: which ran, and why others did not."""
     from headrace.schedules.schedule_handle import tick_document
 
     with session.view(hide=True) as headrace:

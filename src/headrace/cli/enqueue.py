@@ -41,7 +41,7 @@ def enqueue(
     application: Checker = None,
     **options: Any,
 ) -> None:
-    """Store a job, and print its id.
+    """Store a job and print its id.
 
     If another job has its name or its request id, no new job is stored: the id is that of the other one, and JSON says
     fresh false. Without --app, the worker that runs the job checks the arguments. Write an argument that starts with -

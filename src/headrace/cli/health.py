@@ -19,7 +19,7 @@ def health(
     app: Annotated[str | None, option("--app MODULE:APP", "Only workers that were started with this name.")] = None,
     url: Annotated[str | None, option("--url URL", "Only workers of this server; without user and password.")] = None,
 ) -> int:
-    """Tell whether the workers of this user on this machine live; for probes.
+    """Check whether the workers of this user on this machine live; for probes.
 
     The exit code is 1 if one does not, or if none runs. It imports no application and asks no server. A server that is
     away leaves a worker healthy, but not ready.

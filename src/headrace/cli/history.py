@@ -19,7 +19,7 @@ InOrder = Annotated[Literal["asc", "desc"], option("--order asc|desc", "desc is 
 
 
 def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrder = "desc") -> None:
-    """List what people did from a dashboard or a shell: who, when, by what, and what the store replied.
+    """List the acts of people from a dashboard or a shell: who, when, how, and the store's reply.
 
     The newest 10,000 acts are kept. As JSON it prints one line an act, then one with the cursor of the next page if
     there is one.
@@ -54,7 +54,7 @@ def events(
         bool, option("--follow -f", "Print events as they happen, until Ctrl-C; --after says from where.")
     ] = False,
 ) -> None:
-    """List what failed or changed: failures, workers that came or died, pauses, workflows that failed.
+    """List events: failures, workers that came or died, pauses, workflows that failed.
 
     The newest 10,000 events are kept, for a week. As JSON it prints one line an event, then one with the cursor of the
     next page if there is one.

@@ -36,7 +36,7 @@ _HOW: Flags = {
 @command(app, "cancel")
 @with_flags({**_FILTER, **_HOW})
 def cancel(session: Session, ids: AnyIds = None, **given: Any) -> int:
-    """Cancel jobs: waiting jobs end at once, running jobs are asked to stop, then killed after kill_timeout.
+    """Cancel jobs: waiting jobs end at once, running jobs stop, or are killed after kill_timeout.
 
     With --all it cancels all waiting jobs of one state that match the filter now, in pieces. Without --state these are
     the ready jobs of --queue, else the parked jobs of --task, else the scheduled jobs.
@@ -91,7 +91,7 @@ def again(
     ] = None,
     application: Checker = None,
 ) -> None:
-    """Store a new job of the same task, with the options of this one, and its arguments except those that you give.
+    """Store a new job with the task, options and arguments of this one, except those that you give.
 
     Without --app, arguments by position are named by their numbers: `1=7`. The stored job stays as it is.
     """

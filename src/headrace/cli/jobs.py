@@ -31,7 +31,7 @@ WAITING = ("ready", "scheduled", "blocked", "stopped", "parked")
 Id = Annotated[str, argument("ID", "The job's id.")]
 
 
-app = group("Look at jobs; wait for them, cancel them, run them again.")
+app = group("List, show, explain, cancel, retry and delete jobs.")
 
 
 @command(app, "list")
@@ -47,7 +47,9 @@ def list_(
         Literal["asc", "desc"], option("--order asc|desc", "Within a state: desc is newest first.")
     ] = "desc",
 ) -> None:
-    """List jobs, a page at a time; as JSON, one line a job, then one with the cursor of the next page if there is one.
+    """List jobs, a page at a time.
+
+    With --json: one line a job, then one with the cursor of the next page if there is one.
 
     Without --state it lists running and waiting jobs first, then those that went wrong, then those that succeeded. With
     --queue, --task or --key a page reads at most 1,000 jobs of a state, so it may have fewer jobs than --limit and
@@ -122,7 +124,7 @@ def _happened(record: Record) -> str:
 
 @command(app, "show")
 def show(session: Session, id: Id) -> None:
-    """Show all that is stored of one job: times, attempts, arguments, result, error and evidence, log."""
+    """Show one job: times, attempts, arguments, result, error and evidence, log."""
     from headrace.admin.documents import job_details
     from headrace.cli.job_output import describe
     from headrace.tasks.reasons import PAGE
@@ -141,7 +143,7 @@ def show(session: Session, id: Id) -> None:
 
 @command(app, "why")
 def why(session: Session, id: Id) -> int:
-    """Say why a job does not run: every reason that holds, the deciding one first, with evidence and what helps."""
+    """Explain why a job does not run: each reason, the deciding one first, and its remedy."""
     from headrace.cli.job_output import explained
     from headrace.tasks.reasons import PAGE
 
@@ -161,7 +163,10 @@ def result(
     id: Id,
     timeout: Annotated[float | None, option("--timeout TIME", "Wait at most TIME; 0 does not wait.")] = None,
 ) -> None:
-    """Wait until a job has ended, and print its result as JSON; exit 1 if it has none, 5 after the timeout."""
+    """Wait until a job has ended, and print its result as JSON.
+
+    Exit code 1: the job has no result. Exit code 5: the timeout passed.
+    """
     with session.view() as app:
         value = app.jobs.get(id).result(timeout)
     session.output.document({"id": id, "result": value} if session.output.json else value)

@@ -20,7 +20,7 @@ Name = Annotated[str, argument("NAME", "The limit's name.")]
 Value = Annotated[str | None, option("--value VALUE", "Only this value of the argument or key that it goes by.")]
 For = Annotated[float | None, option("--for TIME", "It ends by itself after TIME, such as 10m.")]
 
-app = group("Look at limits; change, pause and resume them.")
+app = group("List, show, change, pause and resume limits.")
 
 
 @command(app, "list")
@@ -29,7 +29,7 @@ def list_(
     after: Annotated[str, option("--after NAME", "Begin behind this name.")] = "",
     limit: Annotated[int, option("--limit N", "Limits at most.", min=1, max=500)] = 100,
 ) -> None:
-    """List the limits by name: their numbers, how many of their jobs run and wait, when the next may start."""
+    """List the limits: their numbers, how many of their jobs run and wait."""
     from headrace.admin.documents import limit_document
 
     with session.view() as headrace:
@@ -79,7 +79,7 @@ def show(
     value: Value = None,
     limit: Annotated[int, option("--limit N", "Values at most.", min=1, max=500)] = 20,
 ) -> None:
-    """Show one limit, its tasks and queues, and its values whose jobs wait or that were changed; or one value."""
+    """Show one limit with its tasks, queues and values, or one value of it."""
     from headrace.admin.documents import limit_document
 
     with session.view() as headrace:

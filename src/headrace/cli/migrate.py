@@ -20,7 +20,7 @@ def migrate(
     to: Annotated[int | None, option("--to N", "The schema to go to, up or down.", "this version's")] = None,
     dry_run: Annotated[bool, option("--dry-run", "Print what would be done; read everything, change nothing.")] = False,
 ) -> None:
-    """Migrate a store to this version's layout (schema), or back to an older one.
+    """Migrate a store to the schema of this version, or back to an older one.
 
     First stop workers and programs that enqueue: the command refuses to run while workers live. You may interrupt it at
     any time and run it again: it continues where it stopped. Until it has ended, every program refuses the store.

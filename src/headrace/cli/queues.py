@@ -24,12 +24,12 @@ Name = Annotated[str, argument("NAME", "The queue's name.")]
 # What lists remark on a parked job.
 UNKNOWN = "no worker here knew its task"
 
-app = group("Look at queues; pause, resume and purge them.")
+app = group("List, pause, resume and purge queues.")
 
 
 @command(app, "list")
 def list_(session: Session) -> None:
-    """List the queues that had jobs, are paused or are served: ready jobs, and how long the next job has waited."""
+    """List the queues: their ready jobs, and how long the next job has waited."""
     from headrace.admin.documents import queue_document
 
     with session.view(hide=True) as app:

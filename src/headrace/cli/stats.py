@@ -27,7 +27,7 @@ class _Group(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = group("Look at counts; without a command: show.", _Group)
+app = group("Show, serve and consume statistics; without a command: show.", _Group)
 
 _HOW: Flags = {
     "since": flag(float | None, "--since TIME", "How far back to read.", "1h"),
@@ -44,7 +44,7 @@ def show(
     label: Annotated[str, argument("LABEL", "A label, such as views/product. Default: all.")] = "",
     **how: Any,
 ) -> None:
-    """Show the counts of a label: totals, rates, percentiles and their course; then the labels below it.
+    """Show the counts of a label: totals, rates and percentiles; then the labels below it.
 
     Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
     """
@@ -58,7 +58,7 @@ def task(
     name: Annotated[str, argument("[NAME]", "A task, such as tasks.fetch. Default: all.")] = "",
     **how: Any,
 ) -> None:
-    """Show the jobs of a task: how many came, started and ended, how they ended, how long they waited and ran.
+    """Show counts and times of a task's jobs: stored, started, ended, waited, ran.
 
     The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
@@ -86,7 +86,7 @@ def worker(
     name: Annotated[str, argument("[NAME]", "Host and pid, such as host:4711. Default: all.")] = "",
     **how: Any,
 ) -> None:
-    """Show how busy a worker was, in microseconds of its jobs' code, and the memory of its runners, in bytes.
+    """Show how busy a worker was (microseconds), and its runners' memory (bytes).
 
     The same as show workers/NAME. It is kept for a week.
     """
@@ -150,7 +150,7 @@ def consume(
     burst: Annotated[bool, option("--burst", "Exit when no batch waits.")] = False,
     every: Annotated[float | None, option("--every TIME", "How often to look.", "1s")] = None,
 ) -> None:
-    """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once; print how far behind it is.
+    """Count the batches that programs with HEADRACE_STATS=stream or amqp sent, each once.
 
     You may run several consumers; with a broker, one of them counts and the others stand by. You may stop it at any
     time. While the server is away or full, or the broker is away, it waits; with --burst it exits.

@@ -14,7 +14,7 @@ from headrace.model.options import KINDS, Kind
 if TYPE_CHECKING:
     from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 
-app = group("Look at the workers that serve the queues now, and resize them.")
+app = group("List, show and resize the live workers.")
 
 Name = Annotated[str, argument("NAME", "The worker's name or its beginning, HOST:PID, or the process id.")]
 
@@ -44,7 +44,7 @@ def startup(
     session: Session,
     name: Annotated[str | None, argument("[NAME]", "The beginning of a worker's name.")] = None,
 ) -> None:
-    """Show the set-up that every runner repeats after its fork, what it costs jobs, and what to preload instead.
+    """Show the set-up that runners repeat after each fork, its cost, and what to preload.
 
     Workers report it with each renewal of their lease: the last seconds may be missing.
     """
@@ -56,7 +56,7 @@ def startup(
 
 @command(app, "show")
 def show(session: Session, name: Name) -> None:
-    """Show one worker's runners: what each runs and for how long, what waits for it, its memory, its last replacement.
+    """Show the runners of one worker: their jobs, waiting jobs, memory, last replacement.
 
     The state is that of the worker's last heartbeat, some seconds ago. It shows at most 64 runners.
     """
@@ -89,7 +89,7 @@ def stacks(
     name: Name,
     job: Annotated[str | None, option("--job ID", "Only the runner of this job.")] = None,
 ) -> None:
-    """Show what each runner of a worker does at this moment: the Python stacks of its threads, innermost call first.
+    """Show the Python stacks of a worker's runners at this moment, innermost call first.
 
     It interrupts nothing. While C code holds the interpreter's lock, it shows the main thread's stack: that of the job
     in a process or fork runner. Of coroutines only the one that runs has a stack.

@@ -39,7 +39,7 @@ def show(
     jobs: Annotated[State | None, option("--jobs STATE", "Only jobs in one state.")] = None,
     limit: Annotated[int, option("--limit N", "Maximum number of jobs.", min=1)] = 100,
 ) -> None:
-    """Show a workflow: its progress and its jobs: failed ones first, then running, waiting and ended ones."""
+    """Show the progress of a workflow and its jobs, failed ones first."""
     from headrace.admin.documents import node_document, workflow_details
     from headrace.cli import workflow_output
     from headrace.cli.queues import tell_unserved
@@ -86,7 +86,7 @@ def list_(
     until: Annotated[Any, option("--until WHEN", "Created then or before.", parser=parse_moment)] = None,
     whole: Annotated[bool, option("--all", "All pages, one after the other.")] = False,
 ) -> None:
-    """List workflows by their creation, a page at a time; the cost does not grow with the number of workflows.
+    """List workflows by their creation, a page at a time.
 
     As JSON, one line a workflow, then one with the cursor of the next page if there is one.
     """
@@ -203,7 +203,10 @@ def start(
     id: Id,
     names: Annotated[list[str] | None, argument("[JOB...]", "Start these nodes instead of the first ones.")] = None,
 ) -> None:
-    """Start a workflow: the nodes that wait for no other, or the named ones; or resume one that was stopped."""
+    """Start a workflow, or resume one that was stopped.
+
+    Without JOB arguments, the nodes that wait for no other node start.
+    """
     with session.acting("start", "workflows", id) as (app, act):
         run = app.workflows.get(id)
         state = _long(session, run, lambda: run.start(*names or ()))
@@ -213,7 +216,7 @@ def start(
 
 @command(app, "stop")
 def stop(session: Session, ids: Ids) -> int:
-    """Stop workflows: no node starts until you start the workflow again; running nodes continue."""
+    """Stop workflows: no further node starts until you start them again."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         app.workflows.get(id).stop()
@@ -224,7 +227,7 @@ def stop(session: Session, ids: Ids) -> int:
 
 @command(app, "cancel")
 def cancel(session: Session, ids: Ids) -> int:
-    """Cancel workflows: no node starts any more; running nodes are asked to stop, then killed after kill_timeout."""
+    """Cancel workflows: no further node starts, running nodes stop or are killed."""
 
     def one(app: Headrace, id: str) -> tuple[str, bool]:
         run = app.workflows.get(id)
