@@ -31,7 +31,7 @@ def main() -> int:
         return word
 
     def waiting() -> int:
-        return sum(len(one.ended._landed) for one in list(app.cache._steps._computations._current.values()))
+        return sum(len(one.ended._callbacks) for one in list(app.cache._steps._fills._current.values()))
 
     def read() -> None:
         try:

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from headrace.protocol.keys import Keys
+from tests.cache.listener_program import Told
 from tests.cache.player import NAMES
-from tests.cache.told_program import Told
 from tests.servers import Server, connect
 
 PROCESSES, THREADS, ROUNDS = 2, 3, 1700

@@ -15,7 +15,7 @@ from redis.exceptions import MovedError
 
 from headrace import Headrace
 from headrace.cache import Cache, listener, tracking_link
-from headrace.cache.tracking_link import Flight, Untracked, _accepted
+from headrace.cache.tracking_link import PendingRead, Untracked, _accepted
 from headrace.errors import StoreUnavailable
 from headrace.store.url import parse
 from tests import servers
@@ -36,10 +36,10 @@ def kept(cache: Cache, name: str, value: Any) -> bool:
     return cache.get(name) == value and cache._values.get(name) == value
 
 
-def fly(cache: Cache, name: str) -> Flight:
+def fly(cache: Cache, name: str) -> PendingRead:
     """A read whose reply has come, and which nobody has looked at yet."""
     landed = threading.Event()
-    flight = cache._listener.depart(name, landed.set)
+    flight = cache._listener.send_read(name, landed.set)
     assert flight is not None
     assert landed.wait(20)
     return flight
@@ -88,7 +88,7 @@ def test_a_read_that_was_overtaken_by_a_write_is_not_kept(
     eventually(lambda: cache.statistics().announced > announced, SOON)
     assert cache.get("a") == "new"
     assert cache._values["a"] == "new"
-    assert cache._steps._arrive(slow) == "old", "the slow reader itself read before the write"
+    assert cache._steps._keep(slow) == "old", "the slow reader itself read before the write"
     assert cache.get("a") == "new"
     assert cache._values["a"] == "new"
 
@@ -104,9 +104,9 @@ def test_a_read_that_was_overtaken_is_not_kept_though_nobody_else_reads(
         announced = cache.statistics().announced
         other.set("a", "new")
         eventually(lambda announced=announced: cache.statistics().announced > announced, SOON)
-        cache._steps._arrive(slow)
+        cache._steps._keep(slow)
         assert "a" not in cache._values
-        assert "a" not in cache._listener.shelf.absent
+        assert "a" not in cache._listener.local.absent
         other.delete("a")
 
 
@@ -127,7 +127,7 @@ def test_a_read_from_before_an_own_write_is_not_kept(cache: Cache, how: str) -> 
             cache.clear()
         case _:
             cache.refresh()
-    cache._steps._arrive(slow)
+    cache._steps._keep(slow)
     assert "a" not in cache._values
 
 
@@ -152,7 +152,7 @@ def test_a_read_over_a_lost_link_is_not_kept(
         client.execute_command("CLIENT", "KILL", "ID", victim)
     eventually(lambda: cache.statistics().epochs == epochs + 1, SOON)
     other.set("a", "new")
-    cache._steps._arrive(slow)
+    cache._steps._keep(slow)
     assert "a" not in cache._values
     assert cache.get("a") == "new"
 

@@ -1,7 +1,7 @@
 """``app.cache``: values that are read often and changed rarely, kept in the process until the server says otherwise.
 
-Owns the verbs. A hit looks into a dictionary; whatever takes more is described in ``values``, once for threads and for
-event loops.
+A hit reads a dictionary. Everything else is a verb in ``values``, written once for threads and for event
+loops.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from headrace.cache.computing import Computations
+from headrace.cache.fill_leases import FillLeases
 from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction, Statistics
 from headrace.cache.step_driver import Driver
@@ -51,11 +51,11 @@ class Cache:
             timeout=settings.timeout,
             silence=settings.cache_heartbeat_timeout,
         )
-        computations = Computations()
-        in_forks(computations)
-        self._driver = Driver(client, self._listener, computations)
-        self._steps = Values(settings, client.keys, client.types, self._listener, computations)
-        self._values = self._listener.shelf.values
+        fills = FillLeases()
+        in_forks(fills)
+        self._driver = Driver(client, self._listener, fills)
+        self._steps = Values(settings, client.keys, client.types, self._listener, fills)
+        self._values = self._listener.local.values
         self._hits = 0
 
     def get(
@@ -158,7 +158,7 @@ class Cache:
         return await self._driver.arun(self._steps.delete(names))
 
     def delete_tag(self, tag: str) -> int:
-        """Delete all values that have this tag; how many there were. Computations under way are not stored.
+        """Delete all values that have this tag; how many there were. Running fills are not stored.
 
         Cost: one round trip per 1,000 values.
         """
@@ -194,30 +194,30 @@ class Cache:
 
         Hits are counted without a lock: beside busy threads a few may be missed.
         """
-        listener, shelf = self._listener, self._listener.shelf
+        listener, local = self._listener, self._listener.local
         hits, misses = self._hits + self._steps.hits, self._steps.misses
         reads = hits + misses
         return Statistics(
             hits=hits,
             misses=misses,
             hit_ratio=round(hits / reads, 2) if reads else None,
-            used=len(shelf),
-            capacity=shelf.bounds.entries,
-            utilization=round(len(shelf) / shelf.bounds.entries, 2),
-            bytes=shelf.bytes,
-            capacity_bytes=shelf.bounds.bytes,
-            evicted=shelf.evicted,
+            used=len(local),
+            capacity=local.bounds.entries,
+            utilization=round(len(local) / local.bounds.entries, 2),
+            bytes=local.bytes,
+            capacity_bytes=local.bounds.bytes,
+            evicted=local.evicted,
             announced=listener.announced,
             epochs=listener.epochs,
             faults=self._steps.faults,
-            healthy=listener.armed,
+            healthy=listener.tracking,
             fault=listener.fault,
         )
 
     def reset_statistics(self) -> None:
         """Count from zero again."""
         self._hits = self._steps.hits = self._steps.misses = self._steps.faults = 0
-        self._listener.shelf.evicted = self._listener.announced = 0
+        self._listener.local.evicted = self._listener.announced = 0
 
     def close(self) -> None:
         """End the thread and close the connections; the cache may be used again. Closing twice is fine."""

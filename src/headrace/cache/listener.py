@@ -1,15 +1,14 @@
-"""The agent that keeps local copies true: one thread, its link to the server, and the shelf that both guard.
+"""The thread that keeps local copies true, with its connection to the server and the local store.
 
 Duties:
 
-1. Open a link when the cache is first used; again, by itself, whenever one is lost, with a back-off.
-2. Drop what the server announces as changed, and what has come to its end, as soon as it hears of it.
-3. On any fault, empty the shelf before anything else, and let nothing in that was read over the old link.
-4. Notice a server that fell silent, where a network lies between.
-5. Begin anew in a forked child: no copies, no thread, no socket of the parent's.
+1. Open a link when the cache is first used. Open a new one, with a back-off, when one is lost.
+2. Drop copies that the server announces as changed, and copies whose end has come.
+3. On any fault, empty the local store first, and keep nothing that was read over the old link.
+4. Notice a server that does not answer any more over the network.
+5. Begin anew in a forked child: no copies, and no thread or socket of the parent.
 
-A link is its own epoch: what is read over one is kept only while that one stands. Each read is a token: what it brought
-is kept only if nothing that concerns the name happened since it left.
+A reply is kept only while its link lives, and only if its name has not changed since the read was sent.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from headrace.cache.computing import ChangeWatchers
-from headrace.cache.local_store import Bounds, Shelf
-from headrace.cache.tracking_link import Announced, Flight, TrackingLink, Untracked
+from headrace.cache.fill_leases import ChangeWatchers
+from headrace.cache.local_store import Bounds, LocalStore
+from headrace.cache.tracking_link import Announced, PendingRead, TrackingLink, Untracked
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.store.connection import Bell, Lost, pause_before
@@ -34,32 +33,32 @@ from headrace.store.url import Target
 
 log = logging.getLogger("headrace.cache")
 
-# Connecting and the self-test together have this long (seconds) before a first reader goes on without.
+# Seconds for connecting and the self-test, after which a first reader continues without local copies.
 FIRST = 1.0
-# Reads of a forked child before it gets a thread and a connection: many children end sooner.
+# Reads of a forked child before it gets a thread and a connection. Many children end sooner.
 CHILDHOOD = 8
-# Between tries where the server is there, but does not announce changes.
+# Seconds between tries where the server answers, but announces no changes.
 RELUCTANT = 30.0
-# Where it takes no writes, as a replica that is promoted soon, or a master whose replicas are on their way.
+# Seconds between tries where the server takes no writes, as a replica that is promoted soon.
 PASSING = 1.0
 
 
 class Listener:
-    """See the module.
+    """Keeps one process's copies true.
 
     Attributes:
-        shelf: local copies. Readers look into its dictionaries; everything else happens under the lock.
-        epochs: links so far.
-        announced: names that the server said were changed.
-        unreachable: the last try to reach the server failed, or a read was not answered in time.
-        watchers: told when a name may have changed.
-        fault: why there is no link, in words; empty while there is one.
+        local: local copies. Readers read its dictionaries without the lock; every change holds the lock.
+        epochs: number of links so far.
+        announced: number of names that the server announced as changed.
+        unreachable: the last try to reach the server failed, or a read had no answer in time.
+        watchers: notified when a name may have changed.
+        fault: reason why there is no link; empty while there is one.
     """
 
     def __init__(
         self, target: Callable[[], Target], keys: Keys, bounds: Bounds, *, timeout: float, silence: float
     ) -> None:
-        self.shelf, self.watchers = Shelf(bounds), ChangeWatchers()
+        self.local, self.watchers = LocalStore(bounds), ChangeWatchers()
         self._target, self._keys = target, keys
         self._timeout, self._silence = timeout, silence
         self._childhood = 0
@@ -72,7 +71,7 @@ class Listener:
         self.fault = ""
         self._lock = threading.Lock()
         self._link: TrackingLink | None = None
-        self._pending: dict[str, Flight] = {}
+        self._pending: dict[str, PendingRead] = {}
         self._thread: threading.Thread | None = None
         self._bell: Bell | None = None
         self._closing = False
@@ -80,12 +79,12 @@ class Listener:
         self._first: list[Callable[[], object]] | None = []
 
     @property
-    def armed(self) -> bool:
-        """Whether changes are heard of, so that copies may be kept."""
+    def tracking(self) -> bool:
+        """Whether the server announces changes over a link, so that copies may be kept."""
         return self._link is not None
 
-    def start(self, landed: Callable[[], object]) -> bool:
-        """See to it that a link is sought; True if ``landed`` will be called when the first try has ended."""
+    def start(self, on_end: Callable[[], object]) -> bool:
+        """Start the thread if there is none. True: ``on_end`` will be called when the first try has ended."""
         with self._lock:
             if self._childhood > 0:
                 self._childhood -= 1
@@ -100,68 +99,68 @@ class Listener:
                     self.fault = str(error)
                     return False
             if self._first is not None:
-                self._first.append(landed)
+                self._first.append(on_end)
             return self._first is not None
 
-    def depart(self, name: str, landed: Callable[[], object]) -> Flight | None:
-        """Send a read whose reply may be kept; None without a link. ``landed`` is called by the listening thread."""
+    def send_read(self, name: str, on_end: Callable[[], object]) -> PendingRead | None:
+        """Send a read whose reply may be kept; None without a link. The listener's thread calls ``on_end``."""
         if sys.is_finalizing():
-            # No thread is left that would hear the reply.
+            # No thread is left to receive the reply.
             return None
         with self._lock:
             link = self._link
             if link is None:
                 return None
-            flight = Flight(name, link, landed)
-            self._pending[name] = flight
+            pending = PendingRead(name, link, on_end)
+            self._pending[name] = pending
             try:
-                link.read(flight)
+                link.read(pending)
             except Lost as lost:
-                self._disarm(str(lost))
-            return flight
+                self._drop_link(str(lost))
+            return pending
 
-    def keep(self, flight: Flight, value: Any, size: int, end: float) -> None:
-        """Keep what a flight brought, unless something happened to the name, or the link, since it left."""
+    def keep(self, pending: PendingRead, value: Any, size: int, end: float) -> None:
+        """Keep the value of a read, unless its name or its link changed since the read was sent."""
         with self._lock:
-            if self._pending.get(flight.name) is flight and self._link is flight.link:
-                self.shelf.put(flight.name, value, size, end)
+            if self._pending.get(pending.name) is pending and self._link is pending.link:
+                self.local.put(pending.name, value, size, end)
                 self._plan(end)
 
-    def keep_absent(self, flight: Flight, end: float) -> None:
-        """Keep the knowledge that there is no value, on the same terms."""
+    def keep_absent(self, pending: PendingRead, end: float) -> None:
+        """Keep the fact that there is no value, as :meth:`keep` does."""
         with self._lock:
-            if self._pending.get(flight.name) is flight and self._link is flight.link:
-                self.shelf.put_absent(flight.name, end)
+            if self._pending.get(pending.name) is pending and self._link is pending.link:
+                self.local.put_absent(pending.name, end)
                 self._plan(end)
 
-    def end(self, flight: Flight) -> None:
-        """The flight is over, whatever it brought: no token of it stays."""
+    def end(self, pending: PendingRead) -> None:
+        """Forget a read that has ended or was given up."""
         with self._lock:
-            if self._pending.get(flight.name) is flight:
-                del self._pending[flight.name]
+            if self._pending.get(pending.name) is pending:
+                del self._pending[pending.name]
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop copies of what this process has changed, and whatever is being read of them."""
+        """Drop copies of names that this process has changed, and pending reads of them."""
         with self._lock:
             for name in names:
                 self._pending.pop(name, None)
-                self.shelf.drop(name)
+                self.local.drop(name)
 
     def forget_all(self) -> None:
-        """Drop all copies; they are read again when they are asked for."""
+        """Drop all copies. Later reads ask the server again."""
         with self._lock:
             self._pending.clear()
-            self.shelf.clear()
+            self.local.clear()
 
-    def suspect(self, flight: Flight) -> None:
-        """A reply is overdue: give the link up that owes it, and let nobody wait as long again before there is one."""
+    def on_overdue(self, pending: PendingRead) -> None:
+        """Give up the link of an overdue reply. Further reads do not wait for a link until there is a new one."""
         with self._lock:
-            if self._link is flight.link:
+            if self._link is pending.link:
                 self.unreachable = True
-                self._disarm("the server did not answer a read in time")
+                self._drop_link("the server did not answer a read in time")
 
     def close(self) -> None:
-        """End the thread, close the connections, keep nothing. It starts again when it is used again."""
+        """End the thread, close the connections and drop all copies. A later use starts it again."""
         with self._lock:
             thread, bell, self._closing = self._thread, self._bell, True
             if bell is not None:
@@ -170,12 +169,12 @@ class Listener:
             thread.join(2 * self._timeout)
 
     def begin_anew(self) -> None:
-        """Forget the parent's thread, close our copies of its sockets, start empty."""
+        """In a forked child: forget the parent's thread, close our copies of its sockets, start empty."""
         link, bell = self._link, self._bell
         self._begin()
         self.watchers.begin_anew()
         self._childhood = CHILDHOOD
-        self.shelf.clear()
+        self.local.clear()
         with contextlib.suppress(Exception):
             for one in (link, bell):
                 if one is not None:
@@ -185,15 +184,15 @@ class Listener:
         if end < self._planned and self._bell is not None:
             self._bell.ring()
 
-    def _disarm(self, why: str) -> None:
-        """Serve nothing any more that was read over this link. Holds the lock."""
+    def _drop_link(self, why: str) -> None:
+        """The link is lost: discard everything that was read over it. The caller holds the lock."""
         link, self._link, self.fault = self._link, None, why
-        self.shelf.clear()
+        self.local.clear()
         self._pending.clear()
         if link is not None:
-            while link.flights:
-                link.flights.popleft().fail()
-            self.watchers.tell_all()
+            while link.reads:
+                link.reads.popleft().fail()
+            self.watchers.notify_all()
         if self._bell is not None:
             self._bell.ring()
 
@@ -204,7 +203,7 @@ class Listener:
             try:
                 self._live(TrackingLink(self._target(), self._timeout, self._keys), bell)
             except Lost as lost:
-                # At once, unless links do not last: then somebody ends them on purpose.
+                # Try at once, but pause when links end within a second: somebody may end them on purpose.
                 failures = 0 if monotonic() - began > 1.0 else failures + 1
                 pause = pause_before(failures - 1, random.random()) if failures > 1 else 0.0
                 log.info("the cache lost its connection and is empty: %s", lost)
@@ -212,85 +211,85 @@ class Listener:
                 pause = (PASSING if error.passes else RELUCTANT) * (0.5 + 0.5 * random.random())
                 if self.fault != str(error):
                     log.warning("the cache keeps no local copies: %s; it tries again by itself", error)
-                self._rest(str(error), unreachable=False)
-            except Exception as error:  # noqa: BLE001 - whatever stands in the way, the next try may succeed
+                self._without_link(str(error), unreachable=False)
+            except Exception as error:  # noqa: BLE001 - the next try may succeed, whatever failed
                 failures += 1
-                # Readers go without a value meanwhile, so no long pauses.
+                # Readers have no copies meanwhile, so pauses are short.
                 pause = min(pause_before(failures, random.random()), 0.5)
-                self._rest(f"the server cannot be reached: {error}", unreachable=True)
+                self._without_link(f"the server cannot be reached: {error}", unreachable=True)
             if pause and not self._closing:
                 bell.wait((), pause)
         with self._lock:
-            self._disarm("closed")
+            self._drop_link("closed")
             self._thread = self._bell = None
             bell.close()
-        self._verdict()
+        self._end_first_try()
         self._first = []
 
-    def _rest(self, why: str, unreachable: bool) -> None:
+    def _without_link(self, why: str, unreachable: bool) -> None:
         self.unreachable, self.fault = unreachable, why
-        self._verdict()
+        self._end_first_try()
 
-    def _verdict(self) -> None:
+    def _end_first_try(self) -> None:
         with self._lock:
             waiting, self._first = self._first or [], None
-        for landed in waiting:
-            landed()
+        for on_end in waiting:
+            on_end()
 
     def _live(self, link: TrackingLink, bell: Bell) -> None:
-        """Serve one link until it is lost or we close."""
+        """Serve one link until it is lost or the listener closes."""
         try:
             with self._lock:
                 self._link = link
                 self.fault = ""
                 self.unreachable = False
                 self.epochs += 1
-            self._verdict()
+            self._end_first_try()
             while not self._closing:
-                spoke = bell.wait([link.wire], self._until(link))
+                readable = bell.wait([link.wire], self._until(link))
                 with self._lock:
                     if self._link is not link:
                         raise Lost(self.fault)
-                    if spoke:
-                        link.listen(self._hear)
-                    self.shelf.expire(monotonic())
+                    if readable:
+                        link.receive(self._on_announcement)
+                    self.local.expire(monotonic())
         except Lost as lost:
             with self._lock:
                 if self._link is link:
-                    self._disarm(str(lost))
+                    self._drop_link(str(lost))
             raise
         finally:
             with self._lock:
                 if self._link is link:
-                    self._disarm("the listener ended")
+                    self._drop_link("the listener ended")
             link.close()
 
-    def _hear(self, announced: Announced) -> None:
-        """Drop what was announced as changed; None says: everything. Called in the order of the stream."""
+    def _on_announcement(self, announced: Announced) -> None:
+        """Drop the copies of changed names; None: of all names. Called in the order of the stream."""
         if announced is None:
             for name in list(self._pending):
-                self._overtake(name)
-            self.shelf.clear()
-            self.watchers.tell_all()
+                self._discard_read(name)
+            self.local.clear()
+            self.watchers.notify_all()
             return
         self.announced += len(announced)
         for name in announced:
-            self._overtake(name)
-            self.shelf.drop(name)
-        self.watchers.tell(announced)
+            self._discard_read(name)
+            self.local.drop(name)
+        self.watchers.notify(announced)
 
-    def _overtake(self, name: str) -> None:
-        flight = self._pending.get(name)
-        # A reply that comes after the announcement was read after the change: our own write, mostly.
-        if flight is not None and flight.replies:
+    def _discard_read(self, name: str) -> None:
+        pending = self._pending.get(name)
+        # A read without a reply yet will see the change: mostly it is our own write. One with a reply may not.
+        if pending is not None and pending.replies:
             del self._pending[name]
 
     def _until(self, link: TrackingLink) -> float | None:
-        """Seconds until there is something to do unasked: a copy ends, or the server has been silent for too long."""
+        """Seconds until a copy ends or the server has been silent for too long; None: neither can happen."""
         with self._lock:
-            now, end = monotonic(), self.shelf.next_end()
+            now, end = monotonic(), self.local.next_end()
             times = [] if end is None else [end]
-            if link.may_fall_silent and (len(self.shelf) or link.flights):
-                times.append(link.look(now, self._silence / 2))
+            if link.may_fall_silent and (len(self.local) or link.reads):
+                times.append(link.check_silence(now, self._silence / 2))
             self._planned = min(times, default=float("inf"))
             return None if not times else self._planned - now

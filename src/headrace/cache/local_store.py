@@ -1,6 +1,6 @@
 """The cached values that a process keeps: bounded by count and bytes, each entry with an end. Pure.
 
-The owner of a :class:`Shelf` holds a lock. Readers look into ``values`` without it, so each change of ``values`` is one
+The owner of a :class:`LocalStore` holds a lock. Readers use ``values`` without it, so each change of ``values`` is one
 operation of a dictionary. :class:`Statistics` counts the use of a process's cache.
 """
 
@@ -13,9 +13,9 @@ import msgspec
 
 Eviction = Literal["fifo", "sieve"]
 
-# What an entry takes beside its value: its name, its place in the order, its end.
+# Bytes of an entry beside its value: name, place in the order, end.
 OVERHEAD = 400
-# No single value may take more than this part of the budget: it would push out all others.
+# A value may take at most this part of the budget, since it would push out all others.
 SHARE = 4
 
 
@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, eq=False):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How much one process may keep: entries, bytes, and which goes first when it is full."""
+    """Bounds of one process: entries, bytes, and the order of eviction."""
 
     entries: int
     bytes: int
@@ -38,7 +38,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Marking(dict[str, Any]):
-    """Values that remember which of them were read; so that readers need not ask whether that is wanted."""
+    """Values that record which of them were read, for eviction by SIEVE."""
 
     __slots__ = ("_visited",)
 
@@ -52,15 +52,15 @@ class Marking(dict[str, Any]):
         return value
 
 
-class Shelf:
+class LocalStore:
     """Local copies by name.
 
     Attributes:
-        values: what readers look into.
+        values: read by readers without the lock.
         absent: names that the server has no value for.
         visited: names read since the hand last passed them; None unless eviction is by SIEVE. Reading ``values`` adds.
         bytes: estimated memory of all entries.
-        evicted: how many entries had to make room.
+        evicted: number of entries that made room for others.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -75,7 +75,7 @@ class Shelf:
         return len(self._entries)
 
     def clear(self) -> None:
-        """Keep nothing. In place: readers hold on to the dictionaries."""
+        """Drop everything, in place: readers hold references to the dictionaries."""
         self.values.clear()
         self.absent.clear()
         if self.visited is not None:
@@ -89,7 +89,7 @@ class Shelf:
         self._made = 0
 
     def visit(self, name: str) -> None:
-        """Somebody was told that there is no value."""
+        """Record a read that found locally that there is no value."""
         if self.visited is not None:
             self.visited.add(name)
 
@@ -101,12 +101,12 @@ class Shelf:
         return entry is not None
 
     def put_absent(self, name: str, end: float) -> None:
-        """Keep the knowledge that there is no value."""
+        """Keep the fact that the server has no value."""
         if self._admit(name, 0, end) is not None:
             self.absent[name] = None
 
     def drop(self, name: str) -> bool:
-        """Keep this no longer; whether it was kept."""
+        """Drop an entry; whether there was one."""
         entry = self._entries.pop(name, None)
         if entry is None:
             return False
@@ -124,7 +124,7 @@ class Shelf:
         return self._ends[0][0] if self._ends else None
 
     def expire(self, now: float) -> None:
-        """Drop what has ended."""
+        """Drop the entries whose end has come."""
         while (end := self.next_end()) is not None and end <= now:
             self.drop(heapq.heappop(self._ends)[2].name)
 
@@ -152,9 +152,9 @@ class Shelf:
         return entry
 
     def _victim(self) -> Entry:
-        """The next to go: the oldest, or by SIEVE the next one at the hand that nobody read since it last passed.
+        """The entry to evict: the oldest, or by SIEVE the next one at the hand without a read since the hand passed it.
 
-        SIEVE (NSDI 2024) keeps what is read often without moving anything at a hit: a reader leaves a mark only.
+        SIEVE (NSDI 2024) keeps entries that are read often. A hit moves nothing, it leaves a mark.
         """
         assert self._oldest is not None
         if self.visited is None:
@@ -168,7 +168,7 @@ class Shelf:
             entry = entry.newer or self._oldest
         self._hand = entry
         if len(self.visited) > 2 * len(self._entries) + 64:
-            # A reader may mark a name after it went.
+            # A reader may mark a name after its entry was dropped.
             self.visited.intersection_update(self._entries)
         return entry
 

@@ -1,6 +1,6 @@
 """Carries out the steps of the cache's verbs: one driver for threads, one for event loops, over the same listener.
 
-A verb is a generator. It yields a call of the store, or one of the steps here, and is sent what came of it.
+A verb is a generator. It yields a call of the store or one of the steps here, and receives its outcome.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.cache.computing import CacheReader, Computations, OneTimeSignal
+from headrace.cache.fill_leases import CacheReader, FillLeases, OneTimeSignal
 from headrace.cache.listener import FIRST, Listener
 from headrace.errors import OptionsError
 from headrace.protocol.script import Call
@@ -25,24 +25,24 @@ T = TypeVar("T")
 Steps = Generator[Any, Any, T]
 
 
-class Depart(msgspec.Struct, frozen=True):
+class Read(msgspec.Struct, frozen=True):
     """A step: read over the link and wait for the reply."""
 
     name: str
 
 
 class Start:
-    """A step: have a link sought, and wait a moment for the first try."""
+    """A step: start the listener, and wait shortly for its first try to connect."""
 
 
 class Make(msgspec.Struct, frozen=True):
-    """A step: have the caller's function compute the value."""
+    """A step: call the user's function, which computes the value."""
 
     function: Callable[[], Any]
 
 
 class Join(msgspec.Struct, frozen=True):
-    """A step: the computation of a name, and whether this reader leads it."""
+    """A step: get the fill of a name, and whether this reader leads it."""
 
     name: str
     tags: Sequence[str]
@@ -50,19 +50,19 @@ class Join(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A step: wait until something happens."""
+    """A step: wait for a signal."""
 
     signal: OneTimeSignal
     seconds: float
 
 
 class Driver:
-    """Two ways to carry out the same steps."""
+    """Carries out steps, blocking (``run``) or in an event loop (``arun``)."""
 
-    def __init__(self, client: Client, listener: Listener, computations: Computations) -> None:
+    def __init__(self, client: Client, listener: Listener, fills: FillLeases) -> None:
         self._client = client
         self._listener = listener
-        self._computations = computations
+        self._fills = fills
 
     def run(self, steps: Steps[T]) -> T:
         return driven(steps, self._do)
@@ -73,17 +73,17 @@ class Driver:
         if isinstance(step, Make):
             return _plain(step.function)
         if isinstance(step, Join):
-            return self._computations.join(step.name, step.tags, step.reader, may_wait=not on_event_loop())
-        landed = threading.Lock()
-        landed.acquire()
+            return self._fills.join(step.name, step.tags, step.reader, may_wait=not on_event_loop())
+        on_end = threading.Lock()
+        on_end.acquire()
         if isinstance(step, Wait):
-            return step.signal.subscribe(landed.release) and landed.acquire(timeout=step.seconds)
+            return step.signal.subscribe(on_end.release) and on_end.acquire(timeout=step.seconds)
         if isinstance(step, Start):
-            return self._listener.start(landed.release) and landed.acquire(timeout=FIRST)
-        flight = self._listener.depart(step.name, landed.release)
-        if flight is not None and not landed.acquire(timeout=self._client.settings.timeout):
-            self._listener.suspect(flight)
-        return flight
+            return self._listener.start(on_end.release) and on_end.acquire(timeout=FIRST)
+        pending = self._listener.send_read(step.name, on_end.release)
+        if pending is not None and not on_end.acquire(timeout=self._client.settings.timeout):
+            self._listener.on_overdue(pending)
+        return pending
 
     async def arun(self, steps: Steps[T]) -> T:
         return await adriven(steps, self._ado)
@@ -95,33 +95,33 @@ class Driver:
             made = step.function()
             return await made if inspect.isawaitable(made) else made
         if isinstance(step, Join):
-            return self._computations.join(step.name, step.tags, step.reader, may_wait=True)
+            return self._fills.join(step.name, step.tags, step.reader, may_wait=True)
         loop = asyncio.get_running_loop()
-        landed: asyncio.Future[None] = loop.create_future()
+        on_end: asyncio.Future[None] = loop.create_future()
 
-        def land() -> None:
-            # The loop may have ended while the reply was under way.
+        def wake() -> None:
+            # The loop may have ended before the reply came.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_wake, landed)
+                loop.call_soon_threadsafe(_wake, on_end)
 
         if isinstance(step, Wait):
-            if step.signal.subscribe(land):
-                await asyncio.wait((landed,), timeout=step.seconds)
+            if step.signal.subscribe(wake):
+                await asyncio.wait((on_end,), timeout=step.seconds)
             return None
         if isinstance(step, Start):
-            if self._listener.start(land):
-                await asyncio.wait((landed,), timeout=FIRST)
+            if self._listener.start(wake):
+                await asyncio.wait((on_end,), timeout=FIRST)
             return None
-        flight = self._listener.depart(step.name, land)
-        if flight is not None:
+        pending = self._listener.send_read(step.name, wake)
+        if pending is not None:
             try:
-                await asyncio.wait((landed,), timeout=self._client.settings.timeout)
+                await asyncio.wait((on_end,), timeout=self._client.settings.timeout)
             except BaseException:
-                self._listener.end(flight)
+                self._listener.end(pending)
                 raise
-            if not landed.done():
-                self._listener.suspect(flight)
-        return flight
+            if not on_end.done():
+                self._listener.on_overdue(pending)
+        return pending
 
 
 def _is_call(step: object) -> bool:
@@ -129,7 +129,7 @@ def _is_call(step: object) -> bool:
 
 
 def _plain(make: Callable[[], Any]) -> Any:
-    """What ``make`` returns, where nobody can await it. Raises OptionsError."""
+    """The value of ``make``, which must not be awaitable here. Raises OptionsError."""
     made = make()
     if inspect.isawaitable(made):
         if inspect.iscoroutine(made):
@@ -138,6 +138,6 @@ def _plain(make: Callable[[], Any]) -> Any:
     return made
 
 
-def _wake(landed: asyncio.Future[None]) -> None:
-    if not landed.done():
-        landed.set_result(None)
+def _wake(on_end: asyncio.Future[None]) -> None:
+    if not on_end.done():
+        on_end.set_result(None)

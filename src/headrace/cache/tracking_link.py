@@ -1,7 +1,7 @@
-"""One life of the connection that the cache reads and hears through, from the self-test to the first fault.
+"""A connection that reads values and receives invalidations, from its self-test to its first fault.
 
-It speaks RESP3: replies and invalidations are one stream, in the server's order. Reads of this link, and nothing else,
-make the server track a name for it. Must not decide what is served: it says what it heard, or that it is lost.
+It speaks RESP3: replies and invalidations are one stream, in the server's order. Only reads of this link make the
+server track a name for it. It reports changes and its own loss; the listener decides what is kept.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from headrace.protocol.keys import Keys
 from headrace.store.connection import Lost, RawConnection, packed, verdict
 from headrace.store.url import Target
 
-# Names that changed, or None: all of them may have.
+# Names that changed; None: any name may have changed.
 Announced: TypeAlias = list[str] | None
 
-# Seconds within which the server must have said that the probe was written.
+# Seconds within which the server must announce the write of the probe.
 PROBE_TIMEOUT = 2.0
 
 
 class Untracked(ServerError):
-    """The server, or what stands before it, does not announce changes; ``passes``: a failover is under way there."""
+    """The server, or a proxy before it, does not announce changes. ``passes``: a failover is under way there."""
 
     passes = False
 
 
-class Flight(msgspec.Struct, eq=False):
-    """One read that is under way.
+class PendingRead(msgspec.Struct, eq=False):
+    """A read that was sent.
 
     Attributes:
-        name: what is read.
-        landed: called when all replies have come, or the link is lost.
-        awaited: how many replies it has.
-        sent: when, by the monotonic clock: what the reply says of the time left counts from here at the earliest.
+        name: of the value.
+        on_end: called when all replies have come, or the link is lost.
+        awaited: number of replies to wait for.
+        sent: monotonic time; the value's remaining time counts from here.
         replies: in the order of the commands.
-        failed: the link was lost first.
+        failed: the link was lost before the replies came.
     """
 
     name: str
     link: TrackingLink
-    landed: Callable[[], object]
+    on_end: Callable[[], object]
     awaited: int = 2
     sent: float = msgspec.field(default_factory=monotonic)
     replies: list[Any] = msgspec.field(default_factory=list[Any])
@@ -57,27 +57,27 @@ class Flight(msgspec.Struct, eq=False):
 
     def fail(self) -> None:
         self.failed = True
-        self.landed()
+        self.on_end()
 
 
 class TrackingLink:
-    """A tracked reader that was seen to hear of a change.
+    """A tracked connection whose self-test has passed.
 
     Attributes:
-        wire: what it hears from; to be waited for.
-        flights: reads under way, in the order of their replies. Guarded by the listener's lock, as ``read`` is.
-        heard: when the server last said anything.
-        asked: when it was last asked to.
+        wire: the connection; the listener waits for it.
+        reads: pending reads in the order of their replies. The listener's lock guards them, and ``read``.
+        heard: monotonic time of the last message of the server.
+        asked: monotonic time of the last ping.
     """
 
     def __init__(self, target: Target, timeout: float, keys: Keys) -> None:
-        """Connect, switch tracking on, and see it work.
+        """Connect, switch tracking on, and test it.
 
         Raises:
             redis.exceptions.RedisError, OSError: the server cannot be reached.
-            Untracked: it can, but announced no change.
+            Untracked: the server announced no change.
         """
-        self.flights: deque[Flight] = deque()
+        self.reads: deque[PendingRead] = deque()
         self.wire = RawConnection(target, timeout)
         self._target, self._keys = target, keys
         self._start = keys.cache("").encode()
@@ -91,28 +91,28 @@ class TrackingLink:
             raise
         self.wire.sock.settimeout(0)
         self.heard, self.asked = monotonic(), 0.0
-        # A Unix socket's other end cannot vanish without a word.
+        # The end of a Unix socket's peer is always seen.
         self.may_fall_silent = "path" not in target.options
 
-    def read(self, flight: Flight) -> None:
+    def read(self, pending: PendingRead) -> None:
         """Send a read for one name. Raises: Lost."""
-        key = self._keys.cache(flight.name)
-        self.flights.append(flight)
+        key = self._keys.cache(pending.name)
+        self.reads.append(pending)
         self.wire.send(("GET", key), ("PTTL", key))
 
     def ping(self) -> None:
-        """Have the server say something. Raises: Lost."""
-        self.flights.append(Flight("", self, bool, 1))
+        """Ask the server for a sign of life. Raises: Lost."""
+        self.reads.append(PendingRead("", self, bool, 1))
         self.wire.send(("PING",))
 
-    def look(self, now: float, patience: float) -> float:
-        """When to look again at a server over the network, which may be gone without a word.
+    def check_silence(self, now: float, patience: float) -> float:
+        """Ping a silent server; return when to check again. A server may be gone without closing the connection.
 
         Args:
-            patience: seconds of silence after which it is asked to say something, and then given up.
+            patience: seconds of silence before the ping, and after it before the link is given up.
 
         Raises:
-            Lost: it said nothing.
+            Lost: the server did not answer.
         """
         if self.asked <= self.heard:
             if now - self.heard < patience:
@@ -123,38 +123,38 @@ class TrackingLink:
             raise Lost(f"the server said nothing for {2 * patience:g} s")
         return self.asked + patience
 
-    def listen(self, hear: Callable[[Announced], object]) -> None:
-        """Take in what has come: flights land, and each announcement is heard, in their order.
+    def receive(self, on_announcement: Callable[[Announced], object]) -> None:
+        """Receive messages: end reads and report announcements, in the order of the stream.
 
         Raises:
-            Lost: nothing heard over this link counts any more.
+            Lost: discard everything read over this link.
         """
         messages = self.wire.receive()
         self.heard = monotonic()
         for message in messages:
             if _is_announcement(message):
-                hear(self._names(message[-1]))
-            # Other pushes concern nobody here.
+                on_announcement(self._names(message[-1]))
+            # Other pushes are of no use here.
             elif not _is(message, hiredis.PushNotification):
-                self._landing(message)
+                self._on_reply(message)
 
     def close(self) -> None:
         self.wire.close()
 
-    def _landing(self, reply: Any) -> None:
-        if not self.flights:
+    def _on_reply(self, reply: Any) -> None:
+        if not self.reads:
             raise Lost("the server answered what it was not asked")
-        flight = self.flights[0]
+        pending = self.reads[0]
         if isinstance(reply, driver.RedisError) and not str(reply).startswith("WRONGTYPE"):
             self._target.learn(reply)
             raise Lost(f"the server refused a read: {reply}")
-        flight.replies.append(reply)
-        if len(flight.replies) == flight.awaited:
-            self.flights.popleft()
-            flight.landed()
+        pending.replies.append(reply)
+        if len(pending.replies) == pending.awaited:
+            self.reads.popleft()
+            pending.on_end()
 
     def _names(self, keys: list[bytes] | None) -> Announced:
-        """The names in an announcement."""
+        """The names of the keys in an announcement; None: all."""
         if keys is None:
             return None
         return [key[len(self._start) :].decode("utf-8", "replace") for key in keys if key.startswith(self._start)]
@@ -164,7 +164,7 @@ class TrackingLink:
         _accepted(self.wire.ask(("CLIENT", "TRACKING", "ON")), "CLIENT TRACKING", self._target)
 
     def _probe(self, name: str) -> None:
-        """Read a key, write it, and hear of it: a link that is silently deaf must never serve."""
+        """Read a key, write it, and wait for the announcement. Without it copies would become stale unnoticed."""
         deadline = monotonic() + PROBE_TIMEOUT
         call = probe(self._keys, name)
         key = call.keys[0]
@@ -185,7 +185,6 @@ class TrackingLink:
 
 
 def _silence(answers: int) -> str:
-    """Why a probe came to nothing in time."""
     if answers < 3:
         return f"the server did not answer a probe within {PROBE_TIMEOUT:g} s"
     return "a change was not announced: does a proxy stand before the server?"

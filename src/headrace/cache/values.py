@@ -1,4 +1,4 @@
-"""The verbs of the cache as steps, which a driver for threads or for event loops carries out. Waits for nothing itself.
+"""The verbs of the cache as steps. A driver for threads or for event loops carries them out.
 
 1. Checks of the name, tags and function of a cached value, and the marks of absent values and of running fills.
 2. :class:`FrozenDict`, :class:`FrozenList`, :func:`freeze`: values that cannot be changed, since all callers share one
@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
-from headrace.cache.computing import Computation, Computations
+from headrace.cache.fill_leases import Fill, FillLeases
 from headrace.cache.listener import Listener
-from headrace.cache.step_driver import Depart, Join, Make, Start, Steps, Wait
-from headrace.cache.tracking_link import Flight
+from headrace.cache.step_driver import Join, Make, Read, Start, Steps, Wait
+from headrace.cache.tracking_link import PendingRead
 from headrace.errors import ArgumentError, FrozenValue, HeadraceError, OptionsError, StoreFull, StoreUnavailable
 from headrace.model.codec import as_read, decode, encode
 from headrace.model.ids import check_name
@@ -41,8 +41,8 @@ class Absent:
         return "<absent>"
 
 
-class Filling(NamedTuple):
-    """How an absent value is made: the function, the value's seconds, its tags, seconds to wait for other processes."""
+class FillOptions(NamedTuple):
+    """How to compute an absent value: function, seconds to keep, tags, seconds to wait for other processes."""
 
     make: Callable[[], Any]
     ttl: float
@@ -59,7 +59,7 @@ def check_computing(make: Any) -> Callable[[], Any]:
 
 
 def checked(name: Any) -> str:
-    """A name that may be cached under. Raises OptionsError."""
+    """A valid name of a cached value. Raises OptionsError."""
     if not isinstance(name, str) or not name:
         raise OptionsError(f"a cached value's name is a text that is not empty, not {name!r}")
     try:
@@ -68,8 +68,7 @@ def checked(name: Any) -> str:
         raise OptionsError(f"the name {name!r} is no valid Unicode: give another") from None
     if size > MAX_NAME:
         raise OptionsError(
-            f"a cached value's name takes at most {MAX_NAME} bytes, {name[:40]!r}… takes {size}: hash what is long in "
-            f"it"
+            f"a cached value's name has at most {MAX_NAME} bytes, {name[:40]!r}… has {size}: hash its long part"
         )
     return name
 
@@ -80,7 +79,7 @@ def check_tags(tags: Sequence[str]) -> list[str]:
     return [check_name("tag", tag) for tag in dict.fromkeys(tags)]
 
 
-# What a number, or a text beside its characters, takes.
+# Bytes of a number, or of a text beside its characters.
 SCALAR = 56
 _CONTAINERS = (dict, list)
 
@@ -88,8 +87,8 @@ _CONTAINERS = (dict, list)
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
     kind = "dict" if isinstance(self, dict) else "list"
     raise FrozenValue(
-        f"this {kind} comes from the cache and is shared by the whole process: change a copy "
-        f"({kind}(value), or copy.deepcopy(value) for what is in it), and store that with cache.set"
+        f"cached values are shared and read-only: change a copy ({kind}(value), or copy.deepcopy(value) for nested "
+        f"values) and store it with cache.set"
     )
 
 
@@ -127,9 +126,9 @@ class FrozenList(list[Any]):
 
 
 def freeze(value: Any) -> tuple[Any, int]:
-    """A decoded MessagePack, used up, as one that cannot be changed any more; and the memory that its containers take.
+    """Make a decoded value read-only, in place; return it with the estimated bytes of its containers.
 
-    In bytes, estimated, without what is in texts and bytes: the encoded size says that.
+    Texts and bytes do not count: the encoded size says theirs.
     """
     size = SCALAR
     kind = type(cast(object, value))
@@ -156,31 +155,29 @@ log = logging.getLogger("headrace.cache")
 
 T = TypeVar("T")
 
-# Seconds between two looks at a value that another process computes, while changes are not heard of.
-UNHEARD = 0.25
+# Seconds between two reads of a value that another process computes, while the server announces no changes.
+UNTRACKED_POLL = 0.25
 
 
-# What a look yields where there is no value: None is a value like any other.
+# The result of a read without a value: None is a value like any other.
 ABSENT: Final[Any] = Absent()
 
 
 class Values:
-    """What the verbs do.
+    """The steps of each verb.
 
     Attributes:
-        hits: reads that took no step, since the process knows that there is no value.
+        hits: reads that found locally that there is no value.
         misses: reads that asked the server.
-        faults: reads that went without an answer of the server, or met a value that cannot be read.
+        faults: reads that the server did not answer, or whose value cannot be decoded.
     """
 
-    def __init__(
-        self, settings: Settings, keys: Keys, types: Types, listener: Listener, computations: Computations
-    ) -> None:
+    def __init__(self, settings: Settings, keys: Keys, types: Types, listener: Listener, fills: FillLeases) -> None:
         self._settings = settings
         self._keys = keys
         self._types = types
         self._listener = listener
-        self._computations = computations
+        self._fills = fills
         self.hits = self.misses = self.faults = 0
 
     def find(
@@ -193,48 +190,48 @@ class Values:
         wait: Duration | None,
     ) -> Steps[Any]:
         checked(name)
-        if name in self._listener.shelf.absent:
+        if name in self._listener.local.absent:
             self.hits += 1
-            self._listener.shelf.visit(name)
+            self._listener.local.visit(name)
             found = ABSENT
         else:
             self.misses += 1
-            found = yield from self._look(name)
+            found = yield from self._read(name)
         if found is not ABSENT:
             return found
         if make is None:
             return default
         patience = 0.0 if wait is None else seconds(wait, "wait")
-        filling = Filling(check_computing(make), self._ttl(ttl), check_tags(tags), patience)
-        return (yield from self._fill(name, filling))
+        options = FillOptions(check_computing(make), self._ttl(ttl), check_tags(tags), patience)
+        return (yield from self._fill(name, options))
 
-    def _look(self, name: str) -> Steps[Any]:
-        """What the server has, kept in the process if changes of it will be heard of."""
-        flight: Flight | None = yield Depart(name)
-        if flight is None and not self._listener.armed:
+    def _read(self, name: str) -> Steps[Any]:
+        """Read a value from the server. Keep a copy if the server announces changes of it."""
+        pending: PendingRead | None = yield Read(name)
+        if pending is None and not self._listener.tracking:
             yield Start()
-            flight = yield Depart(name)
-        if flight is not None:
+            pending = yield Read(name)
+        if pending is not None:
             try:
-                if not flight.failed:
-                    return self._arrive(flight)
+                if not pending.failed:
+                    return self._keep(pending)
             finally:
-                self._listener.end(flight)
+                self._listener.end(pending)
         stored = yield from self._attempt(protocol.read(self._keys, name))
         return ABSENT if stored is None else self._decoded(name, stored)[0]
 
-    def _arrive(self, flight: Flight) -> Any:
-        stored, left = flight.replies
-        now = flight.sent
+    def _keep(self, pending: PendingRead) -> Any:
+        stored, left = pending.replies
+        now = pending.sent
         end = now + self._settings.cache_max_age
         if not isinstance(stored, bytes):
             if self._settings.cache_absent:
-                self._listener.keep_absent(flight, end)
+                self._listener.keep_absent(pending, end)
             return ABSENT
-        value, size = self._decoded(flight.name, stored)
-        # -2: it ended between the two commands; -1: alien, without an end.
+        value, size = self._decoded(pending.name, stored)
+        # -2: the value ended between the two commands; -1: another program stored it without an end.
         if value is not ABSENT and left != -2:
-            self._listener.keep(flight, value, size, end if left < 0 else min(end, now + left / 1000))
+            self._listener.keep(pending, value, size, end if left < 0 else min(end, now + left / 1000))
         return value
 
     def _decoded(self, name: str, stored: bytes) -> tuple[Any, int]:
@@ -247,7 +244,7 @@ class Values:
             return ABSENT, 0
 
     def _attempt(self, call: Call[T]) -> Steps[T | None]:
-        """A call that a reader can do without: None where the server cannot be reached, or stores nothing."""
+        """A call whose failure a reader survives: None if the server cannot be reached or stores nothing."""
         if self._listener.unreachable:
             self.faults += 1
             return None
@@ -257,89 +254,89 @@ class Values:
             self.faults += 1
             return None
 
-    def _fill(self, name: str, filling: Filling) -> Steps[Any]:
-        """Compute what is absent, or wait for who does."""
-        reader = self._computations.reader()
+    def _fill(self, name: str, options: FillOptions) -> Steps[Any]:
+        """Compute an absent value, or wait for the reader who computes it."""
+        reader = self._fills.reader()
         while True:
-            computation, leads = yield Join(name, filling.tags, reader)
+            fill, leads = yield Join(name, options.tags, reader)
             if leads:
-                with self._computations.leading(computation):
-                    return (yield from self._compute(computation, filling))
+                with self._fills.leading(fill):
+                    return (yield from self._compute(fill, options))
             try:
-                yield Wait(computation.ended, protocol.LEASE)
+                yield Wait(fill.ended, protocol.LEASE)
             finally:
-                self._computations.leave(reader)
-            if not computation.ended.fired:
-                self._computations.retire(computation)
-            elif computation.error is not None:
-                raise computation.error
-            elif computation.serves(reader):
-                return computation.value
+                self._fills.leave(reader)
+            if not fill.ended.fired:
+                self._fills.retire(fill)
+            elif fill.error is not None:
+                raise fill.error
+            elif fill.serves(reader):
+                return fill.value
 
-    def _compute(self, computation: Computation, filling: Filling) -> Steps[Any]:
-        name = computation.name
-        turn = yield from self._attempt(protocol.lease(self._keys, name, filling.tags, filling.wait))
-        found, turn = yield from self._wait_for_others(name, turn, filling)
+    def _compute(self, fill: Fill, options: FillOptions) -> Steps[Any]:
+        name = fill.name
+        turn = yield from self._attempt(protocol.lease(self._keys, name, options.tags, options.wait))
+        found, turn = yield from self._wait_for_others(name, turn, options)
         if found is not ABSENT:
-            computation.value, computation.made = found, True
+            fill.value, fill.made = found, True
             return found
         try:
-            data = self._packed(name, (yield Make(filling.make)))
+            data = self._packed(name, (yield Make(options.make)))
         except GeneratorExit:
-            raise  # nothing can be awaited any more
+            raise  # a closed generator cannot await
         except BaseException:
             if turn is not None and turn.first:
                 with contextlib.suppress(HeadraceError):
                     yield from self._attempt(protocol.release(self._keys, name, turn.lease))
             raise
-        computation.value = yield from self._offer(computation, turn, data, filling)
-        computation.made = True
-        return computation.value
+        fill.value = yield from self._offer(fill, turn, data, options)
+        fill.made = True
+        return fill.value
 
     def _wait_for_others(
-        self, name: str, turn: protocol.Turn | None, filling: Filling
+        self, name: str, turn: protocol.Turn | None, options: FillOptions
     ) -> Steps[tuple[Any, protocol.Turn | None]]:
-        """The value that another process stored, or it is our turn to compute."""
+        """Wait for the process that computes the value: its value, or ABSENT with our own lease to compute."""
         while turn is not None and (turn.left or not turn.lease):
-            # Before the read: what changes from then on is heard of.
+            # Expect before the read, so that no change between them is missed.
             news = self._listener.watchers.expect(name)
             try:
-                found = yield from self._look(name)
+                found = yield from self._read(name)
                 if found is not ABSENT:
                     return found, None
-                again = yield from self._attempt(protocol.lease(self._keys, name, filling.tags, filling.wait))
+                again = yield from self._attempt(protocol.lease(self._keys, name, options.tags, options.wait))
                 if again is not None and again.left:
-                    yield Wait(news, again.left if self._listener.armed else min(again.left, UNHEARD))
+                    yield Wait(news, again.left if self._listener.tracking else min(again.left, UNTRACKED_POLL))
                 elif again is not None and not again.lease and not turn.lease:
-                    # It is there and cannot be read: then it must not stand in the way of one that can.
+                    # The stored value cannot be decoded. Delete it, so that a new one can be stored.
                     yield from self._attempt(protocol.delete(self._keys, [name]))
                 turn = again
             finally:
                 self._listener.watchers.unexpect(name, news)
         return ABSENT, turn
 
-    def _offer(self, computation: Computation, turn: protocol.Turn | None, data: bytes, filling: Filling) -> Steps[Any]:
-        """Store what was computed, if that is still allowed; what its readers get."""
-        name = computation.name
+    def _offer(self, fill: Fill, turn: protocol.Turn | None, data: bytes, options: FillOptions) -> Steps[Any]:
+        """Store the computed value if our lease still holds; return the value for the readers."""
+        name = fill.name
         if turn is not None:
             stored = yield from self._attempt(
-                protocol.store(self._keys, name, data, filling.ttl, filling.tags, turn.lease)
+                protocol.store(self._keys, name, data, options.ttl, options.tags, turn.lease)
             )
             self._listener.forget([name])
             if stored is None and turn.first:
                 yield from self._attempt(protocol.release(self._keys, name, turn.lease))
             if stored is not None:
-                found = yield from self._look(name)
+                found = yield from self._read(name)
                 if found is not ABSENT:
                     return found
-                computation.doubtful = not stored
+                fill.doubtful = not stored
         return freeze(decode(data))[0]
 
     def _packed(self, name: str, value: Any) -> bytes:
-        """The MessagePack of a value that comes back as it is.
+        """The MessagePack of a value, which must decode to an equal value of the same type.
 
         Raises:
-            ArgumentError, PayloadTooLarge: it cannot be stored, or would come back as another type.
+            ArgumentError, PayloadTooLarge: the value cannot be stored, or would come back as another type.
         """
         what = f"the value of {name!r}"
         data = encode(value, self._settings.max_result, what, self._types.encoder)
@@ -370,16 +367,16 @@ class Values:
         return count
 
     def _forget(self, names: Sequence[str]) -> None:
-        """This process has changed these values, or tried to."""
-        self._computations.retire_names(names)
+        """Drop copies and running fills of names that this process has changed or tried to change."""
+        self._fills.retire_names(names)
         self._listener.forget(names)
 
     def drop(self, tag: str) -> Steps[int]:
         try:
             dropped: protocol.Dropped = yield protocol.drop(self._keys, tag, True)
         finally:
-            self._computations.retire_tag(None if tag == protocol.ALL else tag)
-        # Bounded by what was there at the start: values that come faster than they go must not hold it for ever.
+            self._fills.retire_tag(None if tag == protocol.ALL else tag)
+        # Bounded by the count at the start: new values that come faster must not keep this loop going for ever.
         count, goal = len(dropped.names), len(dropped.names) + dropped.left
         self._listener.forget(dropped.names)
         while dropped.left and count < goal:

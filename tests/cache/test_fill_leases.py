@@ -19,7 +19,7 @@ from headrace import Headrace
 from headrace.cache import Cache
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol.keys import Keys
-from tests.cache.told_program import Told
+from tests.cache.listener_program import Told
 from tests.deadline import eventually
 
 KEYS = Keys()
@@ -55,7 +55,7 @@ def waiters(cache: Cache) -> Callable[[int], None]:
 
     def waiting(count: int) -> None:
         eventually(
-            lambda: sum(len(c.ended._landed) for c in list(cache._steps._computations._current.values())) == count, 20
+            lambda: sum(len(c.ended._callbacks) for c in list(cache._steps._fills._current.values())) == count, 20
         )
 
     return waiting
@@ -114,7 +114,7 @@ def test_the_next_computes_when_the_first_one_is_interrupted(cache: Cache, waite
 
     with ThreadPoolExecutor(3) as pool:
         one: Future[Any] = pool.submit(asyncio.run, cancelled()) if how == "cancelled" else pool.submit(cache.get, "a", make=first)  # fmt: skip
-        eventually(lambda: "a" in cache._steps._computations._current, 20)
+        eventually(lambda: "a" in cache._steps._fills._current, 20)
         others = [pool.submit(cache.get, "a", make=second) for _ in range(2)]
         if how == "interrupted":
             waiters(2)

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from headrace.cache.local_store import OVERHEAD, Bounds, Shelf
+from headrace.cache.local_store import OVERHEAD, Bounds, LocalStore
 
 LATE = 1e9
 
 
-def shelf(entries: int = 4, size: int = 1 << 20, eviction: str = "fifo") -> Shelf:
-    return Shelf(Bounds(entries, size, eviction))  # type: ignore[arg-type]
+def shelf(entries: int = 4, size: int = 1 << 20, eviction: str = "fifo") -> LocalStore:
+    return LocalStore(Bounds(entries, size, eviction))  # type: ignore[arg-type]
 
 
-def read(one: Shelf, name: str) -> bool:
+def read(one: LocalStore, name: str) -> bool:
     try:
         one.values[name]
     except KeyError:
