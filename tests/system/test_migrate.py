@@ -466,7 +466,7 @@ def test_a_server_that_goes_away_is_named_and_the_rest_is_done_later(new_server:
 def test_the_rights_that_programs_need_are_enough(new_server: NewServer) -> None:
     server = new_server()
     rights = ("+@all", "-@dangerous", "+info", "+client|unblock", "~{hr:*", "&{hr:*")
-    assert all(right.strip("~&") in (GOLDEN.parent.parent / "docs" / "howto-server.md").read_text() for right in rights)
+    assert all(right.strip("~&") in (GOLDEN.parent.parent / "docs" / "server.md").read_text() for right in rights)
     server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights)
     flows.make(server.client(), 10)
     flows.forget(server.client())

@@ -218,7 +218,7 @@ def test_the_documented_rights_are_enough_for_workers_and_programs(
     rights = ["+@all", "-@dangerous", "+info", "+client|unblock"]
     # All of CLIENT is dangerous there.
     rights += ["+client|id", "+client|tracking"] if name == "redis-6.2" else []
-    page = Path(__file__).parents[2] / "docs" / "howto-server.md"
+    page = Path(__file__).parents[2] / "docs" / "server.md"
     assert " ".join(rights[4:]) in page.read_text()
     assert " ".join(rights[:4]) in page.read_text()
     scope = ("~{hr:*", "resetchannels", "&{hr:*")
