@@ -24,6 +24,7 @@ from bench.processes import BenchError
 _BENCHMARKS = (
     "drain",
     "kinds",
+    "parts",
     "idle",
     "tail",
     "idle-load",

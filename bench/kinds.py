@@ -26,11 +26,15 @@ _RATIOS = {"process": 1.0, "thread": 1.0, "async": 1.2, "fork": 1.0}
 _RATES = {"thread": 25_000}
 
 
-def _system(kind: str, base: str) -> System:
+def path_to(base: str) -> dict[str, str]:
+    """The environment in which a program is that of another commit; of this one if ``base`` is empty."""
+    return {"PYTHONPATH": f"{base}{os.pathsep}{ROOT}"} if base else {}
+
+
+def system_of(kind: str, base: str) -> System:
+    """A worker with runners of one kind."""
     options, jobs = _KINDS[kind]
-    env = {"BENCH_KIND": kind}
-    if base:
-        env["PYTHONPATH"] = f"{base}{os.pathsep}{ROOT}"
+    env = {"BENCH_KIND": kind, **path_to(base)}
     worker = ("-m", "headrace", "worker", "bench.kind_app:app", *options)
     return System(
         f"{kind}{', base' if base else ''}", "bench.kind_app", worker, HEADRACE.unsettled, jobs, False, env=env
@@ -52,7 +56,7 @@ def _figures(kind: str, got: Drained, base: Drained | None) -> list[Figure]:
 def run(context: Context) -> list[Figure]:
     """Rates, round trips and processor time of each kind of runner, beside those of another commit if one is named."""
     base = os.environ.get("BENCH_BASE", "")
-    systems = {(kind, at): _system(kind, at) for kind in _KINDS for at in dict.fromkeys(("", base))}
+    systems = {(kind, at): system_of(kind, at) for kind in _KINDS for at in dict.fromkeys(("", base))}
     wanted = [s for s in systems.values() if not context.only or any(word in s.name for word in context.only)]
     drained = context.each(wanted, "kinds", measure)
     return [

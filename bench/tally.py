@@ -34,9 +34,14 @@ def create(path: Path) -> None:
     path.write_bytes(bytes(_SIZE))
 
 
+def ran(path: Path) -> int:
+    """How many jobs have run."""
+    return sum(_open(str(path)))
+
+
 def miscount(path: Path, jobs: int) -> str | None:
     """What is wrong with the number of runs of ``jobs`` jobs, each of which should have run once; None if nothing."""
-    ran = sum(_open(str(path)))
-    if ran > jobs or ran < jobs * (1 - _LOST):
-        return f"{jobs} jobs left the queue, and there were {ran} runs"
+    count = ran(path)
+    if count > jobs or count < jobs * (1 - _LOST):
+        return f"{jobs} jobs left the queue, and there were {count} runs"
     return None
