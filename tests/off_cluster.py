@@ -6,20 +6,24 @@ _MAP = "it leads past a tap, a stub or a terminator of TLS that the node does no
 _ROLE = "a node of a cluster takes no REPLICAOF; its replicas are in tests/system/test_cluster_faults.py"
 _PRIVATE = "the private server is none of a cluster"
 _PLAIN = "it is about URLs of a server without a cluster"
+_SENTINEL = "Sentinels look after servers without a cluster"
+_DATABASE = "a cluster has database 0 alone"
+_COUNTS = "it counts connections, and a cluster that does not answer is asked for its map over further ones"
 _ADVICE = "it expects a quiet log, and a worker on a cluster of one node logs advice about the cluster"
 
 REASONS: dict[str, str] = {
     "tests/scripts/test_why_server.py::test_a_replica_accepts_no_writes": _ROLE,
-    "tests/store/test_sentinel.py": "Sentinels look after servers without a cluster",
+    "tests/store/test_sentinel.py": _SENTINEL,
     "tests/store/test_tls.py": _MAP,
     "tests/store/test_store.py::test_a_replica_is_asked_again_until_it_is_the_master": _ROLE,
-    "tests/store/test_store.py::test_a_database_that_does_not_exist": "a cluster has database 0 alone",
-    "tests/store/test_store.py::test_a_user_without_the_right_is_told": _PLAIN,
-    "tests/store/test_store.py::test_a_waiter_without_the_right_to_listen_is_told": _PLAIN,
+    "tests/store/test_store.py::test_a_database_that_does_not_exist": _DATABASE,
     "tests/store/test_unreachable.py": _PLAIN,
-    "tests/store/test_credentials.py::test_no_connection_is_used_after_the_end": _PLAIN,
-    "tests/store/test_credentials.py::test_a_provider_of_the_driver": _PLAIN,
-    "tests/store/test_credentials.py::test_a_new_connection_reads_the_password_file": _PLAIN,
+    "tests/store/test_store_faults.py::test_a_half_open_connection_is_left_for_a_new_one": _COUNTS,
+    "tests/store/test_store_faults.py::test_one_silent_connection_tells_of_all_that_are_idle": _COUNTS,
+    "tests/store/test_store_faults.py::test_a_master_that_says_nothing_more": _SENTINEL,
+    "tests/cache/test_failover.py": _SENTINEL,
+    "tests/cache/test_cache.py::test_another_database_causes_no_more_than_misses": _DATABASE,
+    "tests/cache/test_stale.py::test_a_server_amid_a_failover_is_asked_again_soon": _ROLE,
     "tests/system/test_lost_replication.py": _ROLE,
     "tests/system/test_promotion.py": _ROLE,
     "tests/system/test_health.py::test_a_server_that_refuses_writes_leaves_a_worker_healthy[valkey-9-a replica]": _ROLE,

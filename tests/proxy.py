@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from tests.servers import Server
 
 RESET = struct.pack("ii", 1, 0)
@@ -53,6 +55,9 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         if isinstance(server, Server) and server.clustered:
+            if server.binary.name == "redis-6.2":
+                self._listener.close()
+                pytest.skip("a node of Redis 6.2 announces the proxy's port from its next start on only")
             # Otherwise the map of the cluster leads past the proxy.
             server.owner.config_set("cluster-announce-port", self.port)
         self._peers: dict[socket.socket, socket.socket] = {}

@@ -198,14 +198,14 @@ class Server:
         # A socket's path holds about 104 bytes, so this is not pytest's deep tmp_path.
         self.directory = Path(tempfile.mkdtemp(prefix="hr-"))
         self.socket = self.directory / "s.sock"
-        self.port = free_port() if tcp or self.clustered else 0
+        self.port = free_port(bus=self.clustered) if tcp or self.clustered else 0
         self.password = password
         self._config = {
             "save": "",
             "appendonly": "yes" if append_only else "no",
             "appendfsync": "always",
             **({"requirepass": password} if password else {}),
-            **(_cluster_of_one(self.binary) if self.clustered else {}),
+            **({"cluster-enabled": "yes"} if self.clustered else {}),
             **(config or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -220,6 +220,11 @@ class Server:
     def url(self) -> str:
         """Where the Unix socket is, in the form that clients parse; of a cluster, where its node is."""
         return self.tcp_url if self.clustered else self._own_url
+
+    def url_of(self, login: str) -> str:
+        """The URL for another user of it: ``name:password``, or the name alone."""
+        assert self.password is None
+        return self.url.replace("://", f"://{login}@", 1)
 
     @property
     def _own_url(self) -> str:
@@ -360,16 +365,16 @@ class Server:
             return False
 
 
-def _cluster_of_one(binary: Binary) -> dict[str, str]:
-    # Redis 6.2 takes no other bus port than the port plus 10,000.
-    bus = {} if binary.name == "redis-6.2" else {"cluster-port": str(free_port())}
-    return {"cluster-enabled": "yes", **bus}
+def free_port(*, bus: bool = False) -> int:
+    """A port that no outgoing connection takes before the server has it, or while it restarts: the system picks higher ones.
 
-
-def free_port() -> int:
-    """A port that no outgoing connection takes before the server has it, or while it restarts: the system picks higher ones."""
+    With ``bus``, the port 10,000 above is free too: a node of a cluster takes it.
+    """
     dice = random.SystemRandom()
     while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", dice.randrange(12_000, 32_000)))
-            return int(probe.getsockname()[1])
+        port = dice.randrange(12_000, 22_000 if bus else 32_000)
+        with socket.socket() as probe, socket.socket() as other, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if bus:
+                other.bind(("127.0.0.1", port + 10_000))
+            return port

@@ -226,10 +226,10 @@ def test_a_network_that_fell_silent_is_noticed(
     """CS20: half-open connections bring no end of file; only silence tells."""
     server = new_server(tcp=True)
     other = new_app(server.url).cache
+    other.set("a", "old")
     with Proxy(server) as proxy:
         app = new_app(proxy.url, timeout=0.5, cache_heartbeat_timeout=0.4)
         cache = app.cache
-        other.set("a", "old")
         eventually(lambda: kept(cache, "a", "old"))
         proxy.mode = "swallow"
         other.set("a", "new")
@@ -347,7 +347,7 @@ def test_a_server_that_permits_less_is_used_for_what_it_permits(
     rules = ("ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", f"-{denied}")
     client: Any = server.client()
     client.execute_command(*rules)
-    app = new_app(f"redis://some:secret@127.0.0.1:{server.port}")
+    app = new_app(server.url_of("some:secret"))
     app.cache.set("a", 1)
     assert [app.cache.get("a") for _ in range(3)] == [1, 1, 1]
     if denied == "client|tracking":

@@ -29,7 +29,7 @@ def rotate(client: redis.Redis, password: str) -> None:
 def url(server: Server, client: redis.Redis) -> Iterator[str]:
     """Where the user is named, and no password."""
     rotate(client, "first")
-    yield f"unix://shop@{server.socket}"
+    yield server.url_of("shop")
     client.execute_command("ACL", "DELUSER", "shop")
 
 
@@ -94,7 +94,7 @@ def test_a_provider_of_the_driver_and_a_named_function_give_credentials(
     with Headrace(url, credentials=UsernamePasswordCredentialProvider("shop", "first")) as app:
         app.overview()
         assert "first" not in repr(app.settings)
-    with Headrace(f"unix://{server.socket}", credentials=lambda: ("shop", "first")) as app:
+    with Headrace(server.url, credentials=lambda: ("shop", "first")) as app:
         app.overview()
     monkeypatch.setenv("HEADRACE_CREDENTIALS", f"{__name__}:token")
     with Headrace(url) as app:
@@ -125,7 +125,7 @@ def test_what_stands_in_the_way_of_credentials_is_told(url: str, server: Server,
             Headrace(url, credentials=wrong)
     with pytest.raises(SettingsError, match="leave out one of them"):
         Headrace(url, credentials=failing, password_file="p")
-    both = Headrace(f"unix://shop:first@{server.socket}", credentials=token)
+    both = Headrace(server.url_of("shop:first"), credentials=token)
     with both as app, pytest.raises(UrlError, match=r"has a password, and function gives one: leave out"):
         app.overview()
     with pytest.raises(UsageFault, match="No module named 'nowhere'"):

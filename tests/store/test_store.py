@@ -172,7 +172,7 @@ def test_an_error_in_the_middle_leaves_the_connection_in_step(make: Make, url: s
 def test_a_user_without_the_right_is_told(make: Make, url: str, client: redis.Redis) -> None:
     client.execute_command("ACL", "SETUSER", "mere", "on", ">pw", "~*", "&*", "+@all", "-sadd")
     try:
-        twin = make(url.replace("unix://", "unix://mere:pw@"))
+        twin = make(url.replace("://", "://mere:pw@"))
         with pytest.raises(errors.ServerError, match="permit"):
             twin.run(operations.pause(keys.Keys(), "q"))
         with pytest.raises(errors.ServerError, match="permit"):
@@ -187,7 +187,7 @@ def test_a_waiter_without_the_right_to_listen_is_told(make: Make, url: str, stag
     try:
         (id,) = stage.put()
         with pytest.raises(errors.ServerError, match="permit"):
-            make(url.replace("unix://", "unix://deaf:pw@")).wait_final(id, 30)
+            make(url.replace("://", "://deaf:pw@")).wait_final(id, 30)
     finally:
         stage.client.execute_command("ACL", "DELUSER", "deaf")
 

@@ -145,11 +145,13 @@ def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, 
     assert len(stage.members("succeeded")) == 10
 
 
-def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy: Proxy, stage: Stage) -> None:
+def test_many_jobs_over_a_network_that_loses_replies(make: Make, proxy: Proxy, stage: Stage, server: Server) -> None:
     twin = make(proxy.url, timeout=60.0)
+    # A connection whose node is looked up takes eight.
+    every = 10 if server.clustered else 6
     # Counted: how many pieces a large reply comes in is up to the machine, and with dice so would be how many are lost.
     pieces = itertools.count(1)
-    proxy.cut = lambda _: next(pieces) % 6 == 0
+    proxy.cut = lambda _: next(pieces) % every == 0
     stage.register()
     ids: set[str] = set()
     for _ in range(10):
@@ -171,13 +173,13 @@ def test_many_jobs_over_a_network_that_loses_every_sixth_reply(make: Make, proxy
 
 
 @pytest.mark.any_server
-def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage) -> None:
+def test_a_reset_connection_is_replaced(make: Make, proxy: Proxy, stage: Stage, server: Server) -> None:
     twin = make(proxy.url)
     for n in range(5):
         assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", n + 1).at(stage.now)).word == "ok"
         proxy.drop()
     assert len(stage.ready()) == 5
-    assert proxy.accepted == 5
+    assert proxy.accepted == 5 + server.clustered  # the map of a cluster is asked for once
 
 
 @pytest.mark.any_server
@@ -292,11 +294,11 @@ def test_a_server_that_refuses_for_a_while(make: Make, proxy: Proxy, stage: Stag
 
 
 @pytest.mark.any_server
-def test_a_slow_server_is_not_asked_twice(make: Make, proxy: Proxy, stage: Stage) -> None:
+def test_a_slow_server_is_not_asked_twice(make: Make, proxy: Proxy, stage: Stage, server: Server) -> None:
     twin = make(proxy.url)
     proxy.delay = 0.3
     assert twin.run(produce.enqueue(stage.keys, [stage.job()], "p", 1).at(stage.now)).word == "ok"
-    assert proxy.accepted == 1
+    assert proxy.accepted == 1 + server.clustered
     assert len(stage.ready()) == 1
 
 

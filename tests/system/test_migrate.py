@@ -470,7 +470,7 @@ def test_the_rights_that_programs_need_are_enough(new_server: NewServer) -> None
     server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights)
     flows.make(server.client(), 10)
     flows.forget(server.client())
-    migrate(server.url.replace("unix://", "unix://app:secret@"))
+    migrate(server.url_of("app:secret"))
     assert server.client().zcard(KEYS.flows("|")) == 10
 
 

@@ -21,7 +21,7 @@ def test_a_worker_goes_on_after_its_password_has_changed(
     rotate(client := server.client(), "first")
     file.write_text("first")
     fleet = new_fleet(server.url)
-    worker = fleet.worker(url=f"unix://shop@{server.socket}", settings={"password_file": file})
+    worker = fleet.worker(url=server.url_of("shop"), settings={"password_file": file})
     fleet.ended(fleet.enqueue("process.add", 1, 1))
     # The server first: until the file has followed, the worker tries again.
     rotate(client, "second")
@@ -37,7 +37,7 @@ def test_a_worker_connects_anew_before_its_credentials_end(
     server = new_server()
     rotate(client := server.client(), "first")
     fleet = new_fleet(server.url)
-    worker = fleet.worker(url=f"unix://shop@{server.socket}", settings={"credentials": f"{__name__}:brief"})
+    worker = fleet.worker(url=server.url_of("shop"), settings={"credentials": f"{__name__}:brief"})
 
     def connections() -> set[str]:
         return {one["id"] for one in client.client_list() if one["user"] == "shop"}

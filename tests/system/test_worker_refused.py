@@ -70,7 +70,7 @@ def test_a_refusing_server_is_asked_on_the_same_connections(
     client = server.client()
     client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "allcommands", "allkeys", "allchannels")
     fleet = new_fleet(server.url, lease=10.0)
-    worker = fleet.worker(url=f"unix://worker:any@{server.socket}")
+    worker = fleet.worker(url=server.url_of("worker:any"))
     fault = kind(server)
 
     def made() -> int:
@@ -96,7 +96,7 @@ def test_a_worker_whose_user_may_not_wait_for_jobs_says_so_at_its_start(client: 
     client.execute_command("ACL", "SETUSER", "hasty", "on", ">pw", "~*", "&*", "+@all", "-bzpopmin", "-client|id")
     said: list[str] = []
     try:
-        with Headrace(url.replace("unix://", "unix://hasty:pw@")) as app:
+        with Headrace(url.replace("://", "://hasty:pw@")) as app:
             await_server(app, said.append)
     finally:
         client.execute_command("ACL", "DELUSER", "hasty")
@@ -107,7 +107,7 @@ def test_a_worker_whose_user_may_not_listen_is_refused_at_its_start(client: redi
     client.execute_command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all")
     try:
         with (
-            Headrace(url.replace("unix://", "unix://deaf:pw@")) as app,
+            Headrace(url.replace("://", "://deaf:pw@")) as app,
             pytest.raises(ServerError, match=r"does not permit INFO or SUBSCRIBE: give its user .*channels"),
         ):
             await_server(app, pytest.fail)

@@ -223,7 +223,7 @@ def test_the_documented_rights_are_enough_for_workers_and_programs(
     assert " ".join(rights[:4]) in page.read_text()
     scope = ("~{hr:*", "resetchannels", "&{hr:*")
     server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights, *scope)
-    fleet = new_fleet(server.url.replace("unix://", "unix://app:secret@"))
+    fleet = new_fleet(server.url_of("app:secret"))
     fleet.worker(processes=1)
     assert fleet.app.by_name("process.add").enqueue(1, 2).result(timeout=10) == 3
     fleet.app.cache.set("a", 1)

@@ -217,7 +217,7 @@ def test_a_refusal_answers_one_call_and_the_connection_stays(
     server = new_server()
     client = server.client()
     client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "allcommands", "allkeys", "allchannels")
-    loop = Loop(f"unix://worker:any@{server.socket}", namespace)
+    loop = Loop(server.url_of("worker:any"), namespace)
     exchange = loop.exchange
     eventually(lambda: loop.turn() or exchange.idle)
     before = connections(client)
@@ -259,7 +259,7 @@ def test_where_a_worker_may_not_sleep_or_listen_it_asks_for_jobs_on_the_same_con
     client.execute_command("ACL", "SETUSER", "worker", "on", "nopass", "+@all", "allkeys", "allchannels")
     if refused != "connections":
         client.execute_command("ACL", "SETUSER", "worker", f"-{refused}")
-    loop = Loop(f"unix://worker:any@{server.socket}", namespace)
+    loop = Loop(server.url_of("worker:any"), namespace)
     exchange = loop.exchange
     exchange.channel = loop.keys.mail("w1")
     eventually(lambda: loop.turn() or exchange.idle)
