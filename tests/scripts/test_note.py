@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol import operations
+from headrace.model.job import NO_LOG
+from headrace.protocol import operations, produce
 from headrace.protocol.consume import Note, note
-from tests.scripts.stage import Stage
+from tests.scripts.stage import KEEP, Stage
 
 
 def say(stage: Stage, *notes: Note, owner: str = "w1", most: int = 1000, request: int = 0) -> int:
@@ -51,6 +52,20 @@ def test_a_lost_reply_stores_no_line_twice(stage: Stage) -> None:
     # One trip brought both, and is repeated.
     assert [say(stage, said, request=number) for number in (8, 9)] == [0, 0]
     assert lines(stage, claim.id) == ["once", "once"]
+
+
+def test_a_claim_knows_whether_an_earlier_start_wrote_lines(stage: Stage) -> None:
+    """Without a log its end need not remove one; a log that stayed would be a key without an owner."""
+    quiet, said = stage.running(), stage.running()
+    say(stage, Note(said.id, said.token, 0.5), Note(said.id, said.token, lines=("one",)))
+    for claim in (quiet, said):
+        stage.end(claim, "succeeded", b"\xc0", KEEP)
+        stage.run(produce.rerun(stage.keys, claim.id, "again"))
+    claims = {claim.id: claim for claim in stage.claim().jobs}
+    assert [claims[one.id].logged for one in (quiet, said)] == [False, True]
+    stage.end(claims[quiet.id], "succeeded", b"\xc0", NO_LOG)
+    stage.end(claims[said.id], "succeeded", b"\xc0", 0)
+    assert not stage.client.exists(stage.keys.job(said.id), stage.keys(f"log:{said.id}"))
 
 
 def test_whoever_is_gone_leaves_no_trace(stage: Stage) -> None:

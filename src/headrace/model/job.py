@@ -128,6 +128,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
         headers: as enqueued, undecoded; empty for none.
         cost: of how many starts it uses up the rates of its limits.
         lane: the lane that it left, which names its limits and their values; empty: it has none.
+        logged: an earlier start wrote log lines.
     """
 
     id: str
@@ -153,6 +154,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cost: int = 1
     limited: int = 0
     lane: str = ""
+    logged: bool = False
 
     @property
     def waited(self) -> int | None:
@@ -191,12 +193,16 @@ class StartNote(msgspec.Struct, frozen=True):
     exit_code: int = -1
 
 
+# The amount of a success of which nothing stays, and which has no log to remove.
+NO_LOG = -1
+
+
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How one start ended; the dispatcher sends them in batches to ``settle``.
 
     Attributes:
         id, token: which start.
-        kind, data, amount: of a :class:`headrace.model.ended.Ended`, as the store takes them.
+        kind, data, amount: of a :class:`headrace.model.ended.Ended`, as the store takes them, or ``NO_LOG``.
     """
 
     id: str

@@ -334,8 +334,8 @@ def _whole(head: tuple[Any, ...], fields: list[Any], node: Sequence[bytes], held
         level := priority_of(priority) if priority else 0,
         number(attempts) if attempts else 0,
     )
-    headers, cost, limited = (*late, None, None, None)[:3]
-    rest += (headers or b"", number(cost) or 1, number(limited), _lane(held))
+    headers, cost, limited, logged = (*late, None, None, None, None)[:4]
+    rest += (headers or b"", number(cost) or 1, number(limited), _lane(held), bool(logged))
     if level:
         head = (*head[:3], ready_at(head[3], level), *head[4:])
     return Claim(*head, *rest)

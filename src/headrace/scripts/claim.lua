@@ -25,7 +25,7 @@
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids,
 --         how many paused queues it met, {limited id, what it holds, ...}} | {gone}
 -- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited.
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited, logged.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
@@ -46,7 +46,7 @@ local function claimed(id, token, queue, score, f, node)
   size, bytes = size + 6, bytes + #jobs[size + 6]
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
-      'attempts', 'headers', 'cost', 'limited')
+      'attempts', 'headers', 'cost', 'limited', 'logged')
     -- No byte for what few jobs have.
     while #rest > 10 and not rest[#rest] do rest[#rest] = nil end
     more[#more + 1] = {id, rest}

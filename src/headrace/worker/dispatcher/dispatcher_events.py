@@ -278,9 +278,11 @@ class End(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         cost: microseconds that its code ran; 0: not known.
         memory: the most resident memory that its process had until then, bytes; 0: not known.
+        logged: it wrote log lines.
     """
 
     claim: Claim
     ended: Ended
     cost: int = 0
     memory: int = 0
+    logged: bool = False

@@ -24,7 +24,7 @@ from headrace.model.ended import (
     Retried,
     Succeeded,
 )
-from headrace.model.job import Claim, JobError, Outcome, StartNote, error_json, first_line
+from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.model.limit_rules import gates_of
 from headrace.protocol import settle_calls
 from headrace.protocol.script import Call
@@ -161,7 +161,8 @@ class Endings:
                 self._tally.ended(claim, kind, self.since, end.cost)
         if isinstance(ended, Succeeded):
             # Each line is paid for by every job: most succeed.
-            row = Outcome(claim.id, claim.token, kind, ended.result, ended.ttl)
+            stays = ended.ttl or (0 if end.logged or claim.logged else NO_LOG)
+            row = Outcome(claim.id, claim.token, kind, ended.result, stays)
         else:
             row = Outcome(claim.id, claim.token, kind, ended.data, ended.amount)
             if isinstance(ended, RateRefused):

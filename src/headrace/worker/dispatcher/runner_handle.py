@@ -39,6 +39,7 @@ class Attempt(msgspec.Struct, eq=False):
         limited: its soft limit is over; ``limited_at``: monotonic time of that.
         kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
         told: it was told that it is cancelled; shown: its runner was told to write stacks, and is killed next.
+        logged: it has written log lines.
         bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
     """
 
@@ -55,6 +56,7 @@ class Attempt(msgspec.Struct, eq=False):
     kill_at: float = 0.0
     told: bool = False
     shown: bool = False
+    logged: bool = False
 
 
 class RunnerHandle:

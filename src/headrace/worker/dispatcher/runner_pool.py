@@ -211,12 +211,13 @@ class RunnerPool:
             self._tally.grew(done.memory)
         if handle.wears:
             self.supply.recycle(handle, done.memory)
-        return End(claim, done.ended, done.cost, done.memory)
+        return End(claim, done.ended, done.cost, done.memory, start.logged)
 
     def _said(self, handle: RunnerHandle, say: JobProgress) -> None:
         start = handle.starts.get(say.token)
         if start is None:
             return
+        start.logged = start.logged or bool(say.lines)
         old = self.notes.get(say.token) or Note(start.claim.id, say.token)
         share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
