@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import Status, locks
+from headrace.embedded import Status, locks, resp
 from headrace.errors import ServerError
 from tests import servers
 from tests.deadline import eventually
@@ -33,6 +33,17 @@ import sys
 from headrace import embedded
 handle = embedded.attach(sys.argv[1], idle_timeout=0)
 print(handle.url, flush=True)
+sys.stdin.read()
+"""
+
+REVIVER = """
+import sys
+from headrace import embedded
+handle = embedded.attach(sys.argv[1], idle_timeout=0)
+print(handle.url, flush=True)
+sys.stdin.readline()
+handle.revive()
+print(embedded.status(sys.argv[1]).pid, flush=True)
 sys.stdin.read()
 """
 
@@ -76,10 +87,10 @@ sys.stdin.read()
 FORKER = """
 import os, sys
 from headrace import embedded
-from headrace.embedded import launch, locks
+from headrace.embedded import handle, locks
 def forking(function):
-    def call(*arguments):
-        result = function(*arguments)
+    def call(*arguments, **named):
+        result = function(*arguments, **named)
         if not os.fork():  # as another thread may at that moment
             os.close(1)
             sys.stdin.read()
@@ -89,9 +100,8 @@ def forking(function):
 """
 
 STARTER = f"""{FORKER}
-launch._spawn = forking(launch._spawn)
-handle = embedded.attach(sys.argv[1], idle_timeout=0)
-print(handle.url, flush=True)
+handle.subprocess.Popen = forking(handle.subprocess.Popen)
+print(embedded.attach(sys.argv[1], idle_timeout=0).url, flush=True)
 sys.stdin.read()
 """
 
@@ -162,15 +172,23 @@ def get_key(url: str) -> bytes | None:
 
 
 def ended(directory: Path) -> bool:
-    found = embedded.status(directory)
-    return not found.running and found.guard is None
+    return not embedded.status(directory).running and not guarded(directory)
+
+
+def guarded(directory: Path) -> bool:
+    return locks.locked(directory / "guard.lock")
 
 
 def running(directory: Path) -> Status:
     found = embedded.status(directory)
     assert found.pid is not None
-    assert found.guard
+    assert guarded(directory)
     return found
+
+
+def guard_of(directory: Path) -> int:
+    """The guard's pid: the server is its child."""
+    return psutil.Process(running(directory).pid).ppid()
 
 
 def test_programs_started_at_once_get_one_server(directory: Path, launch: Launch) -> None:
@@ -219,9 +237,8 @@ def test_a_forked_child_counts_as_a_user(directory: Path, launch: Launch) -> Non
 
 def test_a_child_forked_during_a_start_does_not_hold_it_up(directory: Path, launch: Launch) -> None:
     assert url_of(launch(STARTER))
-    guard = running(directory).guard
-    os.kill(guard or 0, signal.SIGKILL)
-    eventually(lambda: embedded.status(directory).guard != guard)
+    os.kill(guard_of(directory), signal.SIGKILL)
+    eventually(lambda: not guarded(directory))
     with embedded.attach(directory, idle_timeout=0) as handle:
         assert get_key(handle.url) is None
 
@@ -290,7 +307,7 @@ def test_nobody_else_can_reach_it(directory: Path) -> None:
         password = (directory / "password").read_text()
         assert password in handle.url
         assert password not in repr(found) + repr(handle)
-        shown = [line for pid in (found.pid, found.guard) for line in psutil.Process(pid).cmdline()]
+        shown = [line for pid in (found.pid, guard_of(directory)) for line in psutil.Process(pid).cmdline()]
         assert password not in " ".join(shown)
         for log in directory.glob("*.log"):
             assert password not in log.read_text()
@@ -340,19 +357,18 @@ def test_stop_is_done_even_if_somebody_comes_back_at_once(
     directory: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embedded.attach(directory, idle_timeout=0):
-        before = running(directory).guard
-        notify = locks.notify
+        before = running(directory).pid
+        shut_down = resp.shut_down
 
-        def tell(path: Path, number: int) -> int | None:
-            told = notify(path, number)
-            eventually(lambda: embedded.status(directory).guard != before)
+        def order(path: Path | None, password: str | None) -> None:
+            shut_down(path, password)
+            eventually(lambda: ended(directory))
             assert url_of(launch())
-            return told
 
-        monkeypatch.setattr(locks, "notify", tell)
+        monkeypatch.setattr(resp, "shut_down", order)
         assert embedded.stop(directory)
         monkeypatch.undo()
-        assert running(directory).guard != before
+        assert running(directory).pid != before
 
 
 def test_a_kept_server_stays_when_its_last_user_leaves(
@@ -369,41 +385,48 @@ def test_a_kept_server_stays_when_its_last_user_leaves(
     assert running(directory).pid == first.pid
 
 
-def test_a_killed_server_is_back_with_its_data_for_those_attached(directory: Path) -> None:
+def test_a_killed_server_is_started_again_by_a_user_that_misses_it(directory: Path) -> None:
     with embedded.attach(directory, idle_timeout=0) as handle:
         store_key(handle.url)
         before = running(directory)
         # As after the everysec sync: what is in the kernel outlives the process.
         os.kill(before.pid or 0, signal.SIGKILL)
+        assert get_key(handle.revive()) == b"v"
+        assert running(directory).pid != before.pid
 
-        def back() -> bool:
-            found = embedded.status(directory)
-            return found.health == "ready" and found.pid != before.pid
 
-        eventually(back)
-        assert get_key(handle.url) == b"v"
-        assert running(directory).guard == before.guard
+def test_users_that_miss_their_server_at_once_start_one(directory: Path, launch: Launch) -> None:
+    programs = [launch(REVIVER) for _ in range(4)]
+    assert len({url_of(program) for program in programs}) == 1
+    before = running(directory)
+    os.kill(before.pid or 0, signal.SIGKILL)
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+    pids = {url_of(program) for program in programs}
+    assert pids == {str(running(directory).pid)}
+    assert (directory / "server.log").read_text().count("Ready to accept connections") == 2
 
 
 @pytest.mark.parametrize("too", [(), ("server",)], ids=["guard", "guard and server"])
 def test_a_killed_guard_is_replaced_by_who_needs_it(directory: Path, too: tuple[str, ...]) -> None:
     with embedded.attach(directory, idle_timeout=0) as handle:
         store_key(handle.url)
-        before = running(directory)
-        os.kill(before.guard or 0, signal.SIGKILL)
+        guard, server = guard_of(directory), running(directory).pid
+        os.kill(guard, signal.SIGKILL)
         if too:
-            os.kill(before.pid or 0, signal.SIGKILL)
-        eventually(lambda: embedded.status(directory).guard != before.guard)
+            os.kill(server or 0, signal.SIGKILL)
+        eventually(lambda: not guarded(directory))
         assert get_key(handle.revive()) == b"v"
-        assert running(directory).guard != before.guard
+        assert guard_of(directory) != guard
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 def test_a_server_without_guard_and_users_ends_by_itself(directory: Path, launch: Launch) -> None:
     program = launch()
     assert url_of(program)
-    guard = running(directory).guard
-    os.kill(guard or 0, signal.SIGKILL)
+    os.kill(guard_of(directory), signal.SIGKILL)
     program.kill()
     eventually(lambda: ended(directory))
 

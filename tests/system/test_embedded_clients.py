@@ -30,9 +30,8 @@ def kill_everything(directory: Path) -> None:
         # While it syncs its file, which may take a slow disk long, a server holds back what it has yet to write there.
         eventually(lambda: client.info("persistence")["aof_buffer_length"] == 0, what="all is written to its file")
     seen = embedded.status(directory)
-    assert seen.guard
     assert seen.pid
-    os.kill(seen.guard, signal.SIGKILL)
+    os.kill(psutil.Process(seen.pid).ppid(), signal.SIGKILL)
     os.kill(seen.pid, signal.SIGKILL)
     eventually(lambda: not embedded.status(directory).running, what="the end of the private server")
 
@@ -61,6 +60,25 @@ def project(tmp_path: Path) -> Iterator[Program]:
     project.environment["HEADRACE_TIMEOUT"] = "20"
     yield project
     embedded.stop(tmp_path / ".headrace")
+
+
+def test_a_worker_and_a_program_start_a_killed_server_and_lose_no_job(project: Program) -> None:
+    directory = project.directory / ".headrace"
+    worker = Worker(project.start("worker", "tasks:app", "--processes", "1"))
+    try:
+        with Headrace(dir=str(directory)) as producer:
+            jobs = [producer.by_name("tasks.add").enqueue(0)]
+            for n in range(1, 4):
+                old = embedded.status(directory).pid
+                assert old
+                os.kill(old, signal.SIGKILL)
+                jobs += [producer.by_name("tasks.add").enqueue(n) for _ in range(20)]
+                assert [job.result(timeout=60) for job in jobs[-20:]] == [n + 1] * 20
+                assert embedded.status(directory).pid not in (None, old)
+            assert len(producer.overview().workers) == 1
+        assert worker.stop() == 0
+    finally:
+        worker.close()
 
 
 def test_programs_of_a_directory_that_was_removed_come_together_on_one_server(project: Program) -> None:

@@ -20,8 +20,8 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary, launch, paths
-from headrace.embedded.server import Server
+from headrace.embedded import binary, guard, paths
+from headrace.embedded import handle as attaching
 from headrace.errors import ServerError, ServerTooOld, SettingsError
 from tests import servers
 from tests.deadline import eventually
@@ -74,7 +74,7 @@ def test_a_directory_in_place_of_the_socket_is_named(directory: Path) -> None:
         embedded.attach(directory)
 
 
-@pytest.mark.parametrize("name", ["valkey.sock", "password", "socket"])
+@pytest.mark.parametrize("name", ["valkey.sock", "password"])
 def test_a_file_removed_under_a_running_server_is_made_again(directory: Path, name: str) -> None:
     with embedded.attach(directory, idle_timeout=0) as handle:
         with redis.Redis.from_url(handle.url, protocol=2) as client:
@@ -103,9 +103,7 @@ def test_a_directory_removed_under_a_server_ends_that_server_by_itself(
     with embedded.attach(directory, idle_timeout=60) as handle:
         before, url = embedded.status(directory), handle.url
         shutil.rmtree(directory)
-        eventually(
-            lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server and its guard"
-        )
+        eventually(lambda: not alive(before.pid), what="the end of the server and its guard")
         assert not directory.exists()
         with caplog.at_level(logging.WARNING, "headrace.embedded"):
             assert handle.revive() == handle.url != url
@@ -119,7 +117,7 @@ def test_threads_that_find_the_directory_removed_at_once_come_together(directory
     with embedded.attach(directory, idle_timeout=60) as handle:
         before = embedded.status(directory)
         shutil.rmtree(directory)
-        eventually(lambda: not alive(before.pid) and not alive(before.guard), what="the end of the server")
+        eventually(lambda: not alive(before.pid), what="the end of the server")
         with ThreadPoolExecutor(8) as threads:
             urls = [each.result() for each in [threads.submit(handle.revive) for _ in range(8)]]
         assert set(urls) == {handle.url}
@@ -161,12 +159,24 @@ def test_a_file_that_goes_while_the_directory_is_looked_at_is_no_fault(
 def test_a_directory_that_was_moved_keeps_its_data(directory: Path) -> None:
     elsewhere = directory.with_name("elsewhere")
     with embedded.attach(directory, idle_timeout=60) as handle:
-        pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
             client.set("k", "v")
         directory.rename(elsewhere)
-        eventually(lambda: not alive(pid), what="the end of the server")
-    assert keys(elsewhere) == 1
+        assert keys(elsewhere) == 1
+        handle.revive()
+        with embedded.attach(elsewhere, idle_timeout=60) as other:
+            assert (keys(directory), keys(elsewhere)) == (0, 1)
+            assert handle.url != other.url
+    embedded.stop(elsewhere)
+
+
+def test_a_moved_directory_does_not_take_the_socket_of_the_one_in_its_place(directory: Path) -> None:
+    elsewhere = directory.with_name("elsewhere")
+    fill(directory)
+    directory.rename(elsewhere)
+    with embedded.attach(directory, idle_timeout=60) as handle:
+        assert keys(elsewhere) == 3
+        assert (keys(directory), handle.revive()) == (0, handle.url)
     embedded.stop(elsewhere)
 
 
@@ -188,7 +198,7 @@ def test_a_newcomer_without_the_locks_starts_no_second_server_on_the_data(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first guard looks too late: only the newcomer can keep the two apart.
-    monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.WATCH = 60; guard.main"))
+    monkeypatch.setattr(attaching, "_BOOT", attaching._BOOT.replace("guard.main", "guard.WATCH = 60; guard.main"))
     with embedded.attach(directory, idle_timeout=60) as handle:
         pid = embedded.status(directory).pid
         with redis.Redis.from_url(handle.url, protocol=2) as client:
@@ -258,9 +268,9 @@ def test_a_guard_killed_while_it_starts_is_replaced(directory: Path, monkeypatch
     flag = directory.parent / "first"
     flag.touch()
     dies = f"import os, sys; os.path.exists({str(flag)!r}) and (os.remove({str(flag)!r}), os._exit(9)); "
-    monkeypatch.setattr(launch, "_BOOT", dies + launch._BOOT)
+    monkeypatch.setattr(attaching, "_BOOT", dies + attaching._BOOT)
     assert keys(directory) == 0
-    monkeypatch.setattr(launch, "_BOOT", "import os; os._exit(9)")
+    monkeypatch.setattr(attaching, "_BOOT", "import os; os._exit(9)")
     assert embedded.stop(directory) or not embedded.status(directory).running
     with pytest.raises(ServerError, match=r"end before the server is up: see the end of .*guard\.log"):
         embedded.attach(directory)
@@ -303,28 +313,24 @@ def test_a_link_planted_for_the_socket_is_not_followed(
 ) -> None:
     temporary = tmp_path / "t"
     temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr(paths, "TEMPORARY", temporary)
     monkeypatch.setattr(paths, "SOCKET_LIMIT", len(os.fsencode(tmp_path)) + 50)
-    directory = tmp_path / ("long" * 20)
-    link = paths._choose(directory).parent
-    link.rmdir()
+    spot = prepared(tmp_path / ("long" * 20))
+    link = spot.address.parent
     assert link.parent == temporary
     plant(link, treasure)
     with pytest.raises(ServerError, match="is not a private directory of yours"):
-        paths.furnish(prepared(directory))
+        paths.furnish(spot)
     assert treasure.is_dir()
     assert not list(treasure.iterdir())
     # Nor is one that is planted when the socket was chosen: neither by those who connect, nor at the end.
     link.unlink()
-    spot = prepared(directory)
-    socket, _ = paths.furnish(spot)
+    paths.furnish(spot)
     link.rmdir()
     plant(link, treasure)
     assert spot.socket() is None
-    (treasure / socket.name).touch()
-    server = Server(spot, Path("unused"), lambda _: None)
-    server.socket = socket
-    server.tidy()
+    (treasure / spot.address.name).touch()
+    guard.tidy(spot)
     assert treasure.is_dir()
 
 
@@ -466,26 +472,6 @@ def test_an_unfit_program_is_named(directory: Path, tmp_path: Path, monkeypatch:
         embedded.attach(directory)
 
 
-def test_a_server_that_keeps_dying_is_given_up(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = servers.find("valkey-9").path
-    flag = tmp_path / "broken"
-    says = f'[ "$1" = --version ] || [ ! -e {flag} ] && exec {real} "$@"; exit 9'
-    monkeypatch.setenv("HEADRACE_SERVER_BINARY", program(tmp_path / "valkey-server", says))
-    monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("guard.main", "guard.CRASHES = 3; guard.main"))
-    with embedded.attach(directory, idle_timeout=0) as handle:
-        found = embedded.status(directory)
-        flag.touch()
-        os.kill(found.pid or 0, 9)
-        eventually(lambda: embedded.status(directory).guard is None)
-        assert "gave up" in (directory / "guard.log").read_text()
-        with pytest.raises(ServerError, match="exit code 9"):
-            handle.revive()
-        flag.unlink()
-        assert handle.revive() == handle.url
-
-
 def test_a_long_path_gets_a_short_private_socket(tmp_path: Path) -> None:
     directory = tmp_path / ("long" * 20) / ("longer" * 10)
     with (
@@ -532,8 +518,8 @@ def test_a_torn_tail_costs_the_torn_command_only(directory: Path, cut: int) -> N
 
 
 @pytest.mark.parametrize("name", servers.NAMES)
-def test_damage_is_repaired_with_a_copy_kept(
-    name: str, directory: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_other_damage_is_an_error_whose_command_repairs_it(
+    name: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
         monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(servers.find(name).path))
@@ -545,14 +531,13 @@ def test_damage_is_repaired_with_a_copy_kept(
     half = whole.index(b"$3\r\nk15")
     damaged = whole[:half] + b"\0" * 40 + whole[half + 40 :]
     file.write_bytes(damaged)
-    with caplog.at_level(logging.WARNING, "headrace.embedded"):
-        assert keys(directory) == 15
-    copies = embedded.status(directory).damaged
-    assert len(copies) == 1
-    copy = copies[0] / file.name if copies[0].is_dir() else copies[0]
-    assert copy.read_bytes() == damaged
-    assert "was damaged" in caplog.text
-    assert str(copies[0]) in caplog.text
+    for _ in range(2):
+        with pytest.raises(ServerError, match=f"Its data are damaged.*copy {directory} to another place") as raised:
+            embedded.attach(directory)
+        assert file.read_bytes() == damaged
+    command = str(raised.value).splitlines()[0].partition("after it: ")[2]
+    subprocess.run(["bash", "-c", command], input=b"y\n", capture_output=True, check=True)
+    assert keys(directory) == 15
 
 
 @pytest.mark.parametrize("name", ["redis-6.2", "redis-7.0"])
@@ -567,8 +552,7 @@ def test_data_of_a_newer_server_are_refused_not_ignored(
         client.set("k", "v")
     assert embedded.stop(directory)
     monkeypatch.setenv("HEADRACE_SERVER_BINARY", str(older.path))
-    with pytest.raises(ServerError, match=r"by valkey 9\.(?s:.*)HEADRACE_SERVER_BINARY"):
+    with pytest.raises(ServerError, match=r"served by a newer server: use that one .HEADRACE_SERVER_BINARY"):
         embedded.attach(directory)
     monkeypatch.delenv("HEADRACE_SERVER_BINARY")
     assert keys(directory) == 1
-    assert not embedded.status(directory).damaged

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +13,8 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary, guard, locks, paths
+from headrace.embedded import paths
+from headrace.errors import ServerError
 from tests import servers
 
 pytestmark = [
@@ -27,7 +25,6 @@ pytestmark = [
 USER = """
 import resource, sys
 from headrace import embedded
-from headrace.embedded import binary, guard, locks, paths
 for name, limits in eval(sys.argv[2]).items():
     _, most = resource.getrlimit(name)
     resource.setrlimit(name, [most if limit is None else limit for limit in limits])
@@ -69,30 +66,7 @@ def test_a_server_that_may_write_no_larger_file_refuses_what_it_cannot_keep_and_
     assert embedded.status(directory).pid == pid
 
 
-def test_a_guard_without_room_for_its_thread_says_so_before_its_server_counts_as_up(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    spot = paths.locate(directory)
-    paths.prepare(spot)
-    reader, writer = os.pipe()
-    orders = guard.Orders(str(directory), str(binary.find()), 60, writer)
-    monkeypatch.setattr(threading.Thread, "start", full)
-    child = os.fork()
-    if child == 0:
-        try:
-            guard.Guard(orders).run()
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        assert json.loads(said.readline())["error"] == "can't start new thread"
-    os.waitpid(child, 0)
-    assert not locks.locked(spot.server)
-
-
 def test_a_limit_of_processes_is_named(directory: Path) -> None:
-    error = BlockingIOError(errno.EAGAIN, "no room")
-    assert "no room; raise the limit of processes" in str(paths.unusable(paths.locate(directory), error))
+    no_room = pytest.raises(ServerError, match="no room; raise the limit of processes")
+    with no_room, paths.usable(paths.locate(directory)):
+        raise BlockingIOError(errno.EAGAIN, "no room")

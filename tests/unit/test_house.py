@@ -198,7 +198,6 @@ SHORT = {
     "cli/demo": "a command is a module",
     "cli/first_process": "it stays in memory as the parent of images, so it imports next to nothing",
     "cli/health": "a command is a module",
-    "embedded/binary": "it is asked for before anything else of the private server is imported",
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",
     "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",

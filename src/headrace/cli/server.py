@@ -72,14 +72,13 @@ def _seconds(wait: float | None) -> float:
 def _show(output: Output, found: Status) -> None:
     if output.json:
         known = asdict(found)
-        output.document({name: known[name] for name in known if name not in ("guard", "socket")})
+        output.document({name: known[name] for name in known if name != "socket"})
         return
     rows: list[tuple[str, object]] = [("directory", found.directory), ("server", _state(found))]
     if found.version:
         rows += [("version", found.version), ("process", found.pid)]
         rows += [("up for", span(found.uptime or 0)), ("clients", found.clients), ("keys", found.keys)]
         rows += [("memory", size(found.memory or 0)), ("data file", size(found.file or 0)), ("url", found.url)]
-    rows += [("repaired copy", copy) for copy in found.damaged]
     output.facts(rows)
 
 

@@ -1,280 +1,240 @@
-"""The guard: a small process that keeps one directory's server alive while anybody uses it, and no longer.
+"""The guard: a small process that runs one directory's server until its users have left.
 
-Owns the server process. Serves nobody: clients speak to the server, and the guard learns of them only through
-the locks that the kernel frees when they die. It ends itself once the last one has left.
+Owns the server process, its configuration, and that it is the only one on its data. Clients speak to the server; the
+guard knows of users only by the lock that the kernel frees when they die. It restarts nothing: a user that misses the
+server starts it again, with a guard.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
-import json
 import os
 import resource
 import signal
+import subprocess
 import sys
-import threading
 import time
-from collections import deque
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import BinaryIO
 
 from headrace.clock import monotonic
-from headrace.embedded import locks, paths
-from headrace.embedded.server import Server
-from headrace.errors import ServerError, ServerTooOld
+from headrace.embedded import binary, locks, paths, resp
+from headrace.errors import ServerError
 
 WATCH = 0.25
-"""Seconds between two looks whether the data directory is still in its place."""
+"""Seconds between two checks of the server, of its directory and of the users' lock."""
 
-Event = Literal["stop", "check", "child", "alone"]
-"""TERM or INT; HUP (somebody cannot reach the server); a child ended; no user holds the lock."""
+GRACE = 20.0
+"""Seconds that a server gets to end in order: it syncs the append-only file to a disk that may be busy."""
 
-CRASHES = 8
-WINDOW = 60.0
-"""So many ends of the server within so many seconds, and the guard gives up: it must not restart for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What a starter tells its guard; on the command line, so nothing secret."""
-
-    directory: str
-    """The data directory, absolute."""
-    binary: str
-    """The server program."""
-    idle_timeout: float
-    """Seconds that the server outlives its last user."""
-    report: int
-    """Descriptor of the pipe on which one `Report`, a line of JSON, is awaited."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How a start went."""
-
-    error: str | None = None
-    """What a person must do, or None: it serves."""
-    old: bool = False
-    """The error is a server program that is too old."""
-    notes: tuple[str, ...] = ()
-    """What was repaired on the way."""
+# Loaded before a fork, where the loader's lock might be taken.
+_LIBRARY = ctypes.CDLL(None)
 
 
 class StopError(Exception):
-    """Somebody ordered the end while the server was starting."""
+    """The server must end now."""
 
 
 class Guard:
     """The one guard of a directory.
 
-    Duties: 1. be the only one; 2. start the server and report; 3. restart it when it ends by itself;
-    4. notice that the last user has left, and end it then; 5. notice that the data directory was removed or
-    moved, and end it then; 6. leave no socket behind.
+    Duties: 1. be the only one; 2. end a server that an earlier guard left; 3. start the server and report; 4. end it
+    when its users have left, by command, or when its files were removed or moved; 5. leave no socket.
     """
 
-    def __init__(self, orders: Orders) -> None:
-        self.spot = paths.DataFiles(Path(orders.directory))
-        self.orders = orders
-        self.server = Server(self.spot, Path(orders.binary), self.pause)
-        self.events: SimpleQueue[Event] = SimpleQueue()
-        self.pending: deque[Event] = deque()
-        """Events that came while the server was starting. This thread alone touches it."""
-        self.crashes: deque[float] = deque(maxlen=CRASHES)
-        self.leave_at: float | None = None
-        """When to look whether the users are still away, on the monotonic clock."""
-        self.again = threading.Semaphore(0)
-        """Sends the watcher back to wait for the users' lock."""
+    def __init__(self, directory: str, program: str, idle_timeout: float) -> None:
+        self.spot = paths.DataFiles(Path(directory))
+        self.program = Path(program)
+        # Seconds that the server outlives its users.
+        self.idle_timeout = idle_timeout
+        self.server: subprocess.Popen[bytes] | None = None
+        self.signals: SimpleQueue[int] = SimpleQueue()
 
-    def run(self) -> None:
-        """Guard until nobody needs the server, or it cannot be kept alive."""
-        claim = locks.claim(self.spot.guard)
+    def run(self, report: BinaryIO) -> None:
+        """Guard until the end. Reports an error of the start, or closes ``report`` when the server serves."""
+        claim = locks.hold(self.spot.guard, fcntl.LOCK_EX, monotonic() + 1)
         if claim is None:
-            self.report(Report())  # another was quicker; the starter looks again
             return
-        self.listen()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, lambda number, _: self.signals.put(number))
+        home = os.open(self.spot.directory, os.O_RDONLY)
         try:
-            self.server.start()
-            users = locks.open_lock(self.spot.users)
-            threading.Thread(target=self.watch, args=[users], daemon=True).start()
-        except (ServerError, OSError, StopError, RuntimeError) as error:
-            self.server.stop()
-            if not locks.locked(self.spot.server):
-                self.server.tidy()
-            self.report(Report(self.explain(error), old=isinstance(error, ServerTooOld)))
-            return
-        self.report(Report(notes=tuple(self.server.repaired)))
-        try:
-            self.serve(users, claim)
+            with paths.usable(self.spot):
+                self.start()
+                report.close()
+                why = self.watch(claim)
         except StopError:
-            note("stopped")
-        except (ServerError, OSError) as error:
-            note(f"gave up: {self.explain(error)}")
-        self.finish(claim)
+            why = f"the private server of {self.spot.directory} was stopped by command: try again"
+        except ServerError as error:
+            why = str(error)
+        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {os.getpid()} {why}\n")
+        self.end(home)
+        if not report.closed:
+            with contextlib.suppress(BrokenPipeError), report:  # the starter may be gone
+                report.write(why.encode())
 
-    def listen(self) -> None:
-        """Turn signals into events: a handler appends, one loop reads."""
-        events: dict[int, Event] = {
-            signal.SIGTERM: "stop",
-            signal.SIGINT: "stop",
-            signal.SIGHUP: "check",
-            signal.SIGCHLD: "child",
-        }
-
-        def append(number: int, _frame: object) -> None:
-            self.events.put(events[number])
-
-        for number in events:
-            signal.signal(number, append)
-
-    def watch(self, users: int) -> None:
-        """Wait in the kernel until nobody holds the users' lock; a thread, since no loop can select that."""
+    def watch(self, claim: int) -> str:
+        """Return why the server must end."""
+        assert self.server is not None
+        users, password = locks.open_lock(self.spot.users), self.spot.password()
+        seen = monotonic()
         while True:
-            fcntl.flock(users, fcntl.LOCK_EX)
-            # Freed at once: during the idle timeout newcomers must get in without waiting for us.
+            self.pause(WATCH)
+            if (code := self.server.poll()) is not None:
+                return f"the server ended by itself ({_ended(code)})"
+            reachable = self.spot.address.exists() and self.spot.password() == password
+            if not reachable or not locks.names(self.spot.guard, claim):
+                return "the data directory, or a file that leads to the server, was removed or moved"
+            if not locks.take(users, fcntl.LOCK_EX, 0):
+                seen = monotonic()
+                continue
+            # A program may have come and left between two checks: there is likely a next one.
+            quiet = time.time() - os.fstat(users).st_mtime
+            idle = monotonic() - seen >= self.idle_timeout and not 0 <= quiet < self.idle_timeout
+            if idle and not self.spot.keep.exists():
+                # With the lock, which is free when this process is gone: no user comes before.
+                return "no program uses the server"
             fcntl.flock(users, fcntl.LOCK_UN)
-            self.events.put("alone")
-            self.again.acquire()
-
-    def serve(self, users: int, claim: int) -> None:
-        """Act on events until the end."""
-        while True:
-            event = self.next()
-            if not locks.names(self.spot.guard, claim):
-                note("the data directory was removed or moved: its server ends")
-                return
-            match event:
-                case "stop":
-                    raise StopError
-                case "check":
-                    if not self.server.healthy():
-                        note("the server cannot be reached through its directory: starting it again")
-                        self.server.stop()
-                        self.server.start()
-                case "child":
-                    if self.server.dead():
-                        self.recover()
-                case "alone":
-                    self.leave_at = monotonic() + self.orders.idle_timeout
-                case None:
-                    if self.leave_at is not None and monotonic() >= self.leave_at and self.deserted(users):
-                        return
-
-    def next(self) -> Event | None:
-        """The next event, or None when it is time to look for the directory and the users."""
-        if self.pending:
-            return self.pending.popleft()
-        try:
-            left = WATCH if self.leave_at is None else min(WATCH, max(0, self.leave_at - monotonic()))
-            return self.events.get(timeout=left)
-        except Empty:
-            return None
 
     def pause(self, seconds: float) -> None:
-        """Wait during a start; events are kept for later, but an order to stop counts at once.
-
-        Raises:
-            StopError: it was ordered.
-        """
-        try:
-            event = self.events.get(timeout=seconds)
-        except Empty:
-            return
-        if event == "stop":
+        """Wait, at most until the server ends. Raises StopError: a signal or a command ordered the end."""
+        with contextlib.suppress(Empty):
+            if self.signals.get(timeout=seconds) != signal.SIGCHLD:
+                raise StopError
+        if self.spot.stopped.exists():
             raise StopError
-        self.pending.append(event)
 
-    def deserted(self, users: int) -> bool:
-        """Whether the server may end. If so, the users' lock is ours until we are gone: nobody slips in."""
-        self.leave_at = None
-        quiet = time.time() - os.fstat(users).st_mtime
-        if 0 <= quiet < self.orders.idle_timeout:
-            # Somebody came and went during the idle timeout, so there is likely a next one.
-            self.leave_at = monotonic() + self.orders.idle_timeout - quiet
-            return False
-        if not locks.take(users, fcntl.LOCK_EX, 0):
-            self.again.release()
-            return False
-        if self.spot.keep.exists():
-            # Only an order can end it now, so there is no reason to watch the users.
-            fcntl.flock(users, fcntl.LOCK_UN)
-            return False
-        return True
+    def start(self) -> None:
+        """Start the server and wait until it serves, however long its data take to load."""
+        password, socket = paths.furnish(self.spot), self.spot.address
+        if socket.is_dir():
+            raise ServerError(f"{socket} is a directory where the server's socket must be: remove it")
+        lock = self.sole(password)
+        with paths.log(self.spot.log, 1 << 20) as log:
+            said = log.seek(0, os.SEEK_END)
+            self.server = server = subprocess.Popen(
+                [binary.called(self.program, "server"), "-"],
+                executable=self.program,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                pass_fds=[lock],
+                # A limit of its files' size is an error of writing that it reports, and not its death by XFSZ.
+                restore_signals=False,
+                preexec_fn=partial(_follow, os.getpid()),  # noqa: PLW1509 - this process has one thread
+            )
+        # From here on the server alone holds it, so the lock tells whether the server lives.
+        os.close(lock)
+        assert server.stdin is not None
+        # Not a file: servers take a path with ``?`` or ``[`` for a pattern, and one that matches nothing for no
+        # configuration at all, which is an open TCP port.
+        with contextlib.suppress(BrokenPipeError), server.stdin as pipe:
+            pipe.write(_configuration(self.spot, password))
+        pause = 0.002
+        while resp.health(socket, password) != "ready":
+            if (code := server.poll()) is not None:
+                raise ServerError(self.last_words(said, code))
+            self.pause(pause)
+            pause = min(pause * 1.5, 0.05)
 
-    def recover(self) -> None:
-        """Restart a server that ended by itself, ever later, and not for ever.
-
-        Raises:
-            ServerError: it does not serve any more.
-        """
-        known = len(self.server.repaired)
+    def sole(self, password: str) -> int:
+        """The lock that only the server of these data has. A server that lost its guard is ended first."""
+        deadline = monotonic() + GRACE
+        lock: int | None = None
         while True:
-            now = monotonic()
-            if len(self.crashes) == CRASHES and now - self.crashes[0] < WINDOW:
-                raise ServerError(f"the server ended {CRASHES} times within {WINDOW:.0f} s: see {self.spot.log}")
-            self.crashes.append(now)
-            recent = sum(1 for t in self.crashes if now - t < WINDOW)
-            note(f"the server ended by itself ({self.server.ended()}): starting it again")
-            until = now + 0.05 * (2**recent - 2)
-            while (left := until - monotonic()) > 0:
-                self.pause(left)
-            try:
-                self.server.start()
-            except (ServerError, OSError) as error:
-                note(self.explain(error))
-                continue
-            for text in self.server.repaired[known:]:
-                note(text)
+            lock = locks.hold(self.spot.server, fcntl.LOCK_EX, 0) if lock is None else lock
+            # Where the lock's file was removed, the lock tells nothing: a server that takes the password has the data.
+            if resp.health(self.spot.address, password) in {"absent", "stranger"} and lock is not None:
+                return lock
+            if monotonic() > deadline:
+                raise ServerError(
+                    f"another server still has the data of {self.spot.directory} and does not end: find it"
+                    f" with `lsof {self.spot.server}` and stop that process"
+                )
+            resp.shut_down(self.spot.address, password)
+            self.pause(0.05)
+
+    def end(self, home: int) -> None:
+        """End the server and remove its socket; ``home`` is the directory that this guard began with."""
+        if self.server is None:
             return
-
-    def finish(self, claim: int) -> None:
-        """End the server and leave no socket."""
-        if locks.names(self.spot.guard, claim):
-            self.server.stop()
-            self.server.tidy()
-        else:
-            # The directory was removed or moved, and a new one may be in its place with a server of its own: an
-            # orderly end would unlink that server's socket. What was acknowledged is in the old file all the same.
-            self.server.kill()
-            if not self.spot.directory.exists():
-                self.server.tidy()
-        os.close(claim)  # before the users' lock, so that whoever waits for that one finds no guard
-
-    def explain(self, error: Exception) -> str:
-        """The error in words for the person who waits."""
-        if isinstance(error, StopError):
-            return f"the private server of {self.spot.directory} was told to stop while it started: try again"
-        return str(paths.unusable(self.spot, error) if isinstance(error, OSError) else error)
-
-    def report(self, report: Report) -> None:
-        """Tell the starter, who may be gone by now."""
+        # A new directory may be in its place, with a server: an orderly end would unlink that server's socket.
+        replaced = self.spot.directory.exists() and not locks.names(self.spot.directory, home)
+        self.server.send_signal(signal.SIGKILL if replaced else signal.SIGTERM)
         try:
-            os.write(self.orders.report, f"{json.dumps(asdict(report))}\n".encode())
-        except BrokenPipeError:
-            note("the starter did not wait")
-        os.close(self.orders.report)
+            self.server.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait()
+        if not replaced:
+            tidy(self.spot)
+
+    def last_words(self, said: int, code: int) -> str:
+        """The error of a server that ended as it started; ``said`` is the size that its log had before."""
+        with self.spot.log.open("rb") as log:
+            log.seek(said)
+            tail = log.read().decode(errors="replace").splitlines()[-12:]
+        text = "\n".join(f"    {line}" for line in tail) or "    (nothing: is the disk full?)"
+        return (
+            f"the private server of {self.spot.directory} did not start ({self.program}, {_ended(code)})."
+            f" {binary.advice(text, self.spot, self.program)}\n"
+            f"  Its last words, from {self.spot.log}:\n{text}"
+        )
 
 
-def note(text: str) -> None:
-    """A line in the guard's log."""
-    sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {os.getpid()} {text}\n")
-    sys.stderr.flush()
+def tidy(spot: paths.DataFiles) -> None:
+    """Remove the socket and, if it had to be outside of the data directory, its directory."""
+    with contextlib.suppress(OSError):  # a directory in its place, or other files beside it, are not ours
+        spot.address.unlink(missing_ok=True)
+        if spot.address.parent != spot.directory:
+            spot.address.parent.rmdir()
 
 
-def main(orders: str) -> None:
-    """Become a guard: leave the starter's session and family, then run."""
-    # A second fork: a guard that stayed its starter's child would be reaped by it, or stay a zombie.
+def _ended(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _configuration(spot: paths.DataFiles, password: str) -> bytes:
+    places = {"unixsocket": spot.address, "requirepass": password, "dir": spot.directory, "logfile": spot.log}
+    text = 'port 0\nunixsocketperm 700\nappendonly yes\nsave ""\nmaxmemory-policy noeviction\n'
+    for name, value in places.items():
+        quoted = "".join(f"\\x{byte:02x}" for byte in os.fsencode(str(value)))
+        text += f'{name} "{quoted}"\n'
+    return text.encode()
+
+
+def _follow(guard: int) -> None:
+    """In the server's process: a killed guard must not leave a server that no process stops."""
+    if sys.platform == "linux":
+        _LIBRARY.prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG; TERM lets the server sync its data first
+        if os.getppid() != guard:
+            os._exit(1)
+
+
+def main(directory: str, program: str, idle_timeout: str) -> None:
+    """Leave the starter's session and family, and guard; the parent ends with the guard's report as its output."""
+    reader, writer = os.pipe()
     if os.fork():
+        # The starter waits for this process, so the guard is not the starter's child: that would reap it, or leave it
+        # a zombie. Its output is a file: a pipe to the starter may be held open by a child of another thread there.
+        os.close(writer)
+        with os.fdopen(reader, "rb") as report:
+            os.write(1, report.read())
         os._exit(0)
+    os.close(reader)
+    os.dup2(2, 1)
     os.umask(0o077)
-    # A starter that waits for signals has them blocked, and we would inherit that and hear no order to stop.
+    # A starter that waits for signals has them blocked, and the guard would inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # Limits that the starter set for itself are none of a server that all programs of the directory use.
+    # Limits that the starter set for itself are not those of a server that all programs of the directory use.
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
         with contextlib.suppress(OSError, ValueError):
             most = resource.getrlimit(limit)[1]
             resource.setrlimit(limit, (most, most))
-    Guard(Orders(**json.loads(orders))).run()
+    Guard(directory, program, float(idle_timeout)).run(os.fdopen(writer, "wb"))

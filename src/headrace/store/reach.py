@@ -27,7 +27,7 @@ log = logging.getLogger("headrace.store")
 
 # A caller that has waited for so long (seconds) is told what for.
 SILENCE = 1.0
-# A private server is looked after at this many failures in a row.
+# A private server is started again, where need be, from this many failures in a row on.
 REVIVE_AT = 2
 
 
@@ -43,8 +43,8 @@ class Reach:
             leaves time to look for the server again: one whose machine is gone says nothing more.
         confirms: verbs may wait for the copies of what they store; a test kit's server has none.
         confirm_time: milliseconds that a confirmation may take: its answer comes before ``attempt_time`` is over.
-        revive: brings a private server back whose guard was killed or whose directory was removed, and returns its
-            URL; None where Headrace does not run the server.
+        revive: starts a private server again that has ended, or joins the one that is there, and returns its URL; None
+            where Headrace does not run the server.
     """
 
     def __init__(self, url: str, settings: Settings) -> None:
@@ -101,8 +101,8 @@ class Reach:
         self._checked = True
 
     def try_to_revive(self, attempt: int) -> None:
-        # Once, and not at the first failure: a server that restarts by itself needs no help.
-        if attempt == REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
+        # Not at the first failure, which may be that of one connection. Then each time: the server may end again.
+        if attempt >= REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
             self.url, self.target, self._checked = url, located(url, self.settings), False
 
     def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
