@@ -45,15 +45,14 @@ class _Watch:
     """The processes of a server and its worker."""
 
     pids: dict[int, str]
-    target: Server
+    client: Any
 
     def read(self) -> Parts:
         """Seconds of processor time by process, and microseconds by command."""
         found: Parts = dict.fromkeys(_PARTS, 0.0)
         for pid, part in self.pids.items():
             found[part] += _busy(pid)
-        commands = self.target.client.info("commandstats")
-        return found | {name: float(told["usec"]) for name, told in commands.items()}
+        return found | {name: float(told["usec"]) for name, told in self.client.info("commandstats").items()}
 
 
 def _watch(target: Server, worker: Group) -> _Watch:
@@ -64,7 +63,7 @@ def _watch(target: Server, worker: Group) -> _Watch:
     pids = dict.fromkeys(worker.members(), "runner") | {dispatcher: "dispatcher"}
     # The supervisor does nothing meanwhile.
     del pids[worker.pid]
-    return _Watch(pids | {target.client.info("server")["process_id"]: "server"}, target)
+    return _Watch(pids | {client.info("server")["process_id"]: "server"}, client)
 
 
 def _per_job(name: str, before: Parts, after: Parts, jobs: int) -> Iterator[tuple[str, float, str]]:
@@ -110,7 +109,7 @@ def _idle(context: Context, system: System) -> Rows:
 def _enqueued(context: Context, system: System) -> Rows:
     count = context.scaled(20_000)
     with server() as target:
-        watch = _Watch({target.client.info("server")["process_id"]: "server"}, target)
+        watch = _Watch({target.client.info("server")["process_id"]: "server"}, target.client)
         before = watch.read()
         answer = context.produce(system, target, "single", count)
         after = watch.read()

@@ -259,6 +259,11 @@ def waits_for_a_byte(descriptor: int) -> None:
 
 
 @app.task
+def writes_bytes(descriptor: int, count: int) -> None:
+    os.write(descriptor, b"x" * count)
+
+
+@app.task
 def holds_the_interpreter(descriptor: int) -> None:
     """Waits in C code that keeps the interpreter's lock."""
     ctypes.PyDLL(None).read(descriptor, ctypes.create_string_buffer(1), 1)

@@ -69,6 +69,19 @@ def test_ends_that_are_kept_do_not_wait_for_jobs_that_take_long(
     os.close(write)
 
 
+def test_jobs_start_behind_some_that_were_quick_and_block(start: Callable[..., Runner]) -> None:
+    """One thread is woken for jobs that were quick. The last of these must start, since the others wait for it."""
+    read, write = os.pipe()
+    one = start("thread", 4)
+    for token in range(1, 21, 2):
+        one.one(claim(token, "writes_bytes", write, 1))
+        one.one(claim(token + 1, "waits_for_a_byte", read))
+    one.run(*(claim(n, "waits_for_a_byte", read) for n in (21, 22, 23)), claim(24, "writes_bytes", write, 3))
+    one.until(lambda: one.ended(21, 22, 23, 24), "all ends")
+    os.close(read)
+    os.close(write)
+
+
 def test_ends_of_tiny_jobs_travel_together(start: Callable[..., Runner]) -> None:
     """A call of the system for each would hand the interpreter's lock to another thread."""
     one = start("thread", 4)

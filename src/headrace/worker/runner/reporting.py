@@ -184,6 +184,8 @@ BURST = 5.0
 # may hold the interpreter's lock or the event loop for long, or end the process.
 KEEP = 1_000_000
 MOST_KEPT = 1 << 14
+# One that took less than so many nanoseconds did not wait for anything: another thread would only contend with it.
+TINY = 50_000
 # The store keeps so many lines of a job's log, so more of one call need not travel.
 LINES = 1000
 
@@ -222,8 +224,8 @@ class Reporter:
         self._following = following
         # When the first of the ends that are kept was.
         self._since = 0
-        # Tasks whose last job here was so quick that its end may have been kept.
-        self._quick: set[str] = set()
+        # How long the last job of each task took here, nanoseconds.
+        self._took: dict[str, int] = {}
 
     def begin(self, claim: Claim) -> int:
         """Send what is kept before a start begins, unless that will most likely end at once.
@@ -231,7 +233,7 @@ class Reporter:
         Returns:
             when it begins, nanoseconds of the monotonic clock.
         """
-        if self._channel.full and claim.task not in self._quick:
+        if self._channel.full and self._took.get(claim.task, KEEP) >= KEEP:
             # Who reads the channel learns that the dispatcher is gone.
             with contextlib.suppress(Closed):
                 self.flush()
@@ -265,20 +267,18 @@ class Reporter:
             job_reporter.waiting = False
             self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
         now = time.monotonic_ns()
+        took = self._took[claim.task] = now - began
         # What did not succeed has a line in the log, which tells it: the others need not pay for it.
         memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
-        done = Done(token, ended, (now - began) // 1000, memory)
-        if self._following is not None and self._is_quick(claim.task, now - began) and self._following():
+        done = Done(token, ended, took // 1000, memory)
+        if self._following is not None and took < KEEP and self._following():
             self._keep(done, now)
         else:
             self._channel.send(done)
 
-    def _is_quick(self, task: str, took: int) -> bool:
-        if took < KEEP:
-            self._quick.add(task)
-            return True
-        self._quick.discard(task)
-        return False
+    def is_tiny(self, task: str) -> bool:
+        """Whether the last job of a task here took less than :data:`TINY`."""
+        return self._took.get(task, TINY) < TINY
 
     def _keep(self, done: Done, now: int) -> None:
         if not self._channel.full:

@@ -6,7 +6,7 @@ dispatcher kills then.
 
 The threads share one inbox and one pipe of tickets (see channel.py): a thread that is free takes a ticket, and with it
 the oldest job of the inbox. Between two tiny jobs no thread gives up the interpreter's lock, which another thread would
-take for 5 ms: a ticket is read without letting go of it, and ends are sent together.
+take for 5 ms: a ticket is read without letting go of it, and ends are sent together. Tiny jobs wake one thread only.
 """
 
 from __future__ import annotations
@@ -170,7 +170,11 @@ class Threads:
                 # This thread hears the dispatcher, so it must not wait for threads that speak.
                 more = self.reporter.flush(wait=False)
                 if more:
-                    waits.poll(SENDS)
+                    held = len(self._held)
+                    if not waits.poll(SENDS) and self._inbox and len(self._held) == held:
+                        # Nothing ended meanwhile, so the threads that are awake wait for something.
+                        with self._filed:
+                            self._filed.notify()
                 self._file(self._channel.receive(wait=not more))
         except Closed:
             self._closed = True
@@ -189,7 +193,7 @@ class Threads:
                 with self._filed:
                     self._held.update([claim.token for claim in message.claims])
                     self._inbox.extend(message.claims)
-                    self._wake(len(message.claims))
+                    self._wake(self._needed(message.claims))
             elif isinstance(message, Recall):
                 with self._filed:
                     self._recalls += 1
@@ -200,6 +204,14 @@ class Threads:
                 self._stop(message)
             elif isinstance(message, Exit):
                 self._leaving = True
+
+    def _needed(self, claims: list[Claim]) -> int:
+        """How many threads these jobs need: tiny ones of all together one, since threads contend for the interpreter.
+
+        One of these that blocks all the same keeps others waiting until :meth:`serve` wakes the next thread.
+        """
+        longer = sum([not self.reporter.is_tiny(claim.task) for claim in claims])
+        return min(longer + 1, len(claims))
 
     def _wake(self, count: int) -> None:
         """Wake so many threads; all, if one of them has a ticket already."""
