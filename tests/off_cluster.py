@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _MAP = "it leads past a tap, a stub or a terminator of TLS that the node does not announce"
+_ONE_WAY = "a node announces one address, so each program would use the proxy that is to fail for one of them"
 _ROLE = "a node of a cluster takes no REPLICAOF; its replicas are in tests/system/test_cluster_faults.py"
 _PRIVATE = "the private server is none of a cluster"
 _PLAIN = "it is about URLs of a server without a cluster"
@@ -34,6 +35,7 @@ REASONS: dict[str, str] = {
     "tests/system/test_cli_worker.py::test_quiet_says_nothing_when_all_is_well": _ADVICE,
     "tests/system/test_cli_worker.py::test_a_queue_of_its_tasks_that_nobody_serves": _ADVICE,
     "tests/system/test_cli_worker.py::test_no_password_is_logged": "it looks for the URL of a Unix socket",
+    "tests/system/test_worker_fence.py": _ONE_WAY,
     "tests/system/test_worker_server.py::test_a_server_that_only_reads_for_a_while": _ROLE,
     "tests/system/test_embedded": _PRIVATE,
     "tests/kit": _PRIVATE,

@@ -178,8 +178,10 @@ def test_a_server_that_refuses_writes_leaves_a_worker_healthy(
         return max(stamp.dispatcher for stamp in stamps()) > until
 
     eventually(later, 60)
-    client.config_set("maxmemory", 0)
-    client.replicaof("NO", "ONE")
+    if how == "full":
+        client.config_set("maxmemory", 0)
+    else:
+        client.replicaof("NO", "ONE")
     eventually(is_ready, 60)
     assert headrace("enqueue", "tasks.add", "1", "--wait").out
 

@@ -218,9 +218,13 @@ def test_the_documented_rights_are_enough_for_workers_and_programs(
     rights = ["+@all", "-@dangerous", "+info", "+client|unblock"]
     # All of CLIENT is dangerous there.
     rights += ["+client|id", "+client|tracking"] if name == "redis-6.2" else []
-    page = Path(__file__).parents[2] / "docs" / "server.md"
+    docs = Path(__file__).parents[2] / "docs"
+    page = docs / "server.md"
     assert " ".join(rights[4:]) in page.read_text()
     assert " ".join(rights[:4]) in page.read_text()
+    if server.clustered:
+        assert "+cluster|slots" in (docs / "cluster.md").read_text()
+        rights.append("+cluster|slots")
     scope = ("~{hr:*", "resetchannels", "&{hr:*")
     server.client().execute_command("ACL", "SETUSER", "app", "on", ">secret", *rights, *scope)
     fleet = new_fleet(server.url_of("app:secret"))

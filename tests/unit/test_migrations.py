@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from redis.crc import key_slot
 
 from headrace.errors import OptionsError
 from headrace.migrations import STEPS, Piece, Step, in_order, plan
 from headrace.migrations.step import Direction, Reads, Unfinished, walked
 from headrace.protocol import keys
+
+KEYS = keys.Keys()
 
 
 def nothing(_keys: keys.Keys, _cursor: str, _size: int) -> Reads:
@@ -69,10 +72,13 @@ def test_the_keys_say_what_the_steps_lead_to() -> None:
     assert max((step.version for step in STEPS if step.needed), default=1) == keys.OLDEST
 
 
+@pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("bits", [2, 7, 13])
-def test_a_cursor_tells_how_far_a_scan_has_come(bits: int) -> None:
-    """As servers count: the highest bit of the table's mask first."""
-    seen = [walked(str(int(f"{n:0{bits}b}"[::-1], 2))) for n in range(1 << bits)]
+def test_a_cursor_tells_how_far_a_scan_has_come(bits: int, clustered: bool) -> None:
+    """As servers count: the highest bit of the table's mask first. On a cluster the slot is in the lowest 14 bits."""
+    numbers = [int(f"{n:0{bits}b}"[::-1], 2) for n in range(1 << bits)]
+    slot = key_slot(b"{hr:0}:")
+    seen = [walked(KEYS, str(number << 14 | slot if clustered else number)) for number in numbers]
     assert seen == sorted(seen)
     assert seen == [n / (1 << bits) for n in range(1 << bits)]
-    assert 0 <= walked(str(random.getrandbits(64))) < 1
+    assert 0 <= walked(KEYS, str(random.getrandbits(64))) < 1

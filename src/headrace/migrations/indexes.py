@@ -40,7 +40,7 @@ class _Writes(msgspec.Struct):
 
 
 def _piece(writes: _Writes, cursor: str, read: int) -> Piece:
-    return Piece(writes.all(), cursor, read, writes.changed, walked(cursor) if cursor else 1.0)
+    return Piece(writes.all(), cursor, read, writes.changed, walked(writes.keys, cursor) if cursor else 1.0)
 
 
 def _ids(names: list[str], kind: str) -> list[str]:

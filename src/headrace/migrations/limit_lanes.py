@@ -44,7 +44,7 @@ def down(keys: Keys, cursor: str, size: int) -> Reads:
     if cursor == "0":
         # What stands for all timers.
         writes.append(("ZREM", keys("scheduled"), "~"))
-    return Piece(writes, following, len(names), len(gone), 0.5 + walked(following) / 2 if following else 1.0)
+    return Piece(writes, following, len(names), len(gone), 0.5 + walked(keys, following) / 2 if following else 1.0)
 
 
 def _check_names(keys: Keys, cursor: str, size: int) -> Reads:
@@ -59,7 +59,7 @@ def _check_names(keys: Keys, cursor: str, size: int) -> Reads:
             f"unique jobs wait for others of their names, such as {followers[0]}: schema 2 knows no names, and its "
             f"workers would never start them; let them run or cancel them, then migrate"
         )
-    share = walked(after.decode()) / 2 if after != b"0" else 0.5
+    share = walked(keys, after.decode()) / 2 if after != b"0" else 0.5
     return Piece(cursor=_LOOK + after.decode() if after != b"0" else "0", share=share)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from redis.crc import key_slot
 
 from headrace.errors import OptionsError
 from headrace.protocol.keys import Keys
@@ -190,10 +191,14 @@ def raw(commands: Sequence[Command]) -> list[list[bytes | int]]:
     return [[w.encode("utf-8", "surrogateescape") if isinstance(w, str) else w for w in words] for words in commands]
 
 
-def walked(cursor: str) -> float:
-    """How much of the keyspace a SCAN has seen at this cursor, 0 to 1.
+def walked(keys: Keys, cursor: str) -> float:
+    """How much of the keyspace a SCAN for these keys has seen at this cursor, 0 to 1.
 
     Servers count a cursor up from its highest bit, whatever the size of their table, so its bits in reverse are the
-    share: a progress bar needs no count of what there is.
+    share: a progress bar needs no count of what there is. Newer nodes of a cluster have a table for each slot, and the
+    lowest 14 bits of the cursor are the slot.
     """
-    return int(f"{int(cursor or 0) & (1 << 64) - 1:064b}"[::-1], 2) / (1 << 64)
+    number = int(cursor or 0)
+    if number & (1 << 14) - 1 == key_slot(keys.prefix.encode()):
+        number >>= 14
+    return int(f"{number & (1 << 64) - 1:064b}"[::-1], 2) / (1 << 64)
