@@ -46,7 +46,7 @@ class MigrationRefused(HeadraceError):
 
 
 class StoreUnavailable(ServerError):
-    """The server did not answer within the allowed time; the call may be repeated."""
+    """The server did not answer within the allowed time, or no connection was free in it; the call may be repeated."""
 
 
 class StoreFull(ServerError):

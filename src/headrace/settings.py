@@ -171,7 +171,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int,
         Meta(
             description="Maximum number of connections that the threads of a process, or one event loop, open for "
-            "calls; further calls wait.",
+            "calls; further calls wait, at most for the timeout.",
             ge=1,
         ),
     ] = 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from headrace.protocol import index_pages, keys
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store import connection_pool
-from headrace.store.connection_pool import ConnectionPool
+from headrace.store.connection_pool import AllInUse, ConnectionPool
 from headrace.store.store import Store
 from tests.deadline import eventually
 from tests.store.twin import KINDS, Twin, started
@@ -115,10 +114,10 @@ def test_calls_in_line_end_with_those_before_them_when_the_server_is_silent(make
     twin.at_once([size() for _ in range(20)])
 
 
-def test_a_call_in_line_says_that_all_connections_are_in_use(url: str) -> None:
+def test_a_call_in_line_says_what_to_do_and_that_it_stored_nothing(url: str) -> None:
     store = Store(url, Settings(max_connections=2, timeout=0.05))
     held = [store._pool.take(), store._pool.take()]
-    with pytest.raises(errors.StoreUnavailable, match="all 2 connections of this process are in use"):
+    with pytest.raises(errors.StoreUnavailable, match=r"one of the 2 connections of this .* stored nothing"):
         store.run(size())
     for one in held:
         store._pool.give(one)
@@ -126,43 +125,18 @@ def test_a_call_in_line_says_that_all_connections_are_in_use(url: str) -> None:
     store.close()
 
 
-class Answering(ConnectionPool[object]):
-    """A pool whose other calls are always answered."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self._count = itertools.count()
-        self.looks = 0
-
-    @property
-    def answers(self) -> int:
-        self.looks = next(self._count)
-        return self.looks
-
-    @answers.setter
-    def answers(self, value: int) -> None:
-        pass
-
-
-def test_a_call_stays_in_line_while_the_server_answers_others() -> None:
-    pool = Answering(1)
+async def test_a_wait_in_line_ends_in_time_and_leaves_the_line() -> None:
+    pool: ConnectionPool[object] = ConnectionPool(1)
     assert pool.take() is None
-    found: list[object] = []
-    waiting = started(lambda: found.append(pool.wait(0.001)))
-    eventually(lambda: pool.looks > 20)
+    with pytest.raises(AllInUse):
+        pool.wait(0.001)
+    with pytest.raises(AllInUse):
+        await pool.await_(0.001)
+    assert not pool.line
     pool.give(connection := object())
-    waiting.join(30)
-    assert found == [connection]
-
-
-async def test_a_coroutine_stays_in_line_while_the_server_answers_others() -> None:
-    pool = Answering(1)
-    assert pool.take() is None
-    waiting = asyncio.create_task(pool.await_(0.001))
-    while pool.looks <= 20:
-        await asyncio.sleep(0)
-    pool.give(connection := object())
-    assert await waiting is connection
+    assert pool.wait(0.0) is connection
+    pool.give(connection)
+    assert await pool.await_(0.0) is connection
 
 
 async def test_a_coroutine_that_is_cancelled_in_line_hands_on_what_it_got() -> None:

@@ -7,18 +7,20 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
 from headrace import Every, Flow, Headrace
-from headrace.errors import NotConfirmed, OptionsError, ServerError
+from headrace.errors import NotConfirmed, OptionsError, ServerError, StoreUnavailable
 from headrace.protocol.durability import Durability, durability
 from headrace.settings import Settings
 from tests.deadline import eventually
 from tests.proxy import Proxy
 from tests.servers import Server
+from tests.store.twin import started
 
 NewServer = Callable[..., Server]
 PENDING = "ready:default"
@@ -164,6 +166,40 @@ def test_a_stopped_replica_does_not_confirm_and_a_repeat_stores_nothing_twice(
     app.override(timeout=30.0)
     job = do(twin, once, "enqueue", 7)
     assert [job.id] == ids(primary) == ids(replica)
+
+
+def test_calls_in_line_behind_unconfirmed_ones_end_in_time_and_store_nothing(
+    primary: Server, replica: Server, make: Make, twin: str
+) -> None:
+    app = make(primary.tcp_url, timeout=1.0, max_connections=1)
+    do(twin, work(app), "enqueue")
+    before = ids(primary)
+    os.kill(replica.pid, signal.SIGSTOP)
+    ended = list[BaseException]()
+
+    async def all_at_once() -> None:
+        ended.extend(await asyncio.gather(*(work(app).aenqueue(n) for n in range(8)), return_exceptions=True))
+
+    def one(n: int) -> None:
+        try:
+            work(app).enqueue(n)
+        except ServerError as error:
+            ended.append(error)
+
+    if twin:
+        asyncio.run(all_at_once())
+    else:
+        for thread in [started(partial(one, n)) for n in range(8)]:
+            thread.join(60)
+    unsent = [error for error in ended if isinstance(error, StoreUnavailable)]
+    unsure = [error for error in ended if isinstance(error, NotConfirmed)]
+    assert len(unsent) + len(unsure) == 8
+    assert unsent
+    assert unsure
+    for error in unsent:
+        assert "for one of the 1 connections of this process: raise max_connections" in str(error)
+        assert str(error).endswith("It was not sent, so it stored nothing")
+    assert sorted(set(ids(primary)) - set(before)) == sorted(id for error in unsure for id in error.ids)
 
 
 def test_as_many_replicas_are_asked_for_as_the_call_says(

@@ -1,8 +1,8 @@
 """The connections of a process's threads, or of one event loop: a bound, a line of callers beyond it, an end when idle.
 
-A call takes an idle connection, or a permit to open one, or waits in line for either. No lock guards this: each
-operation on a deque is atomic. A caller that gives back appends first and reads the line second; a caller that waits
-enters the line first and looks for a connection second. So one of the two sees the other.
+A call takes an idle connection, or a permit to open one, or waits in line for either until its time is over. No lock
+guards this: each operation on a deque is atomic. A caller that gives back appends first and reads the line second; a
+caller that waits enters the line first and looks for a connection second. So one of the two sees the other.
 
 :func:`in_forks` names objects that begin anew in a forked child: locks that a thread held, counts and connections are
 the parent's. A process that used none has no handler: the first function that runs in a fork is its dearest, since each
@@ -18,7 +18,7 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 from redis import exceptions as driver
@@ -31,6 +31,14 @@ C = TypeVar("C")
 IDLE = 10.0
 
 
+class AllInUse(driver.TimeoutError):
+    """A call got none of the ``most`` connections in time."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"all {most} connections of this process are in use")
+        self.most = most
+
+
 class ConnectionPool(Generic[C]):
     """Idle connections, and permits to open more.
 
@@ -38,13 +46,11 @@ class ConnectionPool(Generic[C]):
         idle: connections that no call uses, the one that was used last at the right. Each has the attribute ``used``:
             when its last call began (monotonic seconds).
         line: how each caller that waits is handed a connection, or None: a permit.
-        answers: calls that the server has answered. Two threads may count one only, which does no harm.
     """
 
     def __init__(self, most: int) -> None:
         self.idle: deque[C] = deque()
         self.line: deque[Callable[[C | None], None]] = deque()
-        self.answers = 0
         self._most = most
         self._permits: deque[None] = deque([None] * most)
         self._ending = threading.Lock()
@@ -96,50 +102,36 @@ class ConnectionPool(Generic[C]):
                 self._permits.append(None) if found is None else self.idle.append(found)
 
     def wait(self, seconds: float) -> C | None:
-        """As :meth:`take`, in line; the time begins anew as long as the server answers other calls.
+        """As :meth:`take`, in line.
 
         Raises:
-            redis.exceptions.TimeoutError: for that time, no call was answered.
+            AllInUse: nothing was given back to this caller for that time.
         """
         inbox: queue.SimpleQueue[C | None] = queue.SimpleQueue()
-        put, answers = inbox.put, -1
-        self.line.append(put)
-        self.serve()
-        try:
-            while answers != self.answers:
-                answers = self.answers
-                with contextlib.suppress(queue.Empty):
-                    return inbox.get(timeout=max(0.0, seconds))
-            raise self._silence()
-        except BaseException:
-            try:
-                self.line.remove(put)
-            except ValueError:
-                self.give(inbox.get())
-            raise
+        with self._in_line(inbox.put, inbox.get):
+            return inbox.get(timeout=max(0.0, seconds))
 
     async def await_(self, seconds: float) -> C | None:
         """See :meth:`wait`."""
         inbox: asyncio.Queue[C | None] = asyncio.Queue()
-        put, answers = inbox.put_nowait, -1
+        with self._in_line(inbox.put_nowait, inbox.get_nowait):
+            async with asyncio.timeout(seconds):
+                return await inbox.get()
+
+    @contextlib.contextmanager
+    def _in_line(self, put: Callable[[C | None], None], get: Callable[[], C | None]) -> Generator[None]:
         self.line.append(put)
         self.serve()
         try:
-            while answers != self.answers:
-                answers = self.answers
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        return await inbox.get()
-            raise self._silence()
-        except BaseException:
+            yield
+        except BaseException as error:
             try:
                 self.line.remove(put)
-            except ValueError:
-                self.give(inbox.get_nowait())
+            except ValueError:  # it was handed something meanwhile
+                self.give(get())
+            if isinstance(error, (queue.Empty, TimeoutError)):
+                raise AllInUse(self._most) from None
             raise
-
-    def _silence(self) -> driver.TimeoutError:
-        return driver.TimeoutError(f"all {self._most} connections of this process are in use")
 
     def expired(self) -> list[Any]:
         """Take out the connections that were idle for too long, except the last one that is open.

@@ -21,6 +21,7 @@ from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
 from headrace.settings import Settings
 from headrace.store.connection import RawConnection, advice, no_cluster, node_of_a_cluster, pause_before, verdict
+from headrace.store.connection_pool import AllInUse
 from headrace.store.url import Target, located
 
 log = logging.getLogger("headrace.store")
@@ -114,6 +115,8 @@ class Reach:
         word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
             raise word from None
+        if isinstance(error, AllInUse):
+            raise self._not_sent(error, attempt) from None
         if monotonic() >= deadline:
             raise self._unavailable(error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:
@@ -156,6 +159,13 @@ class Reach:
         return StoreUnavailable(
             f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): "
             f"{advice(error, self.target)} The call may be repeated"
+        )
+
+    def _not_sent(self, error: AllInUse, attempt: int) -> StoreUnavailable:
+        sent = "It may have been applied: repeat it" if attempt > 1 else "It was not sent, so it stored nothing"
+        return StoreUnavailable(
+            f"{self.target.shown}: a call waited {self.settings.timeout:g} s for one of the {error.most} connections "
+            f"of this process: raise max_connections, or make fewer calls at once. {sent}"
         )
 
 

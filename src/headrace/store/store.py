@@ -108,7 +108,6 @@ class Store(Reach):
                 except BaseException as error:
                     self._drop(pool, connection, error)
                     raise
-                pool.answers += 1
                 pool.idle.append(connection)
                 if pool.line:
                     pool.serve()
@@ -244,7 +243,6 @@ class AsyncStore(Reach):
             while pool.idle and isinstance(error, driver.TimeoutError):
                 await self._end(pool, pool.idle.pop())
             raise
-        pool.answers += 1
         pool.give(connection)
 
     async def _another(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any], seconds: float) -> Any:
