@@ -32,11 +32,7 @@ IDLE = 10.0
 
 
 class AllInUse(driver.TimeoutError):
-    """A call got none of the ``most`` connections in time."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"all {most} connections of this process are in use")
-        self.most = most
+    """A call got no connection in time."""
 
 
 class ConnectionPool(Generic[C]):
@@ -130,7 +126,7 @@ class ConnectionPool(Generic[C]):
             except ValueError:  # it was handed something meanwhile
                 self.give(get())
             if isinstance(error, (queue.Empty, TimeoutError)):
-                raise AllInUse(self._most) from None
+                raise AllInUse(f"all {self._most} connections of this process are in use") from None
             raise
 
     def expired(self) -> list[Any]:

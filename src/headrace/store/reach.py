@@ -162,10 +162,10 @@ class Reach:
         )
 
     def _not_sent(self, error: AllInUse, attempt: int) -> StoreUnavailable:
-        sent = "It may have been applied: repeat it" if attempt > 1 else "It was not sent, so it stored nothing"
+        sent = "The call may be repeated" if attempt > 1 else "The call was not sent, so it stored nothing"
         return StoreUnavailable(
-            f"{self.target.shown}: a call waited {self.settings.timeout:g} s for one of the {error.most} connections "
-            f"of this process: raise max_connections, or make fewer calls at once. {sent}"
+            f"{self.target.shown} was not asked within {self.settings.timeout:g} s, since {error}: raise "
+            f"max_connections, or make fewer calls at once. {sent}"
         )
 
 
