@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from headrace import Headrace
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotConfirmed
 from headrace.tasks.job_handle import Job
+from headrace.tasks.submission import UnsentJob
+from tests.clusters import Node
 from tests.deadline import eventually
 from tests.proxy import Proxy
 from tests.servers import free_port
 from tests.system.fleet import LEASE, Fleet
+from tests.system.history import GONE, History, Wanted, breaches
 from tests.system.test_cluster import SLOT, NewCluster, NewFleet, assert_each_ran_once, records
 from tests.system.test_soak import say
 
@@ -30,7 +37,7 @@ def load(fleet: Fleet) -> Iterator[list[Job[float]]]:
     over = Event()
 
     def produce() -> None:
-        with Headrace(fleet.url, timeout=60) as app:
+        with Headrace(fleet.url, **{**fleet.settings, "timeout": 60}) as app:
             task = app.by_name("process.nap")
             try:
                 while not over.wait(0.002):
@@ -259,33 +266,74 @@ def test_nodes_that_all_got_new_addresses_are_found_by_the_seeds(new_cluster: Ne
             name.close()
 
 
-def test_many_clients_that_lose_a_node_ask_for_one_map(new_cluster: NewCluster) -> None:
+def test_many_clients_that_lose_a_node_ask_for_few_maps_of_several_nodes(new_cluster: NewCluster, root: Path) -> None:
+    """200 clients in eight processes: each process has one map, and asks one node at a time for it."""
     cluster = new_cluster(3, 1)
-    failed: list[Exception] = []
+    command = [sys.executable, "-m", "tests.system.many_clients", cluster.url, "25"]
+    with contextlib.ExitStack() as stack:
+        programs = [
+            stack.enter_context(
+                subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(8)
+        ]
+        for program in programs:
+            assert program.stdout is not None
+            assert json.loads(program.stdout.readline()) == {"maps": 1}
+        dead = cluster.serving(SLOT)
+        others = [node for node in cluster.nodes if node is not dead]
+        before = [maps(node) for node in others]
+        dead.kill()
+        found = [json.loads(program.communicate("go\n", timeout=120)[0]) for program in programs]
+    assert [one["failed"] for one in found] == [[]] * 8
+    assert all(one["maps"] <= 2 + one["seconds"] // 5 for one in found), found
+    asked = [maps(node) - count for node, count in zip(others, before, strict=True)]
+    say(f"maps asked of each node: {asked}, in {max(one['seconds'] for one in found):.1f} s")
+    assert sum(asked) <= sum(one["maps"] - 1 for one in found)
+    assert max(asked) < sum(asked)
+    with Headrace(cluster.url, timeout=60) as app:
+        assert app.overview().states["ready"] == 400
 
-    def one(app: Headrace) -> None:
-        try:
-            app.by_name("tasks.add").enqueue(1)
-        except HeadraceError as error:
-            failed.append(error)
 
-    apps = [Headrace(cluster.url, timeout=60) for _ in range(50)]
-    try:
-        for app in apps:
-            one(app)
-        slots = apps[0].client.store.target.slots
-        assert slots is not None
-        assert slots.asked == 1
-        began = time.monotonic()
-        cluster.serving(SLOT).kill()
-        threads = [Thread(target=one, args=(app,)) for app in apps]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failed, failed[0]
-        assert slots.asked <= 2 + (time.monotonic() - began) // 5
-        assert apps[0].overview().states["ready"] == 100
-    finally:
-        for app in apps:
-            app.close()
+def maps(node: Node) -> int:
+    """How often it was asked for the map."""
+    found = node.owner.info("commandstats")
+    return int(found.get("cmdstat_cluster|slots", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("word", ["memory", "replicated"])
+def test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost(
+    new_cluster: NewCluster, new_fleet: NewFleet, word: str
+) -> None:
+    cluster = new_cluster(3, 1)
+    fleet = new_fleet(cluster.url, lease=60.0, durability=word, timeout=4.0)
+    history = History(fleet.directory, fleet.ledger)
+    drafts: list[UnsentJob[Any]] = []
+    unsure: list[str] = []
+
+    def enqueue(count: int) -> None:
+        for _ in range(count):
+            drafts.append(draft := fleet.app.by_name("process.fenced").job(0.0))
+            try:
+                with history.asking(Wanted(draft.id)):
+                    fleet.app.enqueue_many([draft])
+            except NotConfirmed as error:
+                unsure.extend(error.ids)
+
+    enqueue(50)
+    primary = cluster.serving(SLOT)
+    heir = cluster.lose_replication(primary)
+    enqueue(4)
+    primary.kill()
+    heir.thaw()
+    eventually(lambda: heir.ask("ROLE")[0] == b"master", what="a failover")
+    fleet.app.override(timeout=60.0)
+    fleet.worker(processes=1)
+    fleet.drained()
+    ids = [draft.id for draft in drafts]
+    for id, record in zip(ids, records(fleet, [draft.handle for draft in drafts]), strict=True):
+        history.told(id, GONE if record is None else record.state)
+    lost = [breach.id for breach in breaches(history.events()) if breach.rule == "lost"]
+    say(f"{word}: {len(drafts)} jobs, {len(unsure)} not confirmed, {len(lost)} of the others lost")
+    assert (lost, unsure) == ((ids[-4:], []) if word == "memory" else ([], ids[-4:]))
+    fleet.check()

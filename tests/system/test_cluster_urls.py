@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +19,8 @@ from tests.deadline import eventually
 from tests.program import Program
 from tests.servers import Server, free_port
 from tests.system.test_cluster import SLOT, NewCluster, NewFleet
-from tests.tls import AUTHORITY, terminator
+from tests.system.test_cluster_faults import load
+from tests.tls import AUTHORITY, certificate, terminator
 
 NewServer = Callable[..., Server]
 
@@ -74,14 +77,14 @@ def test_a_cluster_without_full_coverage_names_what_is_missing(new_cluster: NewC
 
 
 @pytest.fixture
-def secure(new_cluster: NewCluster) -> Iterator[Callable[[str], Cluster]]:
-    """A cluster whose nodes announce the ports of TLS, with the certificate of this name."""
+def secure(new_cluster: NewCluster) -> Iterator[Callable[[str | Path], Cluster]]:
+    """A cluster whose nodes announce the ports of TLS, with the certificate of this name or file."""
     with ExitStack() as stack:
 
-        def make(name: str) -> Cluster:
+        def make(shown: str | Path) -> Cluster:
             cluster = new_cluster(3, 0)
             for node in cluster.nodes:
-                port = stack.enter_context(terminator(node.port, name))
+                port = stack.enter_context(terminator(node.port, shown))
                 node.ask("CONFIG", "SET", "cluster-announce-port", port)
                 node.ask("CONFIG", "SET", "cluster-announce-hostname", "localhost")
                 node.announced = port
@@ -147,6 +150,51 @@ def test_a_password_that_changes_under_load_loses_nothing(
     fleet.until(lambda: len(fleet.ledger.ends()) > 20)
     become("second-s3cret", "first-s3cret")
     jobs += fleet.enqueue_many("process.nap", [(0.001,)] * 50)
+    fleet.drained()
+    assert fleet.ledger.counts("E") == {job.id: 1 for job in jobs}
+    assert "s3cret" not in worker.log()
+
+
+def token() -> tuple[str, str]:
+    return "shop", Path(os.environ["HR_TOKEN"]).read_text()
+
+
+def test_a_token_and_certificates_that_change_under_load_lose_nothing(
+    secure: Callable[[str | Path], Cluster], new_fleet: NewFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, trusted, secret = tmp_path / "shown.pem", tmp_path / "trusted.pem", tmp_path / "token"
+    trusted.write_bytes(AUTHORITY.read_bytes() + certificate("renewed-authority").read_bytes())
+    shown.write_bytes(certificate("server").read_bytes())
+    monkeypatch.setenv("HR_TOKEN", str(secret))
+    cluster = secure(shown)
+
+    def become(new: str, old: str = "none") -> None:
+        for node in cluster.nodes:
+            node.ask("ACL", "SETUSER", "shop", "on", f">{new}", "~*", "&*", "+@all")
+        secret.with_suffix(".new").write_text(new)
+        secret.with_suffix(".new").rename(secret)
+        for node in cluster.nodes:
+            if old != "none":
+                node.ask("ACL", "SETUSER", "shop", f"<{old}")
+            node.ask("CLIENT", "KILL", "USER", "shop")
+
+    def show(name: str) -> None:
+        shown.with_suffix(".new").write_bytes(certificate(name).read_bytes())
+        shown.with_suffix(".new").rename(shown)
+        for node in cluster.nodes:
+            assert ssl.get_server_certificate(("127.0.0.1", node.announced)) in certificate(name).read_text()
+
+    become("s3cret-1")
+    seeds = ",".join(f"localhost:{node.announced}" for node in cluster.nodes)
+    url = f"clusters://{seeds}?ssl_ca_certs={trusted}"
+    fleet = new_fleet(url, lease=60.0, credentials=f"{__name__}:token", timeout=30.0)
+    worker = fleet.worker(processes=1, ready=False)
+    with load(fleet) as jobs:
+        for turn, name in enumerate(("renewed", "server"), 2):
+            show(name)
+            become(f"s3cret-{turn}", f"s3cret-{turn - 1}")
+            ran = len(fleet.ledger.ends())
+            fleet.until(lambda ran=ran: len(fleet.ledger.ends()) > ran + 20)
     fleet.drained()
     assert fleet.ledger.counts("E") == {job.id: 1 for job in jobs}
     assert "s3cret" not in worker.log()
