@@ -1,8 +1,7 @@
 """Warm-up: a thousand jobs, each in a fork of its own, four at once, need SQLAlchemy's mappers of sixty classes.
 
-*Cold*: each job configures them. *Warm*: they are configured once, before the forks. *Auto*: the worker has that from
-what an earlier one learned, and tries it before it starts. And a no-op in a fork of its own beside RQ's forking worker,
-four processes each.
+*Cold*: each job configures them. *Warm*: they are configured once, before the forks. And a no-op in a fork of its own
+beside RQ's forking worker, four processes each.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _COLD = replace(
     jobs=_JOBS,
 )
 _WARM = replace(_COLD, name="warm", worker=(*_COLD.worker, "--preload", "sqlalchemy.orm:configure_mappers"))
-_AUTO = replace(_COLD, name="auto", worker=(*_COLD.worker, "--preload", "auto"))
 _NOOP = replace(
     HEADRACE,
     name="Headrace, a fork per job",
@@ -42,18 +40,12 @@ _RQ_POOL = replace(
 
 
 def run(context: Context) -> list[Figure]:
-    """Rates and processor time, and how much of what warmth gains the worker gets by itself."""
-    done = context.each((_COLD, _WARM, _AUTO), "warm", measure)
-    cold, warm, auto = (done[system].rate if system in done else None for system in (_COLD, _WARM, _AUTO))
+    """Rates and processor time."""
+    done = context.each((_COLD, _WARM), "warm", measure)
+    cold, warm = (done[system].rate if system in done else None for system in (_COLD, _WARM))
     figures = [Figure("jobs that need set-up: cold", cold, "jobs/s")]
     name, bar = "jobs that need set-up: warm", Bar("at least", 5, "ratio")
     figures.append(Figure(name, warm, "jobs/s", "cold", cold, bar))
-    figures.append(Figure("jobs that need set-up: --preload auto", auto, "jobs/s", "cold", cold))
-    if cold and warm and auto:
-        # Seconds a job: rates would reward the last percent more than the first.
-        gain, whole = 1 / cold - 1 / auto, 1 / cold - 1 / warm
-        bar = Bar("at least", 0.9, "ratio")
-        figures.append(Figure("saved by --preload auto", 1e3 * gain, "ms a job", "warm", 1e3 * whole, bar))
     if _COLD in done and _WARM in done:
         name = "jobs that need set-up, worker CPU per job: warm"
         figures.append(Figure(name, done[_WARM].worker, "µs", "cold", done[_COLD].worker))

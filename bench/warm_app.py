@@ -10,7 +10,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from bench.tally import tick
 from headrace import Headrace
-from headrace.protocol import operations
 
 app = Headrace(os.environ["HEADRACE_URL"])
 
@@ -44,6 +43,4 @@ def report() -> None:
 
 
 def bulk(count: int) -> None:
-    # As an earlier worker would have: a worker with --preload auto does it before its first fork.
-    app.client.run(operations.learn(app.client.keys, [f"{report.name} sqlalchemy.orm:configure_mappers"]))
     app.enqueue_many(report.job() for _ in range(count))

@@ -51,12 +51,8 @@ def microseconds(value: float) -> int:
     return round(value * 1_000_000)
 
 
-#: The word in the setting ``preload`` that stands for what the startup profile finds.
-AUTO = "auto"
-
-
 def preload_names(text: str) -> tuple[str, ...]:
-    """What the setting ``preload`` names: modules, ``module:function`` and :data:`AUTO`.
+    """What the setting ``preload`` names: modules and ``module:function``.
 
     Raises:
         ValueError: a name is neither.
@@ -279,9 +275,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stats_events: Annotated[float, Meta(description="Time that an event of the statistics is kept.", ge=1)] = (
         7 * 86400.0
     )
-    preload: Annotated[
-        str, Meta(description="Modules to import and module:functions to call before workers fork, or auto.")
-    ] = ""
+    preload: Annotated[str, Meta(description="Modules to import and module:functions to call before workers fork.")] = (
+        ""
+    )
     startup_profiling: Annotated[
         bool, Meta(description="Workers measure which set-up every runner repeats after its fork, and report it.")
     ] = True

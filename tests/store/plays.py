@@ -167,8 +167,6 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.resume(k, "q"), says(False)
     ),
     "paused": Play(lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.paused(k)),
-    "learn": Play(nothing, lambda k, _, t: operations.learn(k, ["a", "b"]).at(t)),
-    "learned": Play(lambda s: s.run(operations.learn(s.keys, ["a", "b"])), lambda k, _, t: operations.learned(k).at(t)),
     "purge": Play(lambda s: s.put(5), lambda k, _, t: operations.purge(k, "default", 1000).at(t), fewer),
     "logs": Play(lambda s: s.put()[0], lambda k, id, _: operations.logs(k, id)),
     "limit_change": Play(

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.preload.advice import NOTHING
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Launch
 from headrace.worker.supervisor import supervisor_process
@@ -43,4 +42,4 @@ def main() -> int:
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
     lineage = Succession(Launch.taken(os.environ, sys.orig_argv), 60)
-    return Supervisor(app, WorkerOptions(**given), lineage, (), NOTHING, HealthStamps()).run()
+    return Supervisor(app, WorkerOptions(**given), lineage, (), HealthStamps()).run()

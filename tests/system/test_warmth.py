@@ -12,7 +12,6 @@ import pytest
 
 from headrace import Headrace
 from headrace.cli.failure import ExitCode
-from headrace.protocol import operations
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
 from tests.program import Program, Worker
@@ -347,7 +346,7 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     worker = late()
     assert reports(app, 5) == [[False, False]] * 5
     advice = 'preload=["late_report"]'
-    told = worker.says(f"{advice} does it once; --preload auto finds out at the next start whether sqlalchemy.orm:conf")
+    told = worker.says(f"{advice} does it once; if sqlalchemy.orm:configure_mappers is set-up, preload=")
     assert "each first start of late.report in a runner may lose" in told
 
     def profile() -> Any:
@@ -363,42 +362,16 @@ def test_the_startup_profile_names_imports_and_what_may_be_set_up(
     named = row["to"]["late_report"] + row["to"]["sqlalchemy.orm:configure_mappers"]
     assert named - 1e-4 <= row["lost_each"] <= sum(row["to"].values()) + 1e-4
     assert (found["preload"][:1], found["maybe"][:1]) == (["late_report"], ["sqlalchemy.orm:configure_mappers"])
-    assert (found["done"], found["auto"]) == ({}, False)
     shown = headrace("workers", "startup", found["worker"][:8]).out
     assert "late.report" in shown
     assert advice in shown
-    assert "--preload auto tries at the next start: sqlalchemy.orm:configure_mappers" in shown
+    assert "may be set-up: sqlalchemy.orm:configure_mappers" in shown
     assert "no worker is called" in headrace("workers", "startup", "nobody", code=ExitCode.FAILED).fault
     worker.stop()
     pasted = late("--preload", ",".join(found["preload"] + found["maybe"]))
     assert reports(app, 3) == [[True, True]] * 3
     assert pasted.stop() == 0
     assert not [line for line in pasted.lines if "lose" in line]
-
-
-def test_auto_does_at_the_next_start_what_an_earlier_worker_learned(
-    headrace: Program, app: Headrace, late: Callable[..., Worker]
-) -> None:
-    first = late("--preload", "auto")
-    assert reports(app, 5) == [[False, False]] * 5
-
-    def learned() -> bool:
-        lines = app.client.run(operations.learned(app.client.keys))
-        # On a busy machine other functions may take long enough to be learned, too.
-        return set(lines) >= {"late.report late_report", "late.report sqlalchemy.orm:configure_mappers"}
-
-    eventually(learned, 60)
-    first.stop()
-    second = late("--preload", "auto")
-    second.says("done before the fork, since earlier runs did it in each runner: late_report (")
-    assert reports(app, 3) == [[True, True]] * 3
-
-    def done() -> Any:
-        (found,) = headrace("workers", "startup", "--json").lines
-        return found["done"]
-
-    assert set(eventually(done, 60)) >= {"late_report", "sqlalchemy.orm:configure_mappers"}
-    assert "done before the fork by" in headrace("workers", "startup").out
 
 
 def test_without_startup_profiling_nothing_is_said(

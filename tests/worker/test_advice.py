@@ -1,4 +1,4 @@
-"""The sums of the startup profile: what is learned, what is said and when, and that nothing grows without end."""
+"""The sums of the startup profile: what is said and when, and that nothing grows without end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import msgspec
 
 from headrace.worker.messages import Found
 from headrace.worker.preload import advice
-from headrace.worker.preload.advice import NOTHING, Advice, Learned
-from headrace.worker.preload.warmup import WORK
+from headrace.worker.preload.advice import Advice
 
 SETUP = ("orm:configure", 100_000)
 
@@ -18,8 +17,8 @@ def found(imports: Any = (), functions: Any = (), *, first: bool = True, early: 
     return Found(1, 0, first, list(imports), list(early), list(functions))
 
 
-def make(learned: Learned = NOTHING) -> Advice:
-    return Advice(learned, enabled=True, auto=False)
+def make() -> Advice:
+    return Advice(enabled=True)
 
 
 def two_starts(one: Advice) -> None:
@@ -32,30 +31,22 @@ def test_the_first_runners_of_a_kind_are_profiled_then_one_in_sixteen() -> None:
     one = make()
     assert [n for n in range(64) if one.profiles("fork")] == [*range(16), 16, 32, 48]
     assert one.profiles("process")
-    assert not Advice(NOTHING, enabled=False, auto=False).profiles("fork")
+    assert not Advice(enabled=False).profiles("fork")
 
 
 def test_a_child_that_was_seen_once_may_be_an_accident() -> None:
     one = make()
     one.heard("t", "fork", found([("pandas", 500_000)]))
-    assert (one.learned(), list(one.lines())) == ([], [])
+    assert list(one.lines()) == []
     one.heard("t", "fork", found([("pandas", 500_000)]))
-    assert one.learned() == ["t pandas"]
     assert len(list(one.lines())) == 1
 
 
-def test_what_costs_next_to_nothing_is_not_learned() -> None:
+def test_what_costs_next_to_nothing_is_no_advice() -> None:
     one = make()
     one.heard("t", "process", found([("json", 400)], [("a:b", 400)]))
-    assert one.learned() == []
-
-
-def test_it_is_learned_once_in_the_order_of_trial() -> None:
-    one = make()
-    two_starts(one)
-    assert one.learned() == ["shop.report pandas", "shop.report orm:configure"]
-    two_starts(one)
-    assert one.learned() == []
+    shown = msgspec.json.decode(one.summary())
+    assert (shown["preload"], shown["maybe"]) == ([], [])
 
 
 def test_the_log_says_it_once_and_whenever_it_has_doubled() -> None:
@@ -65,7 +56,7 @@ def test_the_log_says_it_once_and_whenever_it_has_doubled() -> None:
     assert "each first start of shop.report in a runner may lose 150 ms" in line
     assert "300 ms so far: orm:configure 100 ms, pandas 50 ms" in line
     assert line.endswith(
-        'preload=["pandas"] does it once; --preload auto finds out at the next start whether orm:configure is set-up'
+        'preload=["pandas"] does it once; if orm:configure is set-up, preload=["orm:configure"] does that once'
     )
     said = []
     for job in range(1, 100):
@@ -81,16 +72,6 @@ def test_functions_below_each_other_are_counted_once() -> None:
     assert one.rows["t"].sums == (120_000, 240_000)
 
 
-def test_what_a_trial_refused_is_no_loss() -> None:
-    one = make(Learned({}, {"orm:configure": WORK, "bad": "its import starts a thread"}))
-    for _ in range(2):
-        one.heard("t", "fork", found([("bad", 500_000)], [SETUP]))
-    assert (list(one.lines()), one.learned()) == ([], [])
-    shown = msgspec.json.decode(one.summary())
-    assert (shown["rows"], shown["preload"]) == ([], [])
-    assert shown["refused"] == {"bad": "its import starts a thread"}, "what is no set-up needs no word"
-
-
 def test_a_long_lived_runner_loses_it_once() -> None:
     one = make()
     one.heard("t", "process", found([("pandas", 50_000)]))
@@ -101,10 +82,11 @@ def test_a_long_lived_runner_loses_it_once() -> None:
     assert (row["jobs"], row["lost"], row["total"]) == (1000, 50_000, 50_000)
 
 
-def test_what_was_done_is_shown_to_each_incarnation() -> None:
-    one = make(Learned({"pandas": 40_000}))
+def test_each_incarnation_is_told_anew() -> None:
+    one = make()
+    two_starts(one)
     assert one.changed
-    assert msgspec.json.decode(one.summary())["done"] == {"pandas": 40_000}
+    one.summary()
     assert not one.changed
     one.renew()
     assert one.changed
@@ -120,5 +102,4 @@ def test_the_summary_is_bounded_whatever_jobs_do() -> None:
         one.ended(f"task-{task}")
     assert len(one.rows) == advice.TASKS
     assert all(len(row.imports) == len(row.functions) == advice.KINDS for row in one.rows.values())
-    assert len(one.learned()) <= 2 * advice.LISTED * advice.TASKS
     assert len(one.summary()) <= advice.SUMMARY

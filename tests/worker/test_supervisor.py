@@ -13,7 +13,6 @@ import pytest
 from headrace import Headrace
 from headrace.worker.forking import child_process
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.preload.advice import NOTHING
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Launch
 from headrace.worker.supervisor.runner_processes import Child, DispatcherProcess, RunnerProcesses
@@ -62,7 +61,7 @@ def test_it_waits_for_runners_that_outlast_the_dispatcher(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("phase", ["works", "stops", "finishes what the last image ran"])
 def test_a_dispatcher_that_does_not_move_is_killed_where_its_image_is_to_end(phase: str) -> None:
     lineage, stamps = Succession(Launch.taken(os.environ, ["python"]), 60), HealthStamps()
-    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), lineage, (), NOTHING, stamps)
+    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), lineage, (), stamps)
     with subprocess.Popen(["sleep", "60"]) as dispatcher:
         supervisor._dispatcher.pid = dispatcher.pid
         if phase == "stops":

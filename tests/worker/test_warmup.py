@@ -48,7 +48,7 @@ def test_modules_are_imported_and_functions_called_in_order_before_the_hooks(
     module: Callable[[str, str], None],
 ) -> None:
     module("warm_order", "done = ['import']\nclass Kit:\n    @staticmethod\n    def up(): done.append('call')")
-    app = Headrace("redis://x", preload=["warm_order", "warm_order:Kit.up", "auto"])
+    app = Headrace("redis://x", preload=["warm_order", "warm_order:Kit.up"])
     app.on_preload(lambda: sys.modules["warm_order"].done.append("hook"))
     warmup.warm_up(app)
     assert sys.modules["warm_order"].done == ["import", "call", "hook"]

@@ -295,16 +295,10 @@ def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
     if output.documents({"worker": owner, **_facts(profile)} for owner, profile in profiles.items()):
         return
     _table(output, profiles)
-    for owner, profile in profiles.items():
-        if profile.get("done"):
-            done = ", ".join(f"{what} ({duration(cost)})" for what, cost in profile["done"].items())
-            output.line(f"done before the fork by {owner} itself: {done}")
-    for what, why in sorted({pair for profile in profiles.values() for pair in profile.get("refused", {}).items()}):
-        output.line(f"not to be preloaded: {what}: {why}")
     if wanted := _all(profiles, "preload"):
         output.line(f"preload={to_json(wanted)}")
     if maybe := _all(profiles, "maybe"):
-        output.line(f"--preload auto tries at the next start: {', '.join(maybe)}")
+        output.line(f"may be set-up: {', '.join(maybe)}")
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -337,7 +331,7 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
 
 
 def _all(profiles: dict[str, dict[str, Any]], what: str) -> list[str]:
-    """What all of them should preload, or try, together; each in its own order."""
+    """What all of them should preload, or what may be set-up, together; each in its own order."""
     return list(dict.fromkeys(name for profile in profiles.values() for name in profile.get(what, ())))
 
 
@@ -362,8 +356,5 @@ def _facts(profile: dict[str, Any]) -> dict[str, Any]:
         ],
         "preload": profile.get("preload", []),
         "maybe": profile.get("maybe", []),
-        "auto": profile.get("auto", False),
-        "done": seconds(profile.get("done", {})),
-        "refused": profile.get("refused", {}),
         "fork_to_ready": seconds(profile.get("born", {})),
     }

@@ -42,7 +42,7 @@ def worker(
         int | None, _set("--recycle-memory SIZE", "Replace a runner whose memory exceeds SIZE, such as 512M.")
     ] = None,
     preload: Annotated[
-        str | None, option("--preload NAMES", "Modules to import and module:functions to call before forking, or auto.")
+        str | None, option("--preload NAMES", "Modules to import and module:functions to call before forking.")
     ] = None,
     shutdown_timeout: Annotated[
         float | None,

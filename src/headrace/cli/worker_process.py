@@ -28,7 +28,6 @@ from headrace.worker.forking import lifecycle_hooks
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.preload import warmup
-from headrace.worker.preload.advice import apply_learned
 from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server, watchers
 from headrace.worker.supervisor.supervisor_process import Supervisor
 
@@ -92,7 +91,6 @@ def _serve(
         # No error: the module is imported by programs, too, where it may be right.
         log.warning("%s", complaint, code="setup.unsafe")
     warmup.warm_up(app)
-    learned = apply_learned(app)
     metrics = None if address is None else MetricsAddress(*address)
     # A later image takes the address when the one before it gives it up.
     url = metrics.listen() if metrics is not None and origin.heir is None else ""
@@ -107,7 +105,7 @@ def _serve(
     for warning in warnings:
         log.warning("%s", warning, code="worker.warning")
     lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, sides, learned, stamps).run())
+    return origin.carry_on(Supervisor(app, options, lineage, sides, stamps).run())
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:

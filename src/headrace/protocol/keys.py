@@ -76,8 +76,6 @@ key                    type    meaning, owner and end
 ``held:<flow>``        zset    Its nodes that were to start while it was stopped. Ends with the workflow.
 ``undo:<flow>``        zset    Its nodes that can be undone, by the time they succeeded. Ends with the workflow.
 ``live:<live>``        string  The live workflow of a ``definition:key``. Ends when that workflow has ended.
-``learned``            zset    ``TASK NAME [WHY]``: set-up that starts of a task repeat, or why it cannot be done
-                               before the fork; by the time it was learned. Ends a month after the last was learned.
 ``chores``             zset    What scripts left to do (see tend.lua), by the time from which it may be done.
 ``sender:<sender>``    string  Number of a producer's last applied request (makes repeats safe). Expires by itself.
 ``mark:<sender>``      string  What a producer wrote last behind work that it has confirmed. Expires after a minute.

@@ -109,31 +109,6 @@ def greet(keys: Keys, version: int) -> Call[Greeting]:
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
 
 
-# What was learned is kept so long (seconds), and so many lines of it.
-KEPT = 30 * 86400
-LINES = 500
-# Lines of one call, and characters of each.
-_AT_ONCE = 200
-_LONGEST = 500
-
-
-def learn(keys: Keys, lines: Sequence[str]) -> Call[None]:
-    """Remember what jobs did again in each runner; see :mod:`headrace.worker.preload.advice`.
-
-    Args:
-        lines: those first that are to be tried first; the first 200 count, and 500 characters of each.
-
-    Cost: one round trip, O(lines log n).
-    """
-    names = [line[:_LONGEST] for line in lines[:_AT_ONCE]]
-    return load("learn").bind(keys, lambda _: None, names=names, keep=KEPT * 1_000_000, most=LINES)
-
-
-def learned(keys: Keys) -> Call[list[str]]:
-    """What jobs did again in each runner, as it was given to :func:`learn`; at most 500 lines. Cost: one round trip."""
-    return load("learned").bind(keys, texts_of, keep=KEPT * 1_000_000)
-
-
 class CountedPiece(msgspec.Struct, frozen=True):
     """Of a piece of the jobs of a state: how many are meant, those of them that are nodes of workflows, how many were
     looked at, and the cursor; None: the end.

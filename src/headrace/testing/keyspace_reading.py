@@ -43,7 +43,7 @@ end
 return found
 """
 _EXPIRING = (
-    *("sender", "request", "mark", "cache", "cached", "tagged", "filling", "dropped", "probe", "learned", "rewound"),
+    *("sender", "request", "mark", "cache", "cached", "tagged", "filling", "dropped", "probe", "rewound"),
     *("acts", "events", "deaths", "causes", "cause", "floods", "errands", "errand", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace import __version__
-from headrace.protocol import consume, operations
+from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
 from headrace.worker.dispatcher.admission import Demand
@@ -402,8 +402,6 @@ class Core:
             steps += self._settlement.steps(now, claims=wanted is not None)
         if now >= self.maintenance.next:
             steps += self.maintenance.steps(now)
-            if lines := self.runner_pool.advice.learned():
-                steps.append((operations.learn(self.worker.keys, lines), lambda _: None))
         if self.maintenance.renewal.doubts >= DOUBTS and not requests.pauses("holds", now):
             # Behind the settle and before the claim, so that the store has seen all that we know.
             self.maintenance.renewal.doubts = 0

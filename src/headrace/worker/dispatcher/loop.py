@@ -42,7 +42,6 @@ from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import FromSupervisor, ToSupervisor
-from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
@@ -62,7 +61,6 @@ class Dispatcher:
         place: str,
         stamp: Callable[[float, int, float, float], None],
         anchor: int = 0,
-        learned: Learned = NOTHING,
     ) -> None:
         store, settings = app.client.store, app.settings
         self._app = app
@@ -77,7 +75,7 @@ class Dispatcher:
         rows = [one.row for one in app.schedules.declared.values()]
         worker = WorkerState(
             store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe,
-            tally=self._tally, anchor=anchor, schedules=rows, learned=learned, limits=app.limits.declared(),
+            tally=self._tally, anchor=anchor, schedules=rows, limits=app.limits.declared(),
         )  # fmt: skip
         self._core = Core(worker)
         links = self._links = RunnerLinks(self._watched, self._inbox)

@@ -19,7 +19,6 @@ from headrace.model.ended import Cancelled
 from headrace.model.hidden_values import texts_in, without
 from headrace.model.job import Claim, JobError
 from headrace.protocol.consume import Note
-from headrace.settings import AUTO, preload_names
 from headrace.worker.dispatcher.assignment import STALL, Assignment
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.job_stops import FENCED, JobStops
@@ -70,10 +69,10 @@ class RunnerPool:
     """
 
     def __init__(self, worker: WorkerState) -> None:
-        settings, auto = worker.settings, AUTO in preload_names(worker.settings.preload)
+        settings = worker.settings
         self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: dict[int, Note] = {}
-        self.advice = Advice(worker.learned, enabled=settings.startup_profiling, auto=auto)
+        self.advice = Advice(enabled=settings.startup_profiling)
         commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
         self.supply = RunnerSupply(worker, self.assignment, commands, self.advice)

@@ -34,7 +34,6 @@ from headrace.tasks.task import Task
 from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
 from headrace.worker.dispatcher.job_stats import Tally
 from headrace.worker.dispatcher.status import Probe
-from headrace.worker.preload.advice import NOTHING, Learned
 from headrace.worker.worker_options import WorkerOptions
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
@@ -195,7 +194,7 @@ class Timers:
 
 
 # Scripts whose refused calls are not sent again: they are made anew, or what they say is of use for a moment only.
-ONCE = frozenset({"register", "holds", "stacks_tell", "learn"})
+ONCE = frozenset({"register", "holds", "stacks_tell"})
 # While calls of these wait, the store does not know how starts have ended.
 ENDS = ("settle", "note")
 
@@ -325,7 +324,6 @@ class WorkerState:
         look: finds out what processes runners run, for people.
         anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
         schedules: those that the application's code declares, as the store takes them.
-        learned: what was done before the first fork.
         limits: what its code declares.
         kinds: of its runners.
         phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Departure's.
@@ -352,7 +350,6 @@ class WorkerState:
         tally: Tally | None = None,
         anchor: int = 0,
         schedules: Sequence[Row] = (),
-        learned: Learned = NOTHING,
         limits: DeclaredLimits = NO_LIMITS,
     ) -> None:
         self.keys = keys
@@ -366,7 +363,7 @@ class WorkerState:
         self.tally = tally
         self.anchor = anchor
         self.schedules = schedules
-        self.learned, self.limits = learned, limits
+        self.limits = limits
         self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in tasks.values()})) or ("process",)
         self.phase: Literal["working", "draining", "left"] = "working"
         self.owner = ""

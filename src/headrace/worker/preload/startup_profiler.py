@@ -5,7 +5,7 @@
    itself or names one of its module that was: the public way into a set-up is rarely the way by which a job came into
    it.
 2. :class:`StartupProfiler` and :class:`Sampler`: own the clock around imports and the timer that samples first starts.
-   The findings travel with the end of the start that they belong to; ``advice.py`` and ``warmup.py`` use them.
+   The findings travel with the end of the start that they belong to; ``advice.py`` uses them.
 
 See docs/design/warmth.md.
 """
@@ -44,8 +44,7 @@ class Hot(NamedTuple):
 def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple[str, int]]:
     """``module:function`` by the shortest module that has it, with the microseconds that were spent below it.
 
-    In the order in which they are to be tried: those first that people are meant to call; of these the narrowest,
-    which do least besides.
+    Those first that people are meant to call; of these the narrowest, which do least besides.
 
     Args:
         never: functions that are none, such as those of tasks.
@@ -66,11 +65,6 @@ def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple
             if costs:
                 found[_shortest(name, attribute, value)] = max(costs)
     return sorted(found.items(), key=lambda one: (one[0].rpartition(":")[2].startswith("_"), one[1], one[0]))[:MOST]
-
-
-def callable_alone(value: object) -> bool:
-    """Whether it is a function of a module that needs no arguments, cached or not."""
-    return _code(value) is not None
 
 
 def _wrapped(value: Any) -> Any:

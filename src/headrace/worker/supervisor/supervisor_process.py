@@ -45,7 +45,6 @@ from headrace.worker.messages import (
     ToSupervisor,
 )
 from headrace.worker.preload import warmup
-from headrace.worker.preload.advice import Learned
 from headrace.worker.reload.handover import Succession
 from headrace.worker.reload.image_launch import Heir
 from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, SideProcess, make_once
@@ -77,14 +76,12 @@ class Supervisor:
         options: WorkerOptions,
         lineage: Succession | Heir,
         sides: Sequence[SideProcess],
-        learned: Learned,
         stamps: HealthStamps,
     ) -> None:
         self.app = app
         self.options = options
         self.lineage = lineage
         self.sides = sides
-        self.learned = learned
         self.stamps = stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
@@ -159,9 +156,7 @@ class Supervisor:
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
         stamp = self.stamps.dispatched
-        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor, self.learned).run(
-            tuple(self._owners)
-        )
+        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor).run(tuple(self._owners))
 
     def _strangers(self) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or an image from ending."""
