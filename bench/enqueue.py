@@ -9,6 +9,8 @@ from bench.systems import HEADRACE, System
 
 _SINGLE, _BULK, _BULK_HEADRACE, _STREAM = 3_000, 10_000, 100_000, 1_000_000
 _GROWTH = 10.0
+# A caller that checks for its reply must not slow its neighbours.
+_COMPANY = {"4 threads": "four_threads", "8 threads": "eight_threads", "beside a busy process": "beside_a_loop"}
 
 
 def distinct_producers(systems: list[System]) -> list[System]:
@@ -58,6 +60,9 @@ def run(context: Context) -> list[Figure]:
         bar = Bar("at least", 4.0, "ratio") if ours else None
         figures.append(Figure(f"enqueue many: {brand(system)}", bulks[system], "jobs/s", "RQ", rq, bar))
     if HEADRACE in bulks:
+        for name, verb in _COMPANY.items():
+            context.say(f"enqueue one at a time, {name}")
+            figures.append(Figure(f"enqueue one at a time, {name}", _rate(context, HEADRACE, verb, _SINGLE), "jobs/s"))
         figures.append(Figure("enqueue many: Headrace's rate", bulks[HEADRACE], "jobs/s", bar=Bar("at least", 40_000)))
         context.say("enqueue: a million, streamed")
         figures.append(_stream(context))

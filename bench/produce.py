@@ -16,7 +16,9 @@ import random
 import re
 import resource
 import select
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,43 @@ def single(module: Any, count: int) -> dict[str, float]:
 
     before = time.process_time()
     return {"seconds": _timed(all_of_them), "cpu": time.process_time() - before}
+
+
+def four_threads(module: Any, count: int) -> dict[str, float]:
+    """Seconds for ``count`` jobs that four threads enqueue one at a time."""
+    return _in_threads(module, count, 4)
+
+
+def eight_threads(module: Any, count: int) -> dict[str, float]:
+    """The same of eight threads."""
+    return _in_threads(module, count, 8)
+
+
+def _in_threads(module: Any, count: int, threads: int) -> dict[str, float]:
+    module.single()
+
+    def share() -> None:
+        for _ in range(count // threads):
+            module.single()
+
+    crew = [threading.Thread(target=share) for _ in range(threads)]
+
+    def all_of_them() -> None:
+        for one in crew:
+            one.start()
+        for one in crew:
+            one.join()
+
+    return {"seconds": _timed(all_of_them)}
+
+
+def beside_a_loop(module: Any, count: int) -> dict[str, float]:
+    """As ``single``, while another process keeps a processor busy."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loop:
+        try:
+            return single(module, count)
+        finally:
+            loop.kill()
 
 
 def _peak() -> int:
@@ -133,7 +172,10 @@ def plain(module: Any, verb: str, count: int) -> dict[str, float]:
     return {"seconds": _timed(lambda: getattr(module, verb)(count))}
 
 
-VERBS = {verb.__name__: verb for verb in (single, stream, latency, tail, fan, burst)}
+VERBS = {
+    verb.__name__: verb
+    for verb in (single, four_threads, eight_threads, beside_a_loop, stream, latency, tail, fan, burst)
+}
 
 if __name__ == "__main__":
     _, name, verb, count = sys.argv

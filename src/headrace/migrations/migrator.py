@@ -23,7 +23,8 @@ from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreS
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
-from headrace.store.connection import RawConnection, verdict
+from headrace.store.connection import verdict
+from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import examined
 from headrace.store.url import Target
 

@@ -3,9 +3,7 @@
 1. :func:`connect`: Sentinel look-ups and time-outs. ``url.py`` parses URLs. redis-py's defaults (RESP version, 5 s
    socket time-out, its own retries) change between releases, so every option of the protocol is pinned here.
 2. :func:`verdict` and :func:`advice`: the next step after an error.
-3. :class:`RawConnection`: one connection, for callers that wait for replies and callers that never block;
-   :class:`Bell` wakes the latter.
-4. :func:`aside`: runs a call that blocks beside an event loop, also in the exit hooks of a program.
+3. :func:`aside`: runs a call that blocks beside an event loop, also in the exit hooks of a program.
 """
 
 from __future__ import annotations
@@ -14,9 +12,6 @@ import asyncio
 import contextlib
 import math
 import re
-import select
-import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
@@ -392,166 +387,6 @@ def advice(error: BaseException, target: Target) -> str:
 def pause_before(attempt: int, dice: float, most: float = 2.0) -> float:
     """Seconds to wait before the ``attempt``-th repetition (from 1): doubling to ``most``, with half of it random."""
     return min(0.02 * 2.0 ** min(attempt, 10), most) * (0.5 + 0.5 * dice)
-
-
-# What the parser gives when a message is not whole yet.
-MORE: Any = object()
-_TOO_EARLY = (BlockingIOError, InterruptedError)
-
-
-class Lost(Exception):
-    """The link is of no use any more: nothing that was read over it may be served."""
-
-
-class RawConnection:
-    """One connection: the driver makes it, its socket and a parser of our own serve it.
-
-    By :meth:`ask`, which waits for the replies, or by :meth:`send` and :meth:`receive`, which never block.
-
-    Attributes:
-        end: when another connection must take its place, since its credentials end (monotonic seconds).
-        used: when its last call began (monotonic seconds); the pool of connections writes and reads it.
-    """
-
-    def __init__(self, target: Target, timeout: float) -> None:
-        self.used = 0.0
-        self._connection = connect(target, timeout)
-        self.end: float = self._connection.end
-        self.sock: Any = self._connection._sock  # noqa: SLF001 - redis-py offers no other way to wait for a reply
-        parse_error = self._connection._parser.parse_error  # noqa: SLF001 - one reading of errors for all connections
-        self._reader: Any = hiredis.Reader(
-            notEnoughData=MORE, replyError=parse_error, protocolError=driver.InvalidResponse
-        )
-
-    def fileno(self) -> int:
-        number: int = self.sock.fileno()
-        return number
-
-    def ask(self, *commands: Sequence[Any]) -> list[Any]:
-        """Replies, each within the socket's time-out; a refusal is a value among them."""
-        for piece in packed(commands):
-            self.sock.sendall(piece)
-        return [self.wait() for _ in commands]
-
-    def wait(self) -> Any:
-        """The next message, within the socket's time-out."""
-        while (message := self._reader.gets()) is MORE:
-            data = self.sock.recv(1 << 16)
-            if not data:
-                raise driver.ConnectionError("the server closed the connection")
-            self._reader.feed(data)
-        return message
-
-    def send(self, *commands: Sequence[Any]) -> None:
-        """Send without waiting. Requests are tiny: when they do not fit, nobody reads them at the other end.
-
-        Raises:
-            Lost: they did not fit, or the connection is broken.
-        """
-        data = b"".join(packed(commands))
-        try:
-            fits = self.sock.send(data) == len(data)
-        except OSError as error:
-            raise Lost(f"cannot send: {error}") from error
-        if not fits:
-            raise Lost("the server does not read what it is sent")
-
-    def receive(self) -> list[Any]:
-        """All messages that have come.
-
-        Raises:
-            Lost: the connection ended or speaks gibberish.
-        """
-        try:
-            while data := self.sock.recv(1 << 16):
-                self._reader.feed(data)
-                if len(data) < 1 << 16 and not _pending(self.sock):
-                    break
-            else:
-                raise Lost("the server closed the connection")
-        except _TOO_EARLY:
-            pass
-        except OSError as error:
-            # TLS says "not yet" as an error of its own kind.
-            if type(error).__name__ not in ("SSLWantReadError", "SSLWantWriteError"):
-                raise Lost(f"cannot receive: {error}") from error
-        found: list[Any] = []
-        try:
-            while (message := self._reader.gets()) is not MORE:
-                found.append(message)
-        except driver.InvalidResponse as error:
-            raise Lost(f"the server's words cannot be read: {error}") from error
-        return found
-
-    def close(self) -> None:
-        # The driver shuts a socket down only in the process that opened it: a child's copy must not end its parent's.
-        self._connection.disconnect()
-
-
-def _pending(sock: Any) -> bool:
-    # TLS may hold decrypted bytes that no poll would ever announce.
-    pending: Callable[[], int] | None = getattr(sock, "pending", None)
-    return pending is not None and pending() > 0
-
-
-class Bell:
-    """Wakes a thread that waits for sockets."""
-
-    def __init__(self) -> None:
-        # Not a pipe, which Windows cannot wait for.
-        self._listens, self._rings = socket.socketpair()
-        self._listens.setblocking(False)
-        self._rings.setblocking(False)
-
-    def fileno(self) -> int:
-        return self._listens.fileno()
-
-    def ring(self) -> None:
-        # It rings already, or nobody listens any more.
-        with contextlib.suppress(OSError):
-            self._rings.send(b"!")
-
-    def wait(self, others: Sequence[RawConnection], seconds: float | None) -> list[int]:
-        """Sockets that have something to say; none when it rang or time was up."""
-        own = self.fileno()
-        found = _readable([own, *(wire.fileno() for wire in others)], None if seconds is None else max(0.0, seconds))
-        if own in found:
-            found.remove(own)
-            with contextlib.suppress(BlockingIOError):
-                while self._listens.recv(512):
-                    pass
-        return found
-
-    def close(self) -> None:
-        self._listens.close()
-        self._rings.close()
-
-    def start(self, run: Callable[[], None], name: str) -> threading.Thread:
-        """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
-
-        Raises:
-            RuntimeError: the system has no room for a thread, or the interpreter ends.
-        """
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        try:
-            # Before Python 3.12 the start would wait for ever for a thread that does not run any more.
-            if sys.is_finalizing():
-                raise RuntimeError("no thread can be started: the interpreter ends")
-            thread.start()
-        except RuntimeError:
-            self.close()
-            raise
-        return thread
-
-
-def _readable(numbers: list[int], seconds: float | None) -> list[int]:
-    """Descriptors that can be read, waited for so long (None: for ever)."""
-    if not hasattr(select, "poll"):  # Windows
-        return select.select(numbers, [], [], seconds)[0]
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return [number for number, _ in poll.poll(None if seconds is None else seconds * 1000 + 0.5)]
 
 
 T = TypeVar("T")

@@ -38,8 +38,9 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
-from headrace.store.connection import Bell, Lost, RawConnection, packed, verdict
+from headrace.store.connection import packed, verdict
 from headrace.store.connection_pool import in_forks
+from headrace.store.raw_connection import Bell, Lost, RawConnection
 from headrace.store.reach import Reach, accepted, fill, loads, missing
 from headrace.store.url import Target
 

@@ -20,8 +20,9 @@ from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
 from headrace.settings import Settings
-from headrace.store.connection import RawConnection, advice, no_cluster, node_of_a_cluster, pause_before, verdict
+from headrace.store.connection import advice, no_cluster, node_of_a_cluster, pause_before, verdict
 from headrace.store.connection_pool import AllInUse
+from headrace.store.raw_connection import RawConnection
 from headrace.store.url import Target, located
 
 log = logging.getLogger("headrace.store")
