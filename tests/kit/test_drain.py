@@ -252,7 +252,7 @@ async def test_lifespans_have_the_thread_and_the_loop_of_an_asynchronous_drain()
         assert (await kit.adrain()).ends == {"succeeded": 4}
         assert [await job for job in jobs] == [True] * 4
     assert [word for word, _ in opened.said] == ["opened", "left", "closed"]
-    assert opened.said[0][1] == opened.said[2][1] != threading.get_ident()
+    assert opened.said[0][1] == opened.said[2][1] == threading.get_ident()
     assert opened.said[1][1] is asyncio.get_running_loop()
 
 

@@ -1,9 +1,11 @@
-"""A drain: the kit claims, runs and settles one job after the other, by the scripts that workers use.
+"""A drain: the core of a dispatcher, driven by hand, with the caller's thread as its one runner.
 
-1. :class:`DrainWorker`: the loop, as a generator: it yields calls of the store and starts to run, and receives their
-   results, so that it exists once for threads and for event loops. Decides when virtual time passes, and when a drain
-   is over.
-2. :class:`DrainDriver`: carries out the steps: in a thread, or on an event loop. Owns the kit's own stores, which no
+1. :class:`HandTurned`: the loop around one core, as a generator that yields calls of the store and starts to run, and
+   receives their results. So it exists once for threads and for event loops. Nothing happens beside it: a job starts
+   when every call is answered, and time passes when the core waits for nothing else.
+2. :class:`Draining`: workers that leave when their queues are empty, one after the other. Decides when virtual time
+   passes, when a drain is over, and which error ends it.
+3. :class:`DrainDriver`: carries out the steps: in a thread, or on an event loop. Owns the kit's own stores, which no
    fault meets, and the rule that one drain runs at a time.
 """
 
@@ -11,42 +13,71 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
-from contextvars import copy_context
-from typing import Any, TypeAlias, TypeVar
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from random import Random
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from headrace.app import Headrace
+from headrace.clock import monotonic
 from headrace.errors import Interrupt, WaitRefused
-from headrace.model.ended import Corrupt, Ended, Failed, Growing, Released, Retried
-from headrace.model.job import Claim, Input, JobError, Outcome, State, error_json, parse_error
-from headrace.protocol import consume, graph, operations, overviews, settle_calls
-from headrace.protocol.consume import Renewed
+from headrace.model.ended import EndKind, Released
+from headrace.model.job import Claim, State
+from headrace.model.job_record import Record
+from headrace.protocol import consume, overviews, produce
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
-from headrace.settings import Settings, microseconds
+from headrace.settings import Settings
 from headrace.stopping import on_event_loop
 from headrace.store.client import adriven, driven
 from headrace.tasks.job_handle import unsuccessful
-from headrace.tasks.task import budgets
+from headrace.tasks.task import Task
+from headrace.testing.inline_runner import (
+    DICE,
+    PLACE,
+    Crash,
+    Faults,
+    InlineRunner,
+    Performed,
+    RunnerKilled,
+    outside_loop,
+)
 from headrace.testing.kit_store import AsyncKitStore, Drained, DrainError, KitStore, VirtualClock, Wire, Wishes, waiting
-from headrace.testing.perform_here import PLACE, Crash, Faults, Performed, Performer, RunnerKilled
-from headrace.worker.dispatcher.dispatcher_events import End
-from headrace.worker.dispatcher.endings import starts
-from headrace.worker.dispatcher.workflow_growth import Growth, Inputs, too_large
-from headrace.worker.messages import before_start
+from headrace.worker.dispatcher.core import Core
+from headrace.worker.dispatcher.dispatcher_events import (
+    Event,
+    Give,
+    Heard,
+    Ready,
+    Replied,
+    RunnerDied,
+    Send,
+    SendFirst,
+    Step,
+    TakeBack,
+    TakenBack,
+)
+from headrace.worker.dispatcher.schedule_ticks import TICKING
+from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.messages import Done, Drain, JobProgress, Signal, Spawn, Spawned
+from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 T = TypeVar("T")
 
-BATCH = 500
 # Microseconds by which time is moved beyond the moment that is waited for: at that very one a lease may still hold.
 BEYOND = 1_000
-_BAD = {"failed": State.FAILED, "corrupt": State.QUARANTINED, "crashed": State.QUARANTINED}
+# Seconds for which a drain waits for work that is due, and a worker that runs no job for the next piece of a duty.
+SOON = 0.005
+PIECES = 0.1
+# A drain fires no schedules, and keeps what has ended: a test looks at a job that ended before time passed for others.
+LEFT_OUT = frozenset({*TICKING, "sweep", "lapse"})
+_BAD: dict[str, State] = {
+    "failed": State.FAILED, "corrupt": State.QUARANTINED, "crashed": State.QUARANTINED, "retry": State.FAILED,
+}  # fmt: skip
 
 
 class RunHere(msgspec.Struct, frozen=True):
@@ -61,227 +92,296 @@ Asked: TypeAlias = Call[Any] | list[Call[Any]] | RunHere
 Steps: TypeAlias = Generator[Asked, Any, T]
 
 
-class DrainWorker:
-    """One incarnation of a worker that runs one job at a time.
+class _EvenDice(Random):
+    def random(self) -> float:
+        return DICE
+
+
+_DICE = _EvenDice()
+
+
+class InlineTask:
+    """A task as the core sees it: the one runner of a drain runs jobs of each kind, one at a time."""
+
+    kind = "process"
+
+    def __init__(self, task: Task[..., Any, Any]) -> None:
+        self.name, self.defaults, self.plan = task.name, task.defaults, task.plan
+
+
+class HandTurned:
+    """The loop around one core.
 
     Attributes:
-        owner: its name in the store; empty before it has begun.
-        error: what ended it early, the error of a job.
-        died: it ended as a worker that dies: nothing was settled, and nothing is to be said.
+        core: of this incarnation.
+        inbox: events that the core has not got.
+        died: it ended as a worker that dies: nothing more is sent.
+        seen: the state of the store when it left.
     """
 
-    def __init__(self, app: Headrace, clock: VirtualClock, faults: Faults, wishes: Wishes) -> None:
-        self.owner = ""
-        self.error: BaseException | None = None
+    def __init__(self, core: Core, clock: VirtualClock, start: Callable[[Claim], Steps[Performed | None]]) -> None:
+        """Make one; ``start`` runs a claimed job: None where the whole worker died."""
+        self.core = core
+        self.inbox: list[Event] = [Ready()]
         self.died = False
+        self.seen: Overview | None = None
+        self._clock = clock
+        self._start = start
+        self._waves: deque[list[Step]] = deque()
+        self._given: deque[Claim] = deque()
+        self._runners = 0
+        # What was said by a start that holds its runner until this is killed.
+        self._hung: list[JobProgress] | None = None
+
+    @property
+    def now(self) -> float:
+        """The core's time: monotonic seconds, ahead as the clock of the test is."""
+        return monotonic() + self._clock.offset / 1e6
+
+    def burst(self) -> Steps[None]:
+        """Work until no job is left that may run by now."""
+        self._act(self.core.start((), self.now))
+        while not (self.core.left or self.died):
+            if not (yield from self._turn()):
+                self._pass_to(self.core.next)
+
+    def duties(self) -> Steps[None]:
+        """Do all that is due by now, with no runner."""
+        while (yield from self._turn()) or self._more_soon:
+            if not self._busy:
+                self._pass_to(self.core.next)
+
+    @property
+    def _more_soon(self) -> bool:
+        until = max(self.now + PIECES, self.core.maintenance.doubt_until)
+        return not self.core.left and self.core.next < until
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self.inbox or self._waves or self._given or self.core.hasty)
+
+    def _pass_to(self, at: float) -> None:
+        self._clock.offset += max(0, round((at - self.now) * 1e6)) + 1
+
+    def _turn(self) -> Steps[bool]:
+        """Have the core decide once, and do it; False: only time brings it more to do."""
+        events, self.inbox = self.inbox, []
+        self._act(self.core.on(events, self.now))
+        if self._waves:
+            wave = self._waves.popleft()
+            if wave[-1][0].script.name == "retire":
+                wave.append((overviews.overview(self.core.worker.keys), self._see))
+            values = yield [call for call, _ in wave]
+            for (call, read), value in zip(wave, values, strict=True):
+                self.inbox.append(Replied(read, value, call.script.name))
+            if not self._waves:
+                self.inbox.append(Ready())
+        elif self._given:
+            yield from self._run(self._given.popleft())
+        return self._busy
+
+    def _see(self, seen: Overview) -> None:
+        self.seen = seen
+
+    def _run(self, claim: Claim) -> Steps[None]:
+        performed = yield from self._start(claim)
+        if performed is None:
+            self.died = True
+            return
+        said = [
+            JobProgress(note.token, note.progress, note.text, note.lines, note.swallowed, note.spent)
+            for note in performed.notes
+        ]
+        if performed.ended is not None:
+            self.inbox.append(Heard(self._runners, [*said, Done(claim.token, performed.ended, 0, 0)]))
+        elif performed.late:
+            self._hung = said
+        else:
+            self._die(said)
+
+    def _die(self, said: list[JobProgress]) -> None:
+        self.inbox.append(RunnerDied(self._runners, signal=9, heard=[*said]))
+
+    def _act(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._waves.append(action.steps)
+                case SendFirst():
+                    self._waves.appendleft(action.steps)
+                case Give():
+                    self._given += action.claims
+                case Spawn():
+                    self._runners += 1
+                    self.inbox.append(Spawned(self._runners, action.kind, os.getpid()))
+                case TakeBack():
+                    back = [self._given.pop() for _ in range(min(action.most, len(self._given)))]
+                    self.inbox.append(TakenBack(action.runner, len(back)))
+                case Signal(what="kill") if self._hung is not None:
+                    said, self._hung = self._hung, None
+                    self._die(said)
+                case _:
+                    # Other actions concern processes, channels and the log, which a drain does not have.
+                    pass
+
+
+class Draining:
+    """One drain.
+
+    Attributes:
+        turned: the incarnation that works; None before the first.
+        error: what ended it early: the first error of a job, or its limit.
+    """
+
+    def __init__(
+        self, app: Headrace, clock: VirtualClock, faults: Faults, wishes: Wishes, settings: Settings, queues: set[str]
+    ) -> None:
+        """Make one; ``queues``: those that are known, to which it adds."""
+        self.turned: HandTurned | None = None
+        self.error: BaseException | None = None
         self._app = app
         self._clock = clock
         self._faults = faults
         self._wishes = wishes
+        self._settings = settings
+        self._queues = queues
         self._keys = app.client.keys
-        self._keep = microseconds(app.settings.failure_ttl)
-        self._request = 0
-        self._inputs = Inputs(self._keys)
-        self._growth = Growth(self._keys, self._end_of_growth)
-        self._grown_as: Ended | None = None
         self._ends: Counter[str] = Counter()
         self._tasks: Counter[str] = Counter()
-        # Of what ran here and is tried again: microseconds that it waits, as settled; and when that is over.
-        self._waits: dict[str, int] = {}
-        self._retries: dict[str, int] = {}
+        # Jobs that ran here and wait for a retry.
+        self._retried: set[str] = set()
+        # The job whose end ends the drain; and starts whose crash the test has asked for.
+        self._failed: tuple[Claim, State] | None = None
+        self._asked: set[int] = set()
+        # A job was claimed beyond the limit of starts.
+        self._full = False
+
+    @property
+    def died(self) -> bool:
+        return self.turned is not None and self.turned.died
+
+    @property
+    def owner(self) -> str:
+        """The name of the incarnation in the store; empty before it has registered."""
+        return "" if self.turned is None else self.turned.core.worker.owner
 
     def steps(self) -> Steps[Drained]:
-        """Run jobs until none is left that may run by now, or one fails.
-
-        Raises:
-            DrainError: the limit is reached.
-        """
-        yield from self._begin()
-        while self.error is None and not self.died:
-            claim = yield from self._next()
-            if claim is None:
+        """Run jobs until none is left that may run by now, or one fails."""
+        tried = -1
+        while True:
+            seen = yield from self._burst()
+            if self.died or self._over:
                 break
-            if self._tasks.total() >= self._wishes.limit:
-                yield from self._settle(claim, Released())
-                raise DrainError(self._too_many((yield overviews.overview(self._keys))))
-            yield from self._run(claim)
-        seen: Overview = yield overviews.overview(self._keys)
+            # A job may have come to a queue that was not known, or behind the last claim.
+            starts = self._tasks.total()
+            if (starts == tried or not self._is_left(seen)) and not (yield from self._pass_time(seen.now)):
+                break
+            tried = starts
+        if self._failed is not None and self.error is None:
+            claim, state = self._failed
+            records: list[Record | None] = yield produce.read(self._keys, [claim.id])
+            error = None if records[0] is None else records[0].error
+            self.error = unsuccessful(claim.id, claim.task, state, error)
+        if self.error is None and self._full:
+            self.error = DrainError(self._too_many(seen))
         return Drained(self._tasks.total(), dict(self._ends), waiting(seen))
 
     def tidy(self) -> Steps[None]:
-        """Do what is due by now and runs no job; what ended goes when its retention is over.
+        """Do what is due by now and runs no job: also what has ended goes when its retention is over."""
+        turned = self._turning(("default",), burst=False)
+        yield from turned.duties()
+        turned.inbox.append(Drain(now=True))
+        yield from turned.duties()
 
-        A drain leaves that: a test could not look at a job that ended before others which it let time pass for.
-        """
-        settings = self._app.settings
-        yield from self._begin()
-        yield from self._upkeep()
-        sweep = consume.sweep(self._keys, BATCH, settings.max_finished, settings.max_finished_bytes)
-        for call in (graph.lapse(self._keys, BATCH), sweep):
-            while (yield call)[0]:
-                pass
+    # -- one incarnation --------------------------------------------------------------------------------------------
 
-    def leave(self) -> Call[bool]:
-        """The last word of this incarnation."""
-        return consume.retire(self._keys, self.owner, self._keep)
+    def _burst(self) -> Steps[Overview]:
+        queues = {self._wishes.queue} if self._wishes.queue else self._queues
+        turned = self._turning(tuple(sorted(queues)), burst=True)
+        yield from turned.burst()
+        seen: Overview = turned.seen or (yield overviews.overview(self._keys))
+        self._queues.update(queue.name for queue in seen.queues)
+        return seen
 
-    # -- the incarnation --------------------------------------------------------------------------------------------
+    def _is_left(self, seen: Overview) -> bool:
+        """Whether jobs are left that may start now."""
+        queues = [queue for queue in seen.queues if self._wishes.queue in ("", queue.name)]
+        return any(queue.size > queue.held and not queue.paused for queue in queues)
 
-    def _begin(self) -> Steps[None]:
+    def _turning(self, queues: tuple[str, ...], *, burst: bool) -> HandTurned:
         app = self._app
-        self.owner = self._growth.owner = f"{PLACE}:{os.urandom(4).hex()}"
-        metadata: list[str | int] = ["place", PLACE, *budgets(app.tasks, app.settings.max_crashes)]
-        tasks = {name: task.kind for name, task in app.tasks.items()}
-        lease = microseconds(app.settings.lease)
-        spared: int = yield consume.register(self._keys, self.owner, lease, metadata, tasks=tasks)
-        yield declare_limits(self._keys, self.owner, tasks, app.limits.declared())
-        # Of workers that were silent it is not known yet whether they live; here there is none that does.
-        left = spared + BEYOND if spared else 0
-        while left > 0:
-            step = min(left, lease // 3)
-            self._clock.offset += step
-            left -= step
-            yield consume.renew(self._keys, self.owner, lease)
+        options = WorkerOptions(processes=1, queues=QueueOrder(queues), burst=burst)
+        tasks = {name: cast("Task[..., Any, Any]", InlineTask(task)) for name, task in app.tasks.items()}
+        worker = WorkerState(
+            self._keys, self._settings, tasks, options, PLACE, os.getpid(), _DICE, lambda handle: (handle.pid, 0),
+            tally=self, limits=app.limits.declared(), leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
+        )  # fmt: skip
+        self.turned = HandTurned(Core(worker), self._clock, self._start)
+        return self.turned
 
-    def _upkeep(self) -> Steps[tuple[int, int, list[str]]]:
-        """What a worker does beside its jobs: the time, when the next scheduled one is due (0: none), the queues."""
-        app, keys = self._app, self._keys
-        lease = microseconds(app.settings.lease)
-        rest: list[Call[Any]] = [
-            operations.resume_due(keys, BATCH),
-            graph.tend(keys),
-            consume.promote(keys, BATCH),
-            overviews.overview(keys),
-        ]
-        while True:
-            seen, resumed, tended, promoted, look = yield [consume.renew(keys, self.owner, lease), *rest]
-            if not seen.alive:
-                # Time has passed: whatever this one held is settled, or was taken over.
-                yield self.leave()
-                yield from self._begin()
-                continue
-            queues = [queue.name for queue in look.queues]
-            again = yield from self._recover(seen, queues)
-            if not (again or resumed[0] or tended[0] or promoted[0] == BATCH):
-                break
-        # What ran last was settled before this, so its retry is due by then.
-        self._retries |= {id: seen.now + wait for id, wait in self._waits.items()}
-        self._waits.clear()
-        return seen.now, promoted[2], queues
-
-    def _recover(self, seen: Renewed, queues: list[str]) -> Steps[bool]:
-        """Take back what a dead worker held, and what is parked and known here; whether there was anything."""
-        moved = 0
-        for task in seen.parking:
-            if task in self._app.tasks:
-                moved += yield consume.unpark(self._keys, task, BATCH, queues)
-        if not (seen.lapsing and seen.lapsing != self.owner and seen.lapse <= seen.now):
-            return moved > 0
-        word, _ = yield consume.reclaim(self._keys, seen.lapsing, False, BATCH, self._keep)
-        return moved > 0 or word != "alive"
-
-    # -- jobs -------------------------------------------------------------------------------------------------------
-
-    def _next(self) -> Steps[Claim | None]:
-        """The next job that may run, when time has passed as far as it is wished to; None: there is none."""
-        while True:
-            now, due, queues = yield from self._upkeep()
-            names = [queue for queue in queues if self._wishes.queue in ("", queue)]
-            self._request += 1
-            found: consume.Claimed = yield consume.claim(self._keys, self.owner, self._request, 1, names)
-            if found.jobs:
-                return found.jobs[0]
-            for alien in found.aliens:
-                text = error_json(JobError(type="Corrupt", message="its id, priority or record cannot be read"))
-                yield from self._settle(Claim(alien.id, alien.token, "", 0, "", b""), Corrupt(text, self._keep))
-            if not (found.aliens or found.lost or self._pass_time(now, due)):
-                return None
-
-    def _pass_time(self, now: int, due: int) -> bool:
-        """Move the clock to the next job that is to be waited for; False: there is none."""
-        moments = [at for at in self._retries.values() if at > now] if self._wishes.retries else []
-        if self._wishes.scheduled:
-            moments.append(due)
-        if not due or not moments:
-            return False
-        self._clock.move(max(0, min(moments) - now) + BEYOND)
-        return True
-
-    def _run(self, claim: Claim) -> Steps[None]:
+    def _start(self, claim: Claim) -> Steps[Performed | None]:
+        if self._tasks.total() == self._wishes.limit:
+            self._full = True
+            self._stop()
+            return Performed(Released())
         self._tasks[claim.task] += 1
-        self._retries.pop(claim.id, None)
+        self._retried.discard(claim.id)
         crash = self._faults.crash_of(claim)
-        performed: Performed = yield from self._performed(claim, crash)
-        if performed.notes:
-            self._request += 1
-            yield consume.note(self._keys, self.owner, performed.notes, request=self._request)
-        if crash is not None and crash.worker:
-            self.died = True
-            return
-        ended = performed.ended
-        if isinstance(ended, Growing):
-            ended = yield from self._grow(claim, ended)
-        self._ends[ended.kind] += 1
-        yield from self._settle(claim, ended)
-        if isinstance(ended, Retried):
-            self._waits[claim.id] = ended.delay
-        # Released: nothing was run, since what its runner opens first could not be opened.
-        self.error = performed.error if isinstance(ended, Released) else self._error_of(claim, ended, performed)
-
-    def _performed(self, claim: Claim, crash: Crash | None) -> Steps[Performed]:
-        """Run a job, unless it may not start."""
-        now: int = (yield overviews.overview(self._keys)).now if claim.expires else 0
-        if (early := before_start(claim, now, self._keep)) is not None:
-            return Performed(early)
-        if claim.parents:
-            inputs = yield from self._inputs_of(claim)
-            if text := too_large(inputs):
-                error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                return Performed(Failed(error_json(error), self._keep))
-            claim = msgspec.structs.replace(claim, inputs=inputs)
         performed: Performed = yield RunHere(claim, crash)
+        if crash is not None and crash.worker:
+            return None
+        if performed.ended is None and not performed.late:
+            self._asked.add(claim.token)
+        error = performed.error
+        if error is not None and (isinstance(performed.ended, Released) or _always(error) or self._is_bad(performed)):
+            self.error = error
+            self._stop()
         return performed
 
-    def _inputs_of(self, claim: Claim) -> Steps[tuple[Input, ...]]:
-        self._inputs.add(claim)
-        while True:
-            for inputs, _ in self._inputs.ready():
-                return inputs
-            for call, read in self._inputs.steps():
-                read((yield call))
+    def _is_bad(self, performed: Performed) -> bool:
+        return performed.ended is not None and self._ends_drain(performed.ended.kind)
 
-    def _grow(self, claim: Claim, ended: Growing) -> Steps[Ended]:
-        """Store the nodes that a start has added; its end as it is to be settled."""
-        self._growth.begin(End(claim, ended))
-        while self._growth:
-            for call, read in self._growth.steps():
-                read((yield call))
-        assert self._grown_as is not None
-        return self._grown_as
+    def _ends_drain(self, kind: str) -> bool:
+        return self._wishes.raises and kind in _BAD and not (kind == "retry" and self._wishes.retries)
 
-    def _end_of_growth(self, end: End) -> None:
-        self._grown_as = end.ended
+    @property
+    def _over(self) -> bool:
+        return self._full or self.error is not None or self._failed is not None
 
-    def _settle(self, claim: Claim, ended: Ended) -> Steps[None]:
-        outcome = Outcome(claim.id, claim.token, ended.kind, ended.data, ended.amount)
-        self._request += 1
-        notes = starts([(outcome, claim)])
-        rows = [(outcome, claim.score)]
-        yield settle_calls.settle(self._keys, self.owner, self._request, rows, self._keep, starts=notes)
+    def _stop(self) -> None:
+        """Have the worker leave: what it has not begun goes back."""
+        assert self.turned is not None
+        self.turned.inbox.append(Drain(now=True))
 
-    # -- what is said of it -----------------------------------------------------------------------------------------
+    # -- for the core: how starts end -------------------------------------------------------------------------------
 
-    def _error_of(self, claim: Claim, ended: Ended, performed: Performed) -> BaseException | None:
-        """What ends the drain, of a start that did not go well."""
-        error, kind = performed.error, ended.kind
-        if error is not None and _always(error):
-            return error
-        bad = kind in _BAD or (kind == "retry" and not self._wishes.retries)
-        if performed.asked or not bad or not self._wishes.raises:
-            return None
-        if error is not None:
-            return error
-        return unsuccessful(claim.id, claim.task, _BAD.get(kind, State.FAILED), parse_error(ended.data))
+    def ended(self, claim: Claim, kind: EndKind, *_: float) -> None:
+        """A start ended, with its code or without."""
+        self._ends[kind] += 1
+        if kind == "retry":
+            self._retried.add(claim.id)
+        if self._ends_drain(kind) and claim.token not in self._asked and not self._over:
+            self._failed = claim, _BAD[kind]
+            self._stop()
+
+    def grew(self, memory: int) -> None:
+        """The memory of a runner is that of the test."""
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def _pass_time(self, now: int) -> Steps[bool]:
+        """Move the clock to the next job that is to be waited for; False: there is none."""
+        assert self.turned is not None
+        moments: list[int] = []
+        if self._wishes.retries and self._retried:
+            records: list[Record | None] = yield produce.read(self._keys, sorted(self._retried))
+            moments += [one.due_us for one in records if one is not None and one.state is State.SCHEDULED]
+        at = self.turned.core.maintenance.promotion.at
+        if self._wishes.scheduled and at < float("inf"):
+            moments.append(now + round((at - self.turned.now) * 1e6))
+        if moments:
+            self._clock.move(max(0, min(moments) - now) + BEYOND)
+        return bool(moments)
 
     def _too_many(self, seen: Overview) -> str:
         (name, count), *_ = self._tasks.most_common(1)
@@ -303,7 +403,7 @@ def _always(error: BaseException) -> bool:
     return not isinstance(error, Exception | Interrupt | SystemExit | GeneratorExit | RunnerKilled | BaseExceptionGroup)
 
 
-Make = Callable[[DrainWorker], Steps[T]]
+Make = Callable[[Draining], Steps[T]]
 
 
 class DrainDriver:
@@ -313,12 +413,15 @@ class DrainDriver:
         busy: whether one is under way.
         count: of the drains so far.
         dead: incarnations that a test let die.
+        queues: names of queues that may hold jobs.
     """
 
     def __init__(self, app: Headrace, clock: VirtualClock, faults: Faults, url: str, settings: Settings) -> None:
         self.busy = False
         self.count = 0
         self.dead: set[str] = set()
+        self.queues = {"default"}
+        self._settings = msgspec.structs.replace(settings, prefetch_seconds=0, startup_profiling=False)
         self._app = app
         self._clock = clock
         self._faults = faults
@@ -340,49 +443,41 @@ class DrainDriver:
         """
         if on_event_loop():
             raise WaitRefused("drain() would block the event loop: await adrain()")
-        with self._begun(wishes) as (drain, performer):
+        with self._begun(wishes) as (drain, runner):
 
             def do(asked: Asked) -> Any:
                 if isinstance(asked, RunHere):
-                    return performer.run(asked.claim, asked.crash)
+                    return runner.run(asked.claim, asked.crash)
                 return self._store.run_all(asked) if isinstance(asked, list) else self._store.run(asked)
 
             try:
                 value = driven(make(drain), do)
             finally:
-                performer.close()
-                if drain.owner and not drain.died:
-                    self._store.run(drain.leave())
+                runner.close()
+                if retire := self._left_behind(drain):
+                    self._store.run(retire)
         return self._ended(drain, value)
 
     async def arun(self, make: Make[T], wishes: Wishes) -> T:
-        with self._begun(wishes) as (drain, performer):
+        with self._begun(wishes) as (drain, runner):
 
             def do(asked: Asked) -> Awaitable[Any]:
                 if isinstance(asked, RunHere):
-                    return performer.arun(asked.claim, asked.crash)
+                    return runner.arun(asked.claim, asked.crash)
                 return self._astore.run_all(asked) if isinstance(asked, list) else self._astore.run(asked)
 
             try:
                 value = await adriven(make(drain), do)
             finally:
-                await performer.aclose()
-                if drain.owner and not drain.died:
-                    await self._astore.run(drain.leave())
+                await runner.aclose()
+                if retire := self._left_behind(drain):
+                    await self._astore.run(retire)
         return self._ended(drain, value)
 
     def run_apart(self, make: Make[T], wishes: Wishes) -> T:
-        """As :meth:`run`, also where an event loop runs: then in a thread of its own, and this one waits."""
-        if not on_event_loop():
+        """As :meth:`run`, also where an event loop runs, which waits."""
+        with outside_loop() if on_event_loop() else nullcontext():
             return self.run(make, wishes)
-        found: list[T] = []
-        context = copy_context()
-        thread = threading.Thread(target=lambda: found.append(context.run(self.run, make, wishes)), name="drain")
-        thread.start()
-        thread.join()
-        if not found:
-            raise DrainError("the drain of an inline enqueue ended with an error: its traceback is above")
-        return found[0]
 
     def close(self) -> None:
         """Close the connections of the kit."""
@@ -390,17 +485,23 @@ class DrainDriver:
         self._astore.leave_to_loop()
 
     @contextmanager
-    def _begun(self, wishes: Wishes) -> Generator[tuple[DrainWorker, Performer], None, None]:
+    def _begun(self, wishes: Wishes) -> Generator[tuple[Draining, InlineRunner], None, None]:
         if self.busy:
             raise DrainError("a drain is under way: a job cannot drain, and one drain runs at a time")
-        self.busy, performer = True, Performer(self._app)
+        self.busy, runner = True, InlineRunner(self._app)
         self.count += 1
         try:
-            yield DrainWorker(self._app, self._clock, self._faults, wishes), performer
+            yield Draining(self._app, self._clock, self._faults, wishes, self._settings, self.queues), runner
         finally:
             self.busy = False
 
-    def _ended(self, drain: DrainWorker, value: T) -> T:
+    def _left_behind(self, drain: Draining) -> Call[bool] | None:
+        """The last word of an incarnation that an error has ended."""
+        if drain.turned is None or not drain.owner or drain.died or drain.turned.core.left:
+            return None
+        return consume.retire(self._store.keys, drain.owner, 0)
+
+    def _ended(self, drain: Draining, value: T) -> T:
         if drain.died:
             self.dead.add(drain.owner)
         if drain.error is not None:

@@ -1,7 +1,7 @@
 """The test kit: an application on a private server, whose jobs run when the test says so.
 
 Owns what a test has changed, and undoes it: the application's server, stubs, the keys of the test. What a drain does
-is in drain.py; how a job runs, in perform_here.py.
+is in drain.py; how a job runs, in inline_runner.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from headrace.protocol.consume import Note
 from headrace.running_job import job_if_any
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
-from headrace.testing.drain import DrainDriver, DrainWorker
+from headrace.testing.drain import DrainDriver, Draining
 from headrace.testing.expectations import Enqueued, Expectation, Stub, Wanted, described, wanted_arguments
+from headrace.testing.inline_runner import Crash, Faults, Moment, RunnerKilled, job_here, lost_reply
 from headrace.testing.kit_store import Drained, VirtualClock, Wire, Wishes, check_ended, wishes
-from headrace.testing.perform_here import Crash, Faults, Moment, RunnerKilled, job_here, lost_reply
 from headrace.testing.private_server import Takeover, private_server
 from headrace.worker.runner.interrupts import SIGNALS
 from headrace.workflows.node import name_of
@@ -161,10 +161,10 @@ class Kit:
             DrainError: the limit is reached, the text says what is left; or the workflow waits for something else.
             WaitRefused: an event loop runs in this thread: await :meth:`adrain`.
 
-        Cost: about ten round trips per job, to a server on this machine.
+        Cost: five round trips, and one for each job, to a server on this machine.
         """
         asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
-        drained = self._driver.run(DrainWorker.steps, asked)
+        drained = self._driver.run(Draining.steps, asked)
         if run is not None:
             check_ended(f"{run.id} of {run.definition}", str(run.state), drained)
         return drained
@@ -179,9 +179,9 @@ class Kit:
         limit: int = 1000,
         raises: bool = True,
     ) -> Drained:
-        """See :meth:`drain`; coroutines run on this event loop, functions each in a thread."""
+        """See :meth:`drain`; coroutines run on this event loop, functions in its thread, while the loop waits."""
         asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
-        drained = await self._driver.arun(DrainWorker.steps, asked)
+        drained = await self._driver.arun(Draining.steps, asked)
         if run is not None:
             check_ended(f"{run.id} of {run.definition}", str(await run.astate()), drained)
         return drained
@@ -331,15 +331,16 @@ class Kit:
     def _stored(self, made: list[tuple[Record, int]]) -> None:
         self._note(made)
         if self.mode == "inline" and not self._driver.busy:
-            self._driver.run_apart(DrainWorker.steps, _INLINE)
+            self._driver.run_apart(Draining.steps, _INLINE)
 
     async def _astored(self, made: list[tuple[Record, int]]) -> None:
         self._note(made)
         if self.mode == "inline" and not self._driver.busy:
-            await self._driver.arun(DrainWorker.steps, _INLINE)
+            await self._driver.arun(Draining.steps, _INLINE)
 
     def _note(self, made: list[tuple[Record, int]]) -> None:
         now = self.clock.microseconds
+        self._driver.queues.update(one.queue for one, _ in made)
         self._log += [described(self.app, one, self.app.jobs.handle(one), delay, now) for one, delay in made]
 
     def _progress(self) -> int | None:
@@ -349,7 +350,7 @@ class Kit:
         """The clock was moved: what the server itself would let expire by then, expires; and what is due is ready."""
         self._takeover.expire(by)
         if not self._driver.busy:
-            self._driver.run_apart(DrainWorker.tidy, Wishes())
+            self._driver.run_apart(Draining.tidy, Wishes())
 
     def __repr__(self) -> str:
         return f"<Kit of {self.app!r}>"

@@ -30,7 +30,7 @@ from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, microseconds, seconds
 from headrace.store.end_listener import EndListener, Look, Tell
 from headrace.store.store import AsyncStore, Store
-from headrace.testing.perform_here import Faults
+from headrace.testing.inline_runner import Faults
 
 
 class VirtualClock:

@@ -165,8 +165,9 @@ class Departure:
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
             worker.timers.set("stop", stop)
             self._requests.wake_up()
-            # Others learn of it, and why their jobs wait.
-            self._maintenance.renewal.renew_soon()
+            if self._pool.running:
+                # Others learn of it, and why their jobs wait.
+                self._maintenance.renewal.renew_soon()
             self._pool.recall()
             if stop > worker.now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)

@@ -241,8 +241,6 @@ class Unparking:
 # Workflows that leave at once, and seconds until the next ones may: removing many must not be felt by jobs.
 LAPSE = 10
 LAPSE_EVERY = 0.05
-# Seconds for which a worker that leaves when all is done waits for what is due by then.
-SOON = 0.1
 # Nodes or edges of one piece of background work.
 PIECE = 250
 # Seconds after which the dispatcher that opened gates asks when the next ones open; and after which limits are declared
@@ -394,7 +392,11 @@ class LimitDeclaration:
 
 
 class Maintenance:
-    """The table of duties, in the order in which their calls travel."""
+    """The table of duties, in the order in which their calls travel.
+
+    Attributes:
+        doubt_until: until when workers that were silent may be alive, and keep their jobs (monotonic seconds).
+    """
 
     def __init__(
         self, worker: WorkerState, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
@@ -418,7 +420,7 @@ class Maintenance:
         # It has several calls, so it makes its own steps.
         self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
         self.limits = LimitDeclaration(keys, tasks, worker.limits)
-        self._duties: tuple[Duty, ...] = (
+        duties: tuple[Duty, ...] = (
             self.limits,
             self.renewal,
             self.promotion,
@@ -428,9 +430,11 @@ class Maintenance:
             lapse,
             self.background,
         )
-        self._all: tuple[Duty | TickDuty, ...] = (self.ticks, *self._duties)
-        # Until when others may be alive that were silent, so that nothing of theirs is reclaimed yet.
-        self._doubt_until = 0.0
+        self._duties = tuple(duty for duty in duties if duty.script not in worker.leaves)
+        self._ticking = not worker.leaves.issuperset(TICKING)
+        self._all: tuple[Duty | TickDuty, ...] = (*([self.ticks] if self._ticking else []), *self._duties)
+        self._soon = worker.soon
+        self.doubt_until = 0.0
 
     def begin(self, owner: str, sent: float, spared: float = 0.0) -> None:
         """A new incarnation was registered by a request sent at ``sent``.
@@ -438,7 +442,7 @@ class Maintenance:
         Args:
             spared: seconds for which it is not known whether others live.
         """
-        self._doubt_until = sent + spared + LATE if spared else 0.0
+        self.doubt_until = sent + spared + LATE if spared else 0.0
         self.unparking.begin()
         self.ticks.begin(owner, sent)
         self.renewal.begin(sent)
@@ -450,15 +454,14 @@ class Maintenance:
 
     def has_pending(self, now: float) -> bool:
         """Whether there is something to do about now that may make jobs ready, here or for others."""
-        if self.unparking or now < self._doubt_until:
+        if self.unparking or now < self.doubt_until:
             return True
-        at = min(duty.at for duty in self._duties if duty.makes_ready)
-        return min(at, self.ticks.at) <= now + SOON
+        return min(duty.at for duty in self._all if duty.makes_ready) <= now + self._soon
 
     def steps(self, now: float) -> list[Step]:
         """The calls that are due; those that the store refused are sent again by ``requests``."""
         waits = self._requests.waits
-        steps = [] if waits(*TICKING) else self.ticks.steps(now)
+        steps = self.ticks.steps(now) if self._ticking and not waits(*TICKING) else []
         return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:

@@ -40,6 +40,8 @@ _timing = msgspec.msgpack.Decoder(Timing)
 class TickDuty:
     """Times are this process's monotonic seconds, except where they are the server's microseconds."""
 
+    makes_ready = True
+
     def __init__(self, keys: Keys, rows: Sequence[ticks.Row], log: Callable[..., None]) -> None:
         """Know what the code declares, and nothing of the store; ``log``: takes a level, a text and its arguments."""
         self._keys = keys

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import Kind
@@ -32,7 +33,6 @@ from headrace.settings import Settings
 from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
-from headrace.worker.dispatcher.job_stats import Tally
 from headrace.worker.dispatcher.status import Probe
 from headrace.worker.worker_options import WorkerOptions
 
@@ -312,11 +312,23 @@ class StoreRequests:
 PAUSE_SHARE = 0.1
 
 
+# Seconds for which a worker that leaves when all is done waits for what is due by then.
+SOON = 0.1
+
+
+class JobEnds(Protocol):
+    """What counts the ends of starts; see ``job_stats.py``."""
+
+    def ended(self, claim: Claim, kind: EndKind, now: float, cost: int, /) -> None: ...
+
+    def grew(self, memory: int, /) -> None: ...
+
+
 class WorkerState:
     """One record for each core. The part that is named may write an attribute; all may read it.
 
     Attributes:
-        keys, settings, tasks: told once, as are those down to ``limits``.
+        keys, settings, tasks: told once, as are those down to ``soon``.
         options: sizes included, which RemoteControl changes.
         place: ``host:pid`` of the worker.
         pid: of the dispatcher's process.
@@ -325,6 +337,8 @@ class WorkerState:
         anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
         schedules: those that the application's code declares, as the store takes them.
         limits: what its code declares.
+        leaves: scripts of duties that it leaves to other workers.
+        soon: seconds for which it waits for what is due by then, where it leaves when all is done.
         kinds: of its runners.
         phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Departure's.
         owner: the current incarnation's name; empty before it is registered. Core's, and Departure's where it ends.
@@ -347,10 +361,12 @@ class WorkerState:
         dice: Random,
         look: Probe,
         *,
-        tally: Tally | None = None,
+        tally: JobEnds | None = None,
         anchor: int = 0,
         schedules: Sequence[Row] = (),
         limits: DeclaredLimits = NO_LIMITS,
+        leaves: frozenset[str] = frozenset(),
+        soon: float = SOON,
     ) -> None:
         self.keys = keys
         self.settings = settings
@@ -364,6 +380,7 @@ class WorkerState:
         self.anchor = anchor
         self.schedules = schedules
         self.limits = limits
+        self.leaves, self.soon = leaves, soon
         self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in tasks.values()})) or ("process",)
         self.phase: Literal["working", "draining", "left"] = "working"
         self.owner = ""

@@ -18,9 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
@@ -31,15 +29,13 @@ from headrace.app import Headrace
 from headrace.context import CurrentJob
 from headrace.errors import HeadraceError, LifespanError, OptionsError, SoftTimeLimit, StoreUnavailable
 from headrace.model import codec
-from headrace.model.ended import Crashed, Ended, Released
-from headrace.model.job import Claim, Input, JobError
+from headrace.model.ended import Ended, Released
+from headrace.model.job import Claim, Input
 from headrace.protocol.consume import Note
 from headrace.running_job import running
-from headrace.settings import microseconds
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.task import RunPlan
-from headrace.worker.messages import of_death
 from headrace.worker.runner.async_kind import Drive
 from headrace.worker.runner.execute import aperform, perform
 from headrace.worker.runner.interrupts import MainGate
@@ -198,66 +194,85 @@ class Performed(msgspec.Struct):
     """One start that has ended.
 
     Attributes:
-        ended: its outcome.
-        error: what left its code, as it was raised; None where nothing did.
-        notes: what it said of itself.
-        asked: it ended as the test had asked for, which is no error.
+        ended: its outcome; None: its process died.
+        error: the exception that left its code, as it was raised; None: none did.
+        notes: progress and log lines.
+        late: it ran past its hard limit.
     """
 
-    ended: Ended
+    ended: Ended | None
     error: BaseException | None = None
     notes: list[Note] = msgspec.field(default_factory=list[Note])
-    asked: bool = False
+    late: bool = False
 
 
-class Performer:
-    """Runs one start after the other, as one runner of each kind would."""
+@contextmanager
+def outside_loop() -> Generator[None, None, None]:
+    """Run a block in the thread of an event loop as if no loop ran there, for code of functions.
+
+    Drivers such as Django's keep connections by thread. So a function runs in the thread of the test, and may block,
+    wait for jobs, and call :func:`asyncio.run`, as it may on a worker.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio._leave_task(loop, task)  # noqa: SLF001 - documented, for libraries
+    asyncio._set_running_loop(None)  # noqa: SLF001 - documented, for libraries
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001 - as above
+        if task is not None:
+            asyncio._enter_task(loop, task)  # noqa: SLF001 - as above
+
+
+class InlineRunner:
+    """The one runner of a drain: functions run in the caller's thread, coroutines on an event loop there."""
 
     def __init__(self, app: Headrace) -> None:
         self._app = app
         self._runner_context = replace(runner_context(app, PLACE, lambda: DICE), raised=self._raised)
         self._error: BaseException | None = None
         self._links: list[tuple[BaseException, TracebackType | None]] = []
-        self._runner: asyncio.Runner | None = None
-        # Where functions run while an event loop has this thread: one, since what they open may belong to it.
-        self._thread: ThreadPoolExecutor | None = None
+        # The loop of a drain whose caller has none.
+        self._loop: asyncio.Runner | None = None
         self._lifespans: dict[str, Lifespans] = {}
 
     def run(self, claim: Claim, crash: Crash | None) -> Performed:
-        """Run a start in this thread; a coroutine on an event loop of this drain."""
-        if self._is_async(claim):
-            self._runner = self._runner or asyncio.Runner()
-            return self._runner.run(self.arun(claim, crash))
-        return self._run(claim, crash)
+        """Run a start; a coroutine on an event loop of this drain."""
+        if not self._is_async(claim):
+            return self._perform(claim, crash)
+        self._loop = self._loop or asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        return self._loop.run(self._aperform(claim, crash))
 
     def close(self) -> None:
         """Leave the lifespans and end the event loop, if there is one."""
         held = self._lifespans.pop("async", None)
         self._leave()
-        if self._runner is not None:
+        if self._loop is not None:
             if held is not None:
-                self._runner.run(held.aleave())
-            self._runner.close()
+                self._loop.run(held.aleave())
+            self._loop.close()
 
     async def arun(self, claim: Claim, crash: Crash | None) -> Performed:
-        """Run a start on this event loop; a plain function in a thread, where it may block."""
+        """Run a start; a coroutine on this event loop, which waits while a function runs."""
         if self._is_async(claim):
-            return await self._arun(claim, crash)
-        self._thread = self._thread or ThreadPoolExecutor(1, "drain")
-        context, loop = copy_context(), asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: context.run(self._run, claim, crash))
+            return await self._aperform(claim, crash)
+        with outside_loop():
+            return self._perform(claim, crash)
 
     async def aclose(self) -> None:
         """See :meth:`close`."""
         if (lifespans := self._lifespans.pop("async", None)) is not None:
             await lifespans.aleave()
-        if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
-            self._thread.shutdown(wait=False)
+        with outside_loop():
+            self._leave()
 
     def _is_async(self, claim: Claim) -> bool:
         task = self._app.tasks.get(claim.task)
         return task is not None and task.is_async
+
+    # -- lifespans --------------------------------------------------------------------------------------------------
 
     def _new(self, claim: Claim) -> Lifespans | None:
         """The lifespans of a runner of the kind that this job needs, if they are still to be entered."""
@@ -282,17 +297,18 @@ class Performer:
         state = None if task is None else self._lifespans[task.kind].state
         return self._runner_context if state is None else replace(self._runner_context, state=state)
 
-    async def _arun(self, claim: Claim, crash: Crash | None) -> Performed:
+    # -- one start --------------------------------------------------------------------------------------------------
+
+    async def _aperform(self, claim: Claim, crash: Crash | None) -> Performed:
         try:
             if lifespans := self._new(claim):
                 await lifespans.aenter()
         except LifespanError as error:
             return self._not_entered(claim, error)
+        if crash is not None and crash.at == "start":
+            return Performed(None)
         notes: list[Note] = []
         plan, late = self._plan(claim), False
-        if crash is not None and crash.at == "start":
-            return self._crashed(claim, notes)
-        self._error = None
         drive = Drive(MainGate(lambda _: ""), set())
         own = asyncio.ensure_future(aperform(self._context_of(claim), drive, claim, notes.append))
         drive.task = own
@@ -312,47 +328,29 @@ class Performer:
         finally:
             for timer in timers:
                 timer.cancel()
-        return self._concluded(claim, ended, notes, crash, late=late)
+        return self._concluded(ended, notes, crash, late=late)
 
-    def _run(self, claim: Claim, crash: Crash | None) -> Performed:
+    def _perform(self, claim: Claim, crash: Crash | None) -> Performed:
         try:
             if lifespans := self._new(claim):
                 lifespans.enter()
         except LifespanError as error:
             return self._not_entered(claim, error)
-        notes: list[Note] = []
         if crash is not None and crash.at == "start":
-            return self._crashed(claim, notes)
-        self._error = None
+            return Performed(None)
+        notes: list[Note] = []
         gate = LimitGate(self._plan(claim))
         ended = perform(self._context_of(claim), gate, claim, notes.append)
-        return self._concluded(claim, ended, notes, crash, late=gate.late)
+        return self._concluded(ended, notes, crash, late=gate.late)
 
-    def _concluded(
-        self, claim: Claim, ended: Ended, notes: list[Note], crash: Crash | None, *, late: bool
-    ) -> Performed:
+    def _concluded(self, ended: Ended, notes: list[Note], crash: Crash | None, *, late: bool) -> Performed:
         error = self._restored()
-        if late:
-            return Performed(self._died(claim, "hard"), None, notes)
-        if crash is not None or isinstance(error, RunnerKilled):
-            return self._crashed(claim, notes)
+        if late or crash is not None or isinstance(error, RunnerKilled):
+            return Performed(None, None, notes, late)
         return Performed(ended, error, notes)
 
-    def _crashed(self, claim: Claim, notes: list[Note]) -> Performed:
-        return Performed(self._died(claim, ""), None, notes, asked=True)
-
-    def _died(self, claim: Claim, stop_reason: Any) -> Ended:
-        text = "its process was ended by SIGKILL"
-        error = JobError(type="Crashed", message=text, attempt=claim.attempt, signal=9, worker=PLACE)
-        plan = self._plan(claim)
-        return (
-            Crashed(b"", microseconds(self._app.settings.failure_ttl))
-            if plan is None
-            else of_death(plan, claim, stop_reason, error, DICE)
-        )
-
     def _plan(self, claim: Claim) -> RunPlan | None:
-        """How the job is to be run; None where nothing tells: its start says why."""
+        """How the job is to be run; None: its start says why it cannot."""
         task = self._app.tasks.get(claim.task)
         try:
             return None if task is None else task.plan(claim.options)
@@ -360,7 +358,7 @@ class Performer:
             return None
 
     def _raised(self, error: BaseException) -> None:
-        """Keep what left the code: the record's text is all that a runner keeps."""
+        """Keep the exception that left the code: a runner keeps only its text."""
         self._error, self._links = error, []
         left, seen = [error], set[int]()
         while left:
@@ -371,7 +369,7 @@ class Performer:
                 left += [other for other in (one.__cause__, one.__context__) if other is not None]
 
     def _restored(self) -> BaseException | None:
-        """What left the code, with its tracebacks."""
+        """The exception that left the code, with its tracebacks."""
         for error, trace in self._links:
             error.__traceback__ = trace
         found, self._error, self._links = self._error, None, []
