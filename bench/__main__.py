@@ -30,6 +30,7 @@ _BENCHMARKS = (
     "idle-load",
     "mixed",
     "enqueue",
+    "durability",
     "unique",
     "memory",
     "kill",

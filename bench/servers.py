@@ -1,6 +1,7 @@
 """A private Valkey for one benchmark, and what it says of its own work.
 
-Unix socket in a 0700 directory, nothing written to disk, no TCP port: the same transport for every system.
+Unix socket in a 0700 directory, nothing written to disk: the same transport for every system. A TCP port only for
+replicas.
 """
 
 from __future__ import annotations
@@ -89,13 +90,13 @@ def binary() -> str:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """A fresh, empty server for the length of the block."""
+def server(*directives: str, port: int = 0) -> Iterator[Server]:
+    """A fresh, empty server for the length of the block, with further directives and a loopback port where given."""
     with tempfile.TemporaryDirectory(prefix="hb-") as directory:
         socket = Path(directory) / "s"
         argv = [
-            binary(), "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700",
-            "--dir", directory, "--save", "", "--appendonly", "no",
+            binary(), "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(socket),
+            "--unixsocketperm", "700", "--dir", directory, "--save", "", "--appendonly", "no", *directives,
         ]  # fmt: skip
         with running(argv, {}) as group:
             started = Server(socket)
