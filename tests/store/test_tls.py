@@ -11,8 +11,8 @@ import redis
 
 from headrace import Headrace
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable
-from headrace.store.connection import advice
 from headrace.store.url import parse
+from headrace.store.verdict import advice
 from tests.servers import Server
 from tests.tls import AUTHORITY, certificate, terminator
 

@@ -17,8 +17,8 @@ import redis
 
 from headrace import Headrace
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable, UrlError
-from headrace.store.connection import advice
 from headrace.store.url import parse
+from headrace.store.verdict import advice
 from tests.deadline import eventually
 from tests.program import Program
 from tests.servers import Server, find, free_port

@@ -19,9 +19,10 @@ from headrace.clock import monotonic
 from headrace.errors import ServerError
 from headrace.protocol.cache_calls import probe
 from headrace.protocol.keys import Keys
-from headrace.store.connection import packed, verdict
+from headrace.store.connection import packed
 from headrace.store.raw_connection import Lost, RawConnection
 from headrace.store.url import Target
+from headrace.store.verdict import verdict
 
 # Names that changed; None: any name may have changed.
 Announced: TypeAlias = list[str] | None

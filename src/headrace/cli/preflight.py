@@ -25,10 +25,11 @@ from headrace.protocol.keys import SCHEMA
 from headrace.protocol.operations import greet
 from headrace.registry import left_out
 from headrace.stats.stats import kept
-from headrace.store.connection import advice, pause_before, verdict
+from headrace.store.connection import pause_before
 from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import SILENCE, accepted, examined
 from headrace.store.url import Target, located
+from headrace.store.verdict import advice, verdict
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

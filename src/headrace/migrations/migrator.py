@@ -23,10 +23,10 @@ from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreS
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
-from headrace.store.connection import verdict
 from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import examined
 from headrace.store.url import Target
+from headrace.store.verdict import verdict
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
 PIECE = 200

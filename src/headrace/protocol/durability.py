@@ -65,15 +65,6 @@ def durability(settings: Settings, asked: Wishes = None) -> Durability:
     return found
 
 
-def _mark(key: str, value: str) -> Command[Any]:
-    return Command.of("SET", key, value, "EX", MARK_TTL)
-
-
-def _proof(key: str, value: str) -> Command[bool]:
-    """Write the mark again, and say whether it was there."""
-    return Command.of("SET", key, value, "EX", MARK_TTL, "GET", parse=lambda reply: reply == value.encode())
-
-
 @lru_cache(64)
 def waits(wanted: Durability, milliseconds: int) -> tuple[Command[int], ...]:
     """Wait at most so long until the writes of this connection are safe; each answers how many copies are."""
@@ -125,11 +116,12 @@ class Confirmer:
         self.own, self._key = slot, keys.mark(slot[0])
         self._milliseconds, self._shown = milliseconds, shown
 
-    @property
-    def _value(self) -> str:
-        # No other value of this key, whoever had the slot before.
+    def _mark(self) -> Command[bool]:
+        """Write the mark of the last call, and say whether it was there."""
         assert self.own is not None
-        return f"{self.own[1]}.{self._step}"
+        # The key never had this value before, whichever process used the slot.
+        value = f"{self.own[1]}.{self._step}"
+        return Command.of("SET", self._key, value, "EX", MARK_TTL, "GET", parse=lambda reply: reply == value.encode())
 
     def store(self, call: Call[T], wanted: Durability, ids: Sequence[str], *, later: bool = False) -> Steps[T]:
         """Send a call that may be repeated, behind what confirms the one before.
@@ -146,7 +138,7 @@ class Confirmer:
             return answer
         self._step += 1
         own = () if later else waits(wanted, self._milliseconds)
-        replies = yield [*before, call, _mark(self._key, self._value), *own]
+        replies = yield [*before, call, self._mark(), *own]
         size = len(before)
         if before:
             yield from self._answered(replies[:size])
@@ -171,32 +163,30 @@ class Confirmer:
             step = next(steps)
             while True:
                 self._step += 1
-                several = isinstance(step, list)
+                calls = step if isinstance(step, list) else [step]
                 try:
-                    replies = yield [*(step if isinstance(step, list) else [step]), _mark(self._key, self._value)]
+                    replies = yield [*calls, self._mark()]
                 except BaseException as error:  # noqa: BLE001 - the steps decide what it means
                     step = steps.throw(error)
                 else:
-                    step = steps.send(replies[:-1] if several else replies[0])
+                    step = steps.send(replies[:-1] if calls is step else replies[0])
         except StopIteration as end:
             value: T = end.value
-        found, *counts = yield [_proof(self._key, self._value), *waits(wanted, self._milliseconds)]
+        found, *counts = yield [self._mark(), *waits(wanted, self._milliseconds)]
         self._check(wanted, [id], counts if found else [0] * len(counts))
         return value
 
     def _asked(self) -> list[Call[Any]]:
         """What confirms the open call, on whichever connection: its mark is there, and is safe."""
         assert self.open is not None
-        return [_proof(self._key, self._value), *waits(self.open.wanted, self._milliseconds)]
+        return [self._mark(), *waits(self.open.wanted, self._milliseconds)]
 
     def _answered(self, replies: Sequence[Any]) -> Steps[None]:
         assert self.open is not None
         was, (found, *counts) = self.open, replies
         if not found:
             # A failover may have lost the call with its mark: its request number lets it be stored once.
-            _, _, *counts = yield [
-                was.call, _mark(self._key, self._value), *waits(was.wanted, self._milliseconds),
-            ]  # fmt: skip
+            _, _, *counts = yield [was.call, self._mark(), *waits(was.wanted, self._milliseconds)]
         self._check(was.wanted, was.ids, counts)
         self.open = None
 

@@ -38,11 +38,12 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
-from headrace.store.connection import packed, verdict
+from headrace.store.connection import packed
 from headrace.store.connection_pool import in_forks
 from headrace.store.raw_connection import Bell, Lost, RawConnection
 from headrace.store.reach import Reach, accepted, fill, loads, missing
 from headrace.store.url import Target
+from headrace.store.verdict import verdict
 
 
 class EndLink:
@@ -57,7 +58,7 @@ class EndLink:
         """Connect. Each reply is waited for ``timeout`` seconds.
 
         Raises:
-            redis.exceptions.RedisError, OSError: see ``connection.verdict``.
+            redis.exceptions.RedisError, OSError: see ``verdict.verdict``.
         """
         self.subscribed: set[str] = set()
         self.trips = 0

@@ -32,8 +32,9 @@ from redis import exceptions as driver
 
 from headrace.errors import HeadraceError
 from headrace.protocol.script import Script
-from headrace.store.connection import connect, packed, pause_before, verdict
+from headrace.store.connection import connect, packed, pause_before
 from headrace.store.url import Target, parse
+from headrace.store.verdict import verdict
 from headrace.worker.dispatcher.runner_links import Selectors
 from headrace.worker.forking.standard_streams import log
 

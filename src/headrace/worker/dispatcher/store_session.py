@@ -20,8 +20,9 @@ from typing import Any, Literal
 from redis import exceptions as driver
 
 from headrace.protocol.script import Script, load
-from headrace.store.connection import pause_before, refusal
+from headrace.store.connection import pause_before
 from headrace.store.url import Target
+from headrace.store.verdict import refusal
 from headrace.worker.dispatcher.dispatcher_events import (
     CALLED,
     HURRY,
