@@ -47,9 +47,11 @@ def test_the_job_of_a_killed_runner_restarts_at_once(patient: Fleet, kind: str, 
 def test_work_sent_ahead_to_a_killed_runner_burns_nothing(patient: Fleet, tmp_path: Path) -> None:
     """Only the job that ran is a suspect: the tickets left in the pipe say which had not started."""
     worker = patient.worker(settings={"prefetch_seconds": 1})
-    patient.enqueue("process.nap", 0.001).result(timeout=60)
+    # So tiny that a whole claim is sent ahead.
+    for job in patient.enqueue_many("process.nap", [(0.0,)] * 50):
+        job.result(timeout=60)
     send(worker.runners(), signal.SIGSTOP)
-    jobs = patient.enqueue_many("process.nap", [(0.0,)] * 200)
+    jobs = patient.enqueue_many("process.nap", [(0.0,)] * 1000)
     patient.until(lambda: jobs[0].state is State.RUNNING)
     worker.kill("runner")
     for job in jobs:

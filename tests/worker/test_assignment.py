@@ -9,8 +9,8 @@ import pytest
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
-from headrace.worker.dispatcher.assignment import SINGLES, STALL, Assignment
-from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, RunnerHandle
+from headrace.worker.dispatcher.assignment import BATCH, SINGLES, STALL, Assignment
+from headrace.worker.dispatcher.runner_handle import LEAST_AHEAD, MOST_AHEAD, Attempt, RunnerHandle
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0
@@ -98,7 +98,21 @@ def test_a_tiny_task_is_sent_ahead_up_to_the_window(table: Table) -> None:
     table.assignment.measure("tiny", 0.001)
     assert sum(table.start("tiny") is not None for _ in range(20)) == 5
     table.assignment.costs["free"] = 0.0
-    assert sum(table.start("free") is not None for _ in range(2 * MOST_AHEAD)) == MOST_AHEAD - 5
+    assert sum(table.start("free") is not None for _ in range(MOST_AHEAD)) == LEAST_AHEAD - 5
+
+
+def test_claims_come_in_batches_whatever_a_runner_may_hold(table: Table) -> None:
+    """Room for one job is no claim of its own, where a window by cost is larger than what the runner may hold."""
+    handle = table.handle()
+    table.assignment.measure("free", 0.0)
+    while table.start("free") is not None:
+        pass
+    assert table.assignment.rooms(NOW)["process"] == 0
+    for token in list(handle.starts)[: BATCH - 1]:
+        table.assignment.release(handle, handle.starts.pop(token))
+    assert table.assignment.rooms(NOW)["process"] == 0
+    table.assignment.release(handle, handle.starts.popitem()[1])
+    assert table.assignment.rooms(NOW)["process"] == BATCH
 
 
 def test_a_slow_task_is_never_sent_ahead(table: Table) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from headrace.model.ended import Succeeded
 from headrace.model.job import Claim, parse_error
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
@@ -19,9 +20,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.job_stops import SHOW
-from headrace.worker.dispatcher.runner_handle import Attempt
+from headrace.worker.dispatcher.runner_handle import CALM, LEAST_AHEAD, MOST_AHEAD, Attempt
 from headrace.worker.dispatcher.runner_pool import RunnerPool
-from headrace.worker.messages import Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
+from headrace.worker.messages import Done, Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
 from headrace.worker.worker_options import WorkerOptions
 from tests.worker.worker_states import worker_state
 
@@ -84,6 +85,23 @@ def test_limits_of_a_start_that_was_taken_back_do_not_count_for_the_next_of_its_
     assert rig.done() == [Signal(7, "stacks")]
     rig.runner_pool.stops.enforce(104 + SHOW)
     assert rig.done() == [Signal(7, "kill")]
+
+
+def test_a_runner_that_stalled_is_sent_less_ahead_until_it_has_run_many_more() -> None:
+    """On a busy machine whole windows were claimed, taken back and claimed again: 2.4 claims for each job."""
+    rig = Rig("process")
+
+    def ends(*tokens: int) -> int:
+        rig.give(*tokens, now=10)
+        rig.runner_pool.heard(Heard(7, [Done(token, Succeeded(b"", 0), 5, 0) for token in tokens]), 10)
+        return rig.handle.most
+
+    assert [ends(*range(1, CALM)), ends(CALM)] == [LEAST_AHEAD, MOST_AHEAD]
+    rig.give(CALM + 1, CALM + 2, now=10)
+    rig.runner_pool.recall_stalled(11)
+    assert rig.handle.most == LEAST_AHEAD
+    rig.runner_pool.taken_back(TakenBack(7, 1), 11)
+    assert [ends(*range(2 * CALM, 3 * CALM - 1)), ends(3 * CALM)] == [LEAST_AHEAD, MOST_AHEAD]
 
 
 def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import mmap
 import os
 import random
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.model.ended import Succeeded
-from headrace.worker.channel import Channel
+from headrace.worker.channel import Channel, give_tickets, take_ticket
+from headrace.worker.dispatcher.runner_handle import MOST_AHEAD
 from headrace.worker.messages import Done, Exit, FromRunner, Recall, Run, ToRunner
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from tests.worker import rig
@@ -207,3 +211,36 @@ def test_a_job_that_ends_its_process_takes_no_end_of_others_with_it(
 def last(sent: int, taken: set[int], count: int) -> list[int]:
     """The last ``count`` of those that were sent and not taken back: jobs begin in the order in which they were sent."""
     return list(itertools.islice((n for n in range(sent, 0, -1) if n not in taken), count))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sets the size of a pipe")
+def test_a_window_of_tickets_fits_into_the_smallest_pipe() -> None:
+    """The dispatcher would wait for a runner whose job is slow. A page of a pipe is free when all of it was read."""
+    dice = random.Random(7)
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 2 * mmap.PAGESIZE)
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    held = 0
+    for _ in range(5000):
+        given = dice.randint(1, MOST_AHEAD) if dice.random() < 0.2 else dice.randint(1, 64)
+        if held + given <= MOST_AHEAD:
+            give_tickets(write, given, 0)
+            held += given
+        for _ in range(dice.randint(0, held)):
+            assert take_ticket(read) == 0
+            held -= 1
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("process", "stubborn"), ("async", "blocks")])
+def test_a_stop_behind_a_whole_window_is_found_by_one_signal(
+    start: Callable[..., Runner], kind: str, runs: str
+) -> None:
+    runner = start(kind, 1)
+    runner.run(claim(1, runs))
+    runner.started(1)
+    runner.run(*(claim(n, "noop") for n in range(2, MOST_AHEAD + 1)))
+    runner.stop(1, "cancel")
+    assert runner.done(1).ended.kind == "cancelled"

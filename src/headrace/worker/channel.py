@@ -146,8 +146,8 @@ class Channel(Generic[T]):
             raise Closed from error
         return True
 
-    def receive(self, *, wait: bool) -> list[T]:
-        """The messages that have arrived; with ``wait``, at least one.
+    def receive(self, *, wait: bool, most: int = 1 << 16) -> list[T]:
+        """The messages in the first ``most`` bytes that have arrived; with ``wait``, at least one.
 
         Raises:
             Closed: the other end is gone and everything that it sent was returned before.
@@ -157,7 +157,7 @@ class Channel(Generic[T]):
             raise Garbled
         while True:
             try:
-                data = self.sock.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
+                data = self.sock.recv(most, 0 if wait else socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return []
             except OSError as error:
@@ -218,6 +218,8 @@ class Channel(Generic[T]):
             self.sock.close()
 
 
+WHOLE = 1 << 20
+"""Bytes that are more than a socket holds: what was sent last may be a stop, behind a whole window of jobs."""
 SIZE = 2
 """Bytes of a ticket."""
 _COUNTS = 1 << 8 * SIZE
@@ -262,7 +264,7 @@ def take_back(descriptor: int, most: int) -> int:
 
 
 def give_tickets(descriptor: int, count: int, recalls: int) -> None:
-    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Windows stay far below a pipe's room.
+    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Never waits: a window fits into any pipe.
 
     Args:
         recalls: how many recalls this runner was sent.

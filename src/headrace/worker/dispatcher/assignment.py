@@ -136,13 +136,13 @@ class Assignment:
         for handle in self.handles.values():
             if not handle.ready or handle.single or (handle.place is not None and handle.place.line):
                 continue
-            line = handle.in_line
+            line, ahead = handle.in_line, min(window, handle.most)
             if not handle.ahead:
                 found[handle.kind] += max(0, handle.spare(handle.slots))
             elif line <= 0 or (
-                window - line >= min(window // 2, BATCH) > 0 and not self.stalled(handle, now) and not handle.suspect
+                ahead - line >= min(ahead // 2, BATCH) > 0 and not self.stalled(handle, now) and not handle.suspect
             ):
-                found[handle.kind] += max(0, handle.spare(handle.slots - 1 + window))
+                found[handle.kind] += max(0, handle.spare(handle.slots - 1 + ahead))
         return found
 
     def stalled(self, handle: RunnerHandle, now: float) -> bool:
@@ -202,7 +202,7 @@ class Assignment:
                 places.reindex(place)
                 continue
             # Others hold more than the least loaded one, but it would hide them until it ends something.
-            if place.rank == LAST or not (self.stalled(handle, now) or handle.spare(MOST_AHEAD) <= 0):
+            if place.rank == LAST or not (self.stalled(handle, now) or handle.spare(handle.most) <= 0):
                 return None
             places.demote(place)
         return None
@@ -230,7 +230,7 @@ class Assignment:
             and handle.load + cost <= self.prefetch_seconds
             and now - handle.progress <= STALL
             and not (alone or handle.suspect)
-            and handle.spare(MOST_AHEAD) > 0
+            and handle.spare(handle.most) > 0
         )
 
     def assign(self, handle: RunnerHandle, start: Attempt, now: float) -> None:

@@ -22,7 +22,7 @@ from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, special
 from headrace.worker.dispatcher.worker_state import ENDS, WorkerState
 
-CLAIM_MOST = 300
+CLAIM_MOST = 600
 
 
 class Claiming:

@@ -21,8 +21,11 @@ from headrace.worker.worker_options import SHARED
 
 Waiting = tuple[Claim, RunPlan]
 
-# Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe with room to spare.
-MOST_AHEAD = 512
+# Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe. Linux makes pipes of two
+# pages for a user who has very many. On a busy machine runners stall often, and what is taken back was claimed in vain:
+# a runner holds less until so many of its jobs have ended without a stall.
+MOST_AHEAD, LEAST_AHEAD = 2048, 512
+CALM = 10_000
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -69,6 +72,8 @@ class RunnerHandle:
         ahead: it may be sent work ahead.
         clocks: for how many of the starts, the first ones, limits run.
         load: estimated seconds of work sent and not ended.
+        most: how many starts it may hold.
+        calm_at: with how many ended jobs that is ``MOST_AHEAD`` again, if it does not stall before.
         progress: monotonic time of the last sign of progress.
         suspect: it holds a job that crashed a runner before.
         single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
@@ -98,6 +103,7 @@ class RunnerHandle:
         self.clocks = 0
         self.starts: OrderedDict[int, Attempt] = OrderedDict()
         self.load = 0.0
+        self.most, self.calm_at = LEAST_AHEAD, CALM
         self.progress = 0.0
         self.done = 0
         self.wears = False

@@ -22,7 +22,14 @@ from headrace.protocol.consume import Note
 from headrace.worker.dispatcher.assignment import STALL, Assignment
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
 from headrace.worker.dispatcher.job_stops import FENCED, JobStops
-from headrace.worker.dispatcher.runner_handle import Attempt, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.runner_handle import (
+    CALM,
+    LEAST_AHEAD,
+    MOST_AHEAD,
+    Attempt,
+    RunnerCommands,
+    RunnerHandle,
+)
 from headrace.worker.dispatcher.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import (
@@ -119,6 +126,7 @@ class RunnerPool:
                 stalled = self.assignment.stalled(handle, now)
                 handle.look_at = now + STALL if stalled else handle.progress + STALL + 1e-6
                 if stalled:
+                    handle.most, handle.calm_at = LEAST_AHEAD, handle.done + CALM
                     # As many stay as run at once, begun or not: large arguments take longer than a stall to arrive, and
                     # a runner from which all was taken back would be idle, be given the same again, and never begin.
                     self._commands.take_back(handle, but=handle.slots)
@@ -188,6 +196,8 @@ class RunnerPool:
                 self.advice.heard(start.claim.task, handle.kind, message)
         if ends:
             handle.progress = now
+            if handle.done >= handle.calm_at:
+                handle.most = MOST_AHEAD
             self.supply.freed.add(handle.kind)
         self.assignment.reindex(handle)
         return ends

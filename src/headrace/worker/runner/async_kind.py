@@ -28,7 +28,7 @@ from headrace.errors import Interrupt
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
 from headrace.running_job import running
-from headrace.worker.channel import Closed, early, take_ticket
+from headrace.worker.channel import WHOLE, Closed, early, take_ticket
 from headrace.worker.forking.child_process import end_faulty
 from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
@@ -347,7 +347,7 @@ class Loop:
         try:
             # Ends of mates do not wait for this one.
             self.reporter.flush()
-            self._stash.extend(self._channel.receive(wait=False))
+            self._stash.extend(self._channel.receive(wait=False, most=WHOLE))
         except Closed:
             pass
         except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed

@@ -32,7 +32,7 @@ from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.tasks.app_context import of_kind
-from headrace.worker.channel import Channel, Closed, early, take_ticket
+from headrace.worker.channel import WHOLE, Channel, Closed, early, take_ticket
 from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with, end_faulty
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
@@ -295,7 +295,7 @@ class Process:
         try:
             if reason := _raised(job, self._pending.pop(job.token, "")):
                 return reason
-            return self._file(self._channel.receive(wait=False), job)
+            return self._file(self._channel.receive(wait=False, most=WHOLE), job)
         except Closed:
             return ""
         except BaseException:  # noqa: BLE001 - it would be raised in the job's code, as if that had failed
