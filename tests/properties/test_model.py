@@ -21,11 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headrace.admin.keyspace import read
 from headrace.model.ids import FINAL
 from headrace.model.job import Outcome
 from headrace.protocol import consume, operations, overviews, produce, settle_calls
 from headrace.testing import assert_invariants
-from headrace.testing.keyspace_reading import read
 from tests.properties.model import LEASE, WEEK, Job, Model
 from tests.scripts.asked import why
 from tests.scripts.stage import KEEP, SECOND, Stage

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headrace.admin.keyspace_rules import gate_facts
 from headrace.model.form import NewJob
 from headrace.model.job import Claim
 from headrace.model.limit_rules import (
@@ -21,7 +22,6 @@ from headrace.model.limit_rules import (
 )
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import HoldAnswer, change_limit, declare_limits, hold_limit, read_limits
-from headrace.testing.keyspace_reading import gate_facts
 from tests.scripts.stage import SECOND, Stage
 
 LEASE = 100_000 * SECOND

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import msgspec
 import redis
 
+from headrace.admin.keyspace import read
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id, ordered_id, unique_id
 from headrace.model.job import Claim, Outcome, StartNote
 from headrace.protocol import consume, produce, settle_calls
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.testing.keyspace_reading import read
 from tests.scripts.guard import Guard
 
 T = TypeVar("T")

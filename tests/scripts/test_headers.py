@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace.admin.keyspace import documented
 from headrace.protocol import script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
 from headrace.protocol.script_header import Header, included, parse_header
-from headrace.testing.keyspace_reading import documented
 from tests.scripts.guard import USER, Guard, commands, rules
 from tests.scripts.stage import Stage
 

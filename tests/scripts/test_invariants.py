@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.admin import keyspace
 from headrace.protocol.keys import Keys
 from headrace.testing import assert_invariants, explain, violations
 from tests.scripts.stage import KEEP, START, Stage
@@ -96,6 +97,16 @@ def test_other_namespaces_and_other_peoples_keys_are_not_ours(stage: Stage) -> N
     assert_invariants(stage.client)
     with pytest.raises(AssertionError, match="namespace other"):
         assert_invariants(stage.client, "other")
+
+
+def test_pages_show_what_one_reading_shows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene(stage)
+    stage.client.zadd(k("waited"), {f"w{n}": n for n in range(9)})
+    lines = explain(stage.client)
+    monkeypatch.setattr(keyspace, "PAGE", 2)
+    assert max(sum(map(len, part.values.values())) for page in keyspace.pages(stage.client) for part in page) <= 2
+    assert explain(stage.client) == lines
+    assert violations(stage.client) == set()
 
 
 def test_what_is_there_is_explained_in_lines(stage: Stage) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from headrace import Every, Unique
+from headrace.admin.keyspace_rules import gate_facts
 from headrace.model.ids import tick_of
 from headrace.tasks.job_handle import Job
-from headrace.testing.keyspace_reading import gate_facts
 from tests.servers import Server, connect
 from tests.system.chaos import BUDGET, Chaos, verdict
 from tests.system.fleet import Fleet

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from headrace import Headrace
+from headrace.admin.keyspace_rules import gate_facts
 from headrace.model.job import State
-from headrace.testing.keyspace_reading import gate_facts
 from tests.deadline import eventually
 from tests.program import Program, Worker
 

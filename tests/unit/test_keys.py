@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.admin.keyspace import documented, kind_of
 from headrace.errors import OptionsError
 from headrace.model import ids
 from headrace.model.ids import (
@@ -26,7 +27,6 @@ from headrace.model.ids import (
 )
 from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.script_header import parse_header
-from headrace.testing.keyspace_reading import documented, kind_of
 
 CHANNELS = {"mail", "done"}
 

@@ -9,33 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.admin.keyspace_rules import assert_invariants as assert_invariants
+    from headrace.admin.keyspace_rules import explain as explain
+    from headrace.admin.keyspace_rules import violations as violations
     from headrace.testing.expectations import Enqueued as Enqueued
     from headrace.testing.expectations import Stub as Stub
-    from headrace.testing.keyspaces import assert_invariants as assert_invariants
-    from headrace.testing.keyspaces import explain as explain
-    from headrace.testing.keyspaces import violations as violations
     from headrace.testing.kit import Kit as Kit
     from headrace.testing.kit_store import Drained as Drained
     from headrace.testing.kit_store import DrainError as DrainError
     from headrace.testing.kit_store import VirtualClock as VirtualClock
 
 _HOMES = {
-    "DrainError": "kit_store",
-    "Drained": "kit_store",
-    "Enqueued": "expectations",
-    "assert_invariants": "keyspaces",
-    "explain": "keyspaces",
-    "violations": "keyspaces",
-    "Kit": "kit",
-    "Stub": "expectations",
-    "VirtualClock": "kit_store",
+    "DrainError": "testing.kit_store",
+    "Drained": "testing.kit_store",
+    "Enqueued": "testing.expectations",
+    "assert_invariants": "admin.keyspace_rules",
+    "explain": "admin.keyspace_rules",
+    "violations": "admin.keyspace_rules",
+    "Kit": "testing.kit",
+    "Stub": "testing.expectations",
+    "VirtualClock": "testing.kit_store",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"headrace.testing.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"headrace.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

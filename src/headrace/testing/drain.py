@@ -203,12 +203,12 @@ class HandTurned:
         self.inbox.append(RunnerDied(self._runners, signal=9, heard=[*said]))
 
     def _act(self, actions: Sequence[Any]) -> None:
+        firsts = [action.steps for action in actions if isinstance(action, SendFirst)]
+        self._waves.extendleft(reversed(firsts))
         for action in actions:
             match action:
                 case Send():
                     self._waves.append(action.steps)
-                case SendFirst():
-                    self._waves.appendleft(action.steps)
                 case Give():
                     self._given += action.claims
                 case Spawn():

@@ -20,13 +20,14 @@ from typing import Any, cast
 import msgspec
 import redis
 
+from headrace.admin.keyspace import read
+from headrace.admin.keyspace_rules import breaches
 from headrace.app import Headrace
 from headrace.embedded import Embedded, attach
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
 from headrace.store.connection import node_of
 from headrace.store.url import parse
-from headrace.testing import keyspace_reading, keyspaces
 from headrace.testing.kit_store import AsyncKitStore, KitListener, KitStore, Wire
 
 _lock = threading.Lock()
@@ -129,8 +130,9 @@ class Takeover:
 
     def problems(self, dead: set[str]) -> list[str]:
         """What is wrong with the keys, a sentence each; incarnations that are ``dead`` may hold jobs."""
-        found = sorted(keyspaces.violations(self._client, self.namespace, ahead=self._clock.offset))
-        for space in keyspace_reading.read(self._client, self.namespace):
+        found: list[str] = []
+        for space in read(self._client, self.namespace):
+            found += sorted(set(breaches(space, self._clock.offset)))
             for owner in space.values["claims"].keys() - dead:
                 found += [f"job {id} still runs" for id in space.values["claims"][owner]]
         return found

@@ -1,0 +1,207 @@
+"""The keys of a namespace as they are stored, read in bounded pages. Reads only.
+
+1. :func:`documented` and :func:`kind_of`: what the table in :mod:`headrace.protocol.keys` says of each key.
+2. :class:`Keyspace` and :func:`pages`: keys and values, sorted by that table, a page at a time; :func:`read` puts the
+   pages together, for small stores. ``keyspace_rules.py`` has what must be true of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.model.ids import FINAL, check_name
+from headrace.protocol import keys as layout
+
+if TYPE_CHECKING:
+    import redis
+
+# Keys of one page, and members of one reply.
+PAGE = 1000
+
+Values = Mapping[str, dict[str, Any]]
+
+_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
+_READ: dict[str, Callable[[Any, str], object]] = {
+    "hash": lambda pipe, key: pipe.hgetall(key),
+    "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
+    "set": lambda pipe, key: pipe.smembers(key),
+    "list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    "string": lambda pipe, key: pipe.get(key),
+    "stream": lambda pipe, key: pipe.xrange(key, count=PAGE),
+}
+# A collection that is longer than a page, in pieces.
+_SCAN: dict[str, Callable[[Any, str], Any]] = {
+    "hash": lambda client, key: dict(client.hscan_iter(key, count=PAGE)),
+    "zset": lambda client, key: list(client.zscan_iter(key, count=PAGE)),
+    "set": lambda client, key: set(client.sscan_iter(key, count=PAGE)),
+    "list": lambda client, key: [
+        item for at in range(0, client.llen(key), PAGE) for item in client.lrange(key, at, at + PAGE - 1)
+    ],
+}
+# The driver takes longer to read the replies of a pipeline of such calls than the server to give them.
+_LOOK = """
+local SIZE, found = {hash = 'HLEN', zset = 'ZCARD', set = 'SCARD', list = 'LLEN'}, {}
+for _, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  found[#found + 1] = kind
+  found[#found + 1] = redis.call('PTTL', key)
+  found[#found + 1] = SIZE[kind] and redis.call(SIZE[kind], key) or 1
+end
+return found
+"""
+_EXPIRING = (
+    *("sender", "request", "mark", "cache", "cached", "tagged", "filling", "dropped", "probe", "rewound"),
+    *("acts", "events", "deaths", "causes", "cause", "floods", "errands", "errand", "watches", "watch", "stacks"),
+    *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
+)
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says.
+
+    A pattern is a name, or a name and what it is appended to: ``scheduled``, ``job:<id>``.
+    """
+    found: dict[str, str] = {}
+    for pattern, more, kind, _ in _ROW.findall(layout.__doc__ or ""):
+        for name in FINAL if more else (pattern,):
+            found[name] = kind
+    return found
+
+
+def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:
+    """Which documented key a name (without its prefix) is, and what its hole holds; None if none."""
+    if key in documents:
+        return key, ""
+    head, colon, rest = key.partition(":")
+    for pattern in documents:
+        if colon and rest and pattern.startswith(f"{head}:<"):
+            return head, rest
+    return None
+
+
+class Keyspace(msgspec.Struct):
+    """One shard's keys at one moment, sorted by what they are.
+
+    Attributes:
+        values: per documented key and hole, the value: ``values["ready"]["default"]`` maps ids to scores.
+        timed: names of unique jobs that end with a time.
+        violations: what the reading itself found wrong.
+    """
+
+    shard: str
+    values: dict[str, dict[str, Any]] = msgspec.field(default_factory=lambda: defaultdict[str, dict[str, Any]](dict))
+    timed: set[str] = msgspec.field(default_factory=set[str])
+    violations: set[str] = msgspec.field(default_factory=set[str])
+
+    def one(self, name: str) -> Any:
+        """The value of a key without a hole; empty when it is absent."""
+        return self.values[name].get("", {})
+
+
+def text_of(value: Any) -> str:
+    """A stored value as text, whatever its bytes; empty for None."""
+    return (
+        value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else "" if value is None else str(value)
+    )
+
+
+def _value(kind: str, reply: Any) -> Any:
+    """A reply as plain Python: texts, except that a record's values stay bytes."""
+    if kind == "hash":
+        return {text_of(name): value for name, value in reply.items()}
+    if kind == "zset":
+        return {text_of(member): int(float(score)) for member, score in reply}
+    if kind == "set":
+        return {text_of(member) for member in reply}
+    if kind == "raw":
+        return reply
+    return [text_of(item) for item in reply] if kind == "list" else text_of(reply)
+
+
+def _names(client: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
+    """Shard, name and whole key of everything under a namespace."""
+    form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)\}}:(.*)", re.DOTALL)
+    literal = re.sub(r"([*?\[\]\\^])", r"\\\1", namespace)
+    for raw in client.scan_iter(match=f"{{{literal}:*", count=1000):
+        whole = text_of(raw)
+        match = form.fullmatch(whole)
+        yield (match[1], match[2], whole) if match else ("0", whole, whole)
+
+
+def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple[str, str] | None:
+    """What a key is; None, with the violation noted, when it may not be read as that."""
+    documents = documented()
+    known = kind_of(name, documents)
+    if known is None:
+        space.violations.add(f"{whole}: no key of this form is documented in keys.py")
+        return None
+    wanted = next(kind for p, kind in documents.items() if p == known[0] or p.startswith(f"{known[0]}:<"))
+    if kind != wanted:
+        space.violations.add(f"{whole}: is a {kind}, documented as {wanted}")
+        return None
+    # -1: it has no end; 0: it has less than a millisecond left; -2: it ended since its type was read.
+    if known[0] == "unique" and ttl != -1:
+        space.timed.add(known[1])
+    if known[0] not in ("gate", "unique") and (known[0] in _EXPIRING) != (ttl != -1):
+        space.violations.add(f"{whole}: " + ("never expires" if ttl == -1 else "expires, which nothing says"))
+    return known
+
+
+def pages(client: redis.Redis, namespace: str = "hr") -> Iterator[list[Keyspace]]:
+    """The keys of a namespace, at most ``PAGE`` at a time, sorted into their shards.
+
+    Keys that nothing documents are named among the violations. The values of a page are read at one moment, but those
+    of collections longer than a page.
+
+    Args:
+        client: one that answers in bytes (no ``decode_responses``), since records hold MessagePack.
+
+    Cost: SCAN over the whole database; two round trips a page, and one for each page of a long collection.
+    """
+    check_name("namespace", namespace)
+    names = _names(client, namespace)
+    while page := list(islice(names, PAGE)):
+        yield _page(client, page)
+
+
+def _page(client: Any, page: list[tuple[str, str, str]]) -> list[Keyspace]:
+    spaces: dict[str, Keyspace] = {}
+    plan: list[tuple[Keyspace, str, str, str]] = []
+    facts: list[Any] = client.eval(_LOOK, len(page), *(whole for _, _, whole in page))
+    pipe = client.pipeline(transaction=True)
+    for (shard, name, whole), raw, ttl, size in zip(page, facts[::3], facts[1::3], facts[2::3], strict=True):
+        space, kind = spaces.setdefault(shard, Keyspace(shard)), text_of(raw)
+        known = _filed(space, whole, name, kind, ttl) if kind != "none" else None
+        if known is None:
+            continue
+        if size > PAGE:
+            space.values[known[0]][known[1]] = _value(kind, _SCAN[kind](client, whole))
+        else:
+            _READ[kind](pipe, whole)
+            plan.append((space, *known, kind))
+    values: list[Any] = pipe.execute()
+    for (space, name, hole, kind), value in zip(plan, values, strict=True):
+        if value is not None:
+            space.values[name][hole] = _value("raw" if name == "gate" else kind, value)
+    return list(spaces.values())
+
+
+def read(client: redis.Redis, namespace: str = "hr") -> list[Keyspace]:
+    """Every shard of a namespace, whole; for small stores. See :func:`pages`."""
+    whole: dict[str, Keyspace] = {}
+    for page in pages(client, namespace):
+        for part in page:
+            space = whole.setdefault(part.shard, Keyspace(part.shard))
+            space.timed |= part.timed
+            space.violations |= part.violations
+            for name, values in part.values.items():
+                space.values[name].update(values)
+    return [whole[shard] for shard in sorted(whole)]
