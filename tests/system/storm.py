@@ -59,7 +59,7 @@ class Producer:
         if dice.random() < 0.05:
             options["expires"] = 0.01 + dice.random() * 3
         if dice.random() < 0.2:
-            options |= {"key": dice.choice(WHO), "strategy": dice.choice(["hash", "random", "available"])}
+            options |= {"key": dice.choice(WHO)}
         return options
 
     def _one(self) -> None:

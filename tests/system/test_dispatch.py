@@ -24,7 +24,7 @@ def all_at_work(fleet: Fleet, go: Path, count: int) -> list[str]:
 
     One that the dispatcher does not know yet, or that is not back from its job, has no part in a short day's work.
     """
-    gates = [fleet.enqueue("process.gate", str(go), strategy="available") for _ in range(count)]
+    gates = [fleet.enqueue("process.gate", str(go)) for _ in range(count)]
     for gate in gates:
         fleet.started(gate)
     go.touch()
@@ -81,26 +81,6 @@ def test_tiny_jobs_of_a_key_keep_their_order_while_they_are_sent_ahead_and_taken
     fleet.worker(processes=2)
     fleet.drained()
     in_order(fleet, ids)
-
-
-@pytest.mark.parametrize("strategy", ["least_loaded", "round_robin", "random", "available"])
-def test_each_strategy_runs_each_job_once(fleet: Fleet, tmp_path: Path, strategy: str) -> None:
-    fleet.worker(processes=3, strategy=strategy)
-    first = all_at_work(fleet, tmp_path / "go", 3)
-    jobs = fleet.enqueue_many("process.add", [(n, n) for n in range(200)])
-    naps = fleet.enqueue_many("process.nap", [(0.01,)] * 30)
-    fleet.drained()
-    rest = {job.id for job in (*jobs, *naps)}
-    assert fleet.ledger.counts("S") == fleet.ledger.counts("E") == dict.fromkeys([*first, *rest], 1)
-    assert len({line.pid for line in fleet.ledger.starts() if line.id in rest}) == 3
-
-
-def test_a_job_may_choose_its_strategy(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker(processes=4)
-    all_at_work(fleet, tmp_path / "go", 4)
-    jobs = fleet.enqueue_many("process.pid", [()] * 20, strategy="round_robin")
-    fleet.drained()
-    assert len({job.result(timeout=5) for job in jobs}) == 4
 
 
 def test_a_job_that_waits_for_its_runner_is_cancelled_before_it_starts(fleet: Fleet, tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ class Workers:
             "queues": dice.choice(["default,low", "default:3,low:1", "low,default"]),
             "processes": dice.choice(["1", "2"]), "forks": "1", "threads": "4", "concurrency": "8",
             "recycle-jobs": dice.choice(["20", "200", "5000"]),
-            "strategy": dice.choice(["available", "least_loaded", "hash", "round_robin"]),
         }  # fmt: skip
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         with (self._directory / f"worker-{self._count}.log").open("ab") as log:

@@ -24,7 +24,7 @@ def lease() -> float:
 def test_jobs_that_run_wait_in_the_worker_and_wait_for_it(fleet: Fleet, tmp_path: Path) -> None:
     worker = fleet.worker(processes=2)
     paths = [tmp_path / name for name in "abc"]
-    first, second = (fleet.enqueue("process.gate", str(path), key="k", strategy="hash") for path in paths[:2])
+    first, second = (fleet.enqueue("process.gate", str(path), key="k") for path in paths[:2])
     fleet.until(lambda: len(fleet.ledger.starts()) == 1)
     runs, waits = (first, second) if fleet.ledger.starts(first.id) else (second, first)
     # What its runners do a worker tells with its heartbeat.

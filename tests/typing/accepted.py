@@ -209,7 +209,7 @@ def sync_code() -> object:
     assert_type(resize.enqueue(b"", [1]).result(), dict[str, int])
     assert_type(notify.enqueue(7), Job[str])
     assert_type(fetch.broadcast("u"), list[Job[bytes]])
-    assert_type(fetch.options(key="k", ordered=True, strategy="hash").enqueue("u"), Job[bytes])
+    assert_type(fetch.options(key="k", ordered=True).enqueue("u"), Job[bytes])
     coroutine = assert_type(notify(7), Coroutine[Any, Any, str])
     assert_type(forget.enqueue(), Job[None])
     assert_type(fetch.options(queue="low", delay=60).options(key="k").enqueue("u"), Job[bytes])

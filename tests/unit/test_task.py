@@ -213,9 +213,6 @@ def test_wrong_options_are_refused_before_the_function_is_seen(app: Headrace) ->
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"strategy": "best"}, "strategy must be one of available, least_loaded, round_robin, random, hash, not 'best'"),
-    ({"strategy": "next_available"}, "answers a caller at once, and a job has none; take available"),
-    ({"strategy": max}, "a function can choose in headrace.Pool, but a dispatcher runs no code of yours"),
     ({"queue": "sp ace"}, "queue name 'sp ace' cannot be used"),
     ({"queue": ""}, "queue name '' cannot be used"),
     ({"queue": 7}, "queue must be the name of a queue"),
@@ -299,18 +296,6 @@ def test_options_reach_the_row(app: Headrace) -> None:
     new = row(bound)
     assert (new.queue, new.priority, new.max_crashes, new.delay) == ("low", -3, 7, 60_000_000)
     assert (new.key, new.expires, new.at_most_once, new.options) == ("customer-7", 120_000_000, True, b"")
-
-
-def test_a_strategy_is_a_job_s_own_or_its_task_s(app: Headrace) -> None:
-    task = app.task(strategy="round_robin")(plain)
-    assert task.plan(b"").strategy == "round_robin"
-    own = row(task.options(strategy="hash", key="customer-7"))
-    assert (own.key, task.plan(own.options).strategy) == ("customer-7", "hash")
-    assert app.task(name="other")(plain).plan(b"").strategy == ""
-    with pytest.raises(OptionsError, match="needs key="):
-        task.options(strategy="hash")
-    # Its jobs may say their keys one by one; those without one have no order to keep.
-    app.task(name="keyed", strategy="hash")(plain)
 
 
 def test_an_ordered_job_has_a_key_and_an_id_that_says_so(app: Headrace) -> None:

@@ -56,7 +56,6 @@ from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Spawned, 
 from headrace.worker.worker_options import WorkerOptions
 
 KINDS = ("async", "fork", "process", "thread")
-STRATEGIES = ("available", "hash", "least_loaded", "round_robin")
 QUEUES = ("a", "b", "c")
 # Another worker, of which only the store knows.
 RIVAL = "rival"
@@ -83,9 +82,7 @@ async def _coroutine() -> None: ...
 
 
 for _kind in KINDS:
-    for _strategy in STRATEGIES:
-        _function = _coroutine if _kind == "async" else _task
-        app.task(kind=_kind, name=f"{_kind}-{_strategy}", strategy=_strategy)(_function)  # type: ignore[call-overload]
+    app.task(kind=_kind, name=f"{_kind}-task")(_coroutine if _kind == "async" else _task)  # type: ignore[call-overload]
 
 # Twenty thousand worlds ask a hundred times each for the gates of a dozen lanes, and change none of the lists.
 gates_of = cache(limit_rules.gates_of)
@@ -283,8 +280,7 @@ class Store:
                 return False
             self.tokens.discard(woken[0])
         self.register({"owner": RIVAL})
-        tasks = {kind: [f"{kind}-{strategy}" for strategy in STRATEGIES] for kind in KINDS}
-        over = [(kind, 0, tasks[kind]) for kind in KINDS if dice.random() < 0.3]
+        over = [(kind, 0, [f"{kind}-task"]) for kind in KINDS if dice.random() < 0.3]
         passing = msgspec.msgpack.encode([over, []]) if over else b""
         number, limit = self.owners[RIVAL].claimed + 1, dice.randint(1, 4)
         self.claim(

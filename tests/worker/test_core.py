@@ -29,7 +29,7 @@ from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.dispatcher.workflow_growth import pack_grown
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
-from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, STRATEGIES, Dice, World
+from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, World
 
 # What the worlds call often.
 REFUSABLE = (
@@ -65,11 +65,11 @@ def any_world(dice: Random) -> World:
 
 def enqueue(world: World) -> None:
     dice = world.dice
-    kind, strategy = dice.choice(world.kinds), dice.choice(STRATEGIES)
+    kind = dice.choice(world.kinds)
     for _ in range(dice.choice((1, 1, 2, 7))):
         queue = dice.choice(QUEUES)
         world.store.add(
-            f"{kind}-{strategy}", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
+            f"{kind}-task", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
             lane=dice.choice(("", "", "", f"{queue}|api|", f"{queue}|account=|x", f"{queue}|api,account=|y")),
             parents=dice.choice(INPUTS),
@@ -98,7 +98,7 @@ def cancel(world: World) -> None:
 
 def broadcast(world: World) -> None:
     if world.core.worker.owner in world.store.owners:
-        world.store.broadcast(world.core.worker.owner, f"{world.dice.choice(world.kinds)}-available")
+        world.store.broadcast(world.core.worker.owner, f"{world.dice.choice(world.kinds)}-task")
         world.mail(CALLED)
 
 
@@ -206,7 +206,7 @@ def made(kinds: tuple[str, ...] = ("thread",), queues: tuple[str, ...] = ("a",),
 def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_first_end() -> None:
     """A new server refused the limits that it was told with the registration, which delayed the first claim by a trip."""
     world = made(threads=2)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.calm()
     world.end("succeeded")
     world.turn()
@@ -217,8 +217,8 @@ def test_each_connection_loads_all_that_a_worker_calls_from_its_start_to_its_fir
 def test_a_job_for_any_runner_finds_the_room_that_one_for_a_place_leaves() -> None:
     """It went back to the server, and no job of its kind was claimed until one ended."""
     world = made(threads=2)
-    world.store.add("thread-least_loaded", "a")
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a", key="k")
+    world.store.add("thread-task", "a")
     world.calm()
     assert [len(runner.held) for runner in world.runners.values()] == [2]
 
@@ -227,7 +227,7 @@ def test_jobs_that_go_back_since_no_runner_has_room_are_not_claimed_again_and_ag
     """They waited for others that end, and a claim that saw the queue without them forgot that they were there."""
     world = made(("fork", "thread"), ("a", "b"), forks=1, threads=9)
     for task, queue in (("thread", "a"), ("fork", "a"), ("fork", "a"), ("fork", "b")):
-        world.store.add(f"{task}-available", queue)
+        world.store.add(f"{task}-task", queue)
     world.calm()
     assert sum(job.state == "running" for job in world.store.jobs.values()) == 2
     assert world.store.claims < 12
@@ -235,7 +235,7 @@ def test_jobs_that_go_back_since_no_runner_has_room_are_not_claimed_again_and_ag
 
 def test_a_claim_that_was_applied_and_not_answered_is_repeated_with_its_number() -> None:
     world = made(threads=2)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     assert world.waker_acts()
     assert world.cut()
     world.turn()
@@ -246,7 +246,7 @@ def test_a_claim_that_was_applied_and_not_answered_is_repeated_with_its_number()
 
 def test_a_retry_is_promoted_when_it_is_due_though_no_claim_tells_of_it() -> None:
     world = made(threads=2)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.calm()
     world.end("retry")
     world.turn()
@@ -268,7 +268,7 @@ def test_what_came_before_a_cursor_is_looked_for_in_time_though_nothing_is_known
 
 def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() -> None:
     world = made(threads=2)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.calm()
     world.cut()
     world.turn()
@@ -286,7 +286,7 @@ def test_while_the_store_refuses_one_script_the_lease_is_kept_and_all_else_goes_
     world = made(threads=3)
     world.forbidden.add(script)
     for n in range(3):
-        world.store.add("thread-available", "a", parents=INPUTS[5] if n else "")
+        world.store.add("thread-task", "a", parents=INPUTS[5] if n else "")
     runner_jobs = lambda: [job for job in world.store.jobs.values() if job.starts]  # noqa: E731
     for _ in range(20):
         world.mail(HURRY)
@@ -311,7 +311,7 @@ def test_while_the_store_refuses_one_script_the_lease_is_kept_and_all_else_goes_
 def test_a_refused_script_is_called_ever_more_seldom() -> None:
     world = made(threads=1)
     world.forbidden.add("claim")
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.calm(60.0)
     assert 30 < world.refused["claim"] < 90
 
@@ -321,7 +321,7 @@ def test_a_worker_that_stops_waits_for_no_nodes_that_a_full_server_does_not_stor
     world = World(Random(1), settings, WorkerOptions(queues=QueueOrder(("a",)), threads=1), ("thread",))
     world.forbidden.add("reserve")
     world.calm()
-    job = world.store.add("thread-available", "a", parents=INPUTS[5])
+    job = world.store.add("thread-task", "a", parents=INPUTS[5])
     world.mail(HURRY)
     world.calm()
     (claim,) = next(iter(world.runners.values())).held
@@ -356,7 +356,7 @@ def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
     """A hundred of them waited for the runner of their key, and held what others of their limits waited for."""
     world = made(("process",), processes=3)
     for _ in range(50):
-        world.store.add("process-hash", "a", key="k", lane="a|fair=|k")
+        world.store.add("process-task", "a", key="k", lane="a|fair=|k")
     world.calm()
     assert sum(job.state == "running" for job in world.store.jobs.values()) == 3
     assert world.core.lines.waiting == 0
@@ -366,9 +366,9 @@ def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
 def test_the_line_of_a_runner_is_served_after_it_was_asked_for_work_and_gave_none_back() -> None:
     """A job that had come meanwhile waited beside a free slot until another one ended there."""
     world = made(("async",), concurrency=2)
-    world.store.add("async-available", "a", lane="a|api|")
+    world.store.add("async-task", "a", lane="a|api|")
     world.calm()
-    world.store.add("async-hash", "a", key="k")
+    world.store.add("async-task", "a", key="k")
     assert world.waker_acts()
     world.mail(f"closed:{10**18}:api:")
     assert world.waker_answers()
@@ -411,7 +411,7 @@ def test_a_shutdown_that_leaves_no_time_raises_nothing() -> None:
     settings = Settings(lease=600, shutdown_timeout=0, startup_profiling=False)
     world = World(Random(1), settings, WorkerOptions(queues=QueueOrder(("a",)), threads=1), ("thread",))
     world.calm()
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.mail(HURRY)
     world.calm()
     world.told(Drain(now=False))
@@ -424,7 +424,7 @@ def test_a_shutdown_that_leaves_no_time_raises_nothing() -> None:
 def test_a_worker_that_leaves_before_its_store_knows_of_all_ends_says_so(answers: bool) -> None:
     """Jobs that had succeeded ran again, with a crash more, and the log of the worker ended without a word."""
     world = made(threads=1)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.mail(HURRY)
     world.calm()
     world.told(Drain(now=False))
@@ -459,7 +459,7 @@ def test_what_was_said_while_the_connection_was_lost_is_asked_for() -> None:
     world.mail(HURRY)
     world.turn()
     world.calm()
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     assert world.cut()
     world.pause("a")
     world.turn()
@@ -470,7 +470,7 @@ def test_what_was_said_while_the_connection_was_lost_is_asked_for() -> None:
 def test_a_job_that_the_last_renewal_saw_and_a_claim_took_is_no_sign_that_claims_stopped() -> None:
     """With a long lease a worker that had nothing to do was told to be unhealthy after half a minute."""
     world = made(threads=1)
-    world.store.add("thread-available", "a")
+    world.store.add("thread-task", "a")
     world.mail(HURRY)
     world.turn()
     world.calm()
@@ -485,7 +485,7 @@ def test_a_job_that_the_last_renewal_saw_and_a_claim_took_is_no_sign_that_claims
 def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines: int, calls: int) -> None:
     """Beyond six hundred notes, a job's last lines came after its end, and the store dropped them."""
     world = made(("process",), processes=1)
-    world.store.add("process-available", "a")
+    world.store.add("process-task", "a")
     world.calm()
     ((token, start),) = ((claim.token, claim) for runner in world.runners.values() for claim in runner.held)
     for number in (*range(10**6, 10**6 + mates), token):
@@ -502,7 +502,7 @@ def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: in
     """No server takes an argument of 512 MB: a worker whose jobs ended so asked again and again, and lost its lease."""
     ends = made(("process",), processes=1).core.ends
     for token in range(count):
-        ends.end(Claim(f"id{token}", token, "a", 0, "process-available", b""), Succeeded(b"x" * size, 0))
+        ends.end(Claim(f"id{token}", token, "a", 0, "process-task", b""), Succeeded(b"x" * size, 0))
     told: list[int] = []
     while ends:
         told.append(sum(len(outcome.data) for outcome, _ in ends.take()))
@@ -510,12 +510,12 @@ def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: in
     assert max(told) <= 5 << 18
 
 
-@pytest.mark.parametrize("strategy", ["available", "hash", "least_loaded"])
-def test_jobs_that_may_start_once_are_not_sent_ahead(strategy: str) -> None:
+@pytest.mark.parametrize("key", ["", "k"])
+def test_jobs_that_may_start_once_are_not_sent_ahead(key: str) -> None:
     """Those that had not begun failed with the one that ran, when the worker was killed."""
     world = made(("process",), processes=1)
     for _ in range(60):
-        world.store.add(f"process-{strategy}", "a", key="k")
+        world.store.add("process-task", "a", key=key)
     for _ in range(60):
         world.begin()
         world.end("succeeded")
@@ -523,7 +523,7 @@ def test_jobs_that_may_start_once_are_not_sent_ahead(strategy: str) -> None:
         world.calm(0.5)
     claims = world.store.claims
     for _ in range(30):
-        world.store.add(f"process-{strategy}", "a", key="k").once = True
+        world.store.add("process-task", "a", key=key).once = True
     for n in range(30):
         world.calm(0.5)
         assert len([job for job in world.store.jobs.values() if job.state == "running"]) == 1

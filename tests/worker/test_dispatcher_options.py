@@ -53,8 +53,6 @@ def test_a_worker_that_cannot_be_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(OptionsError, match=name.replace("_", " ")):
             WorkerOptions(**{name: -1})
-    with pytest.raises(OptionsError, match="strategy must be one of available, "):
-        WorkerOptions(strategy="fastest")
     with pytest.raises(OptionsError, match="start more workers"):
         WorkerOptions(processes=2000)
 

@@ -19,10 +19,10 @@ class Worker(Table):
         self.order: list[str] = []
         self._number = 0
 
-    def add(self, key: str = "", strategy: str = "hash", kind: str = "process", task: str = "task") -> Claim:
+    def add(self, key: str = "k-", kind: str = "process", task: str = "task") -> Claim:
         self._number += 1
         claim = Claim(f"{key}{self._number}", self._number, "default", 0, task, b"", key=key)
-        assert self.lines.add((claim, PLAN), kind, strategy)
+        assert self.lines.add((claim, PLAN), kind)
         return claim
 
     def serve(self) -> list[Attempt]:
@@ -61,7 +61,7 @@ def worker() -> Worker:
 
 def test_a_kind_without_places_takes_nothing(worker: Worker) -> None:
     claim = Claim("a", 1, "default", 0, "task", b"", key="k")
-    assert not worker.lines.add((claim, PLAN), "process", "hash")
+    assert not worker.lines.add((claim, PLAN), "process")
     assert worker.lines.waiting == 0
 
 
@@ -93,31 +93,15 @@ def test_jobs_of_one_key_never_run_beside_each_other_in_threads(worker: Worker) 
     assert [id for id in worker.order if id.startswith("k0")] == ["k0-1", "k0-3", "k0-5"]
 
 
-def test_round_robin_may_let_a_job_wait_behind_a_busy_runner(worker: Worker) -> None:
-    first, second = worker.handle(), worker.handle()
-    for _ in range(4):
-        worker.add(strategy="round_robin")
-    assert {start.handle for start in worker.serve()} == {first, second}
-    assert worker.lines.waiting == 2
-    assert sum(worker.assignment.rooms(NOW).values()) == 0
-
-
-def test_least_loaded_counts_what_waits(worker: Worker) -> None:
+def test_a_broadcast_waits_for_the_least_loaded(worker: Worker) -> None:
     handles = [worker.handle() for _ in range(3)]
     for _ in range(6):
-        worker.add(strategy="least_loaded")
+        worker.add("")
     assert {start.handle for start in worker.serve()} == set(handles)
     assert [len(place.line) for place in worker.assignment.places("process").snapshot.members] == [1, 1, 1]
 
 
-def test_random_reaches_every_runner(worker: Worker) -> None:
-    handles = [worker.handle() for _ in range(3)]
-    for _ in range(100):
-        worker.add(strategy="random")
-    assert {start.handle for start in worker.run_all()} == set(handles)
-
-
-def test_the_usual_strategy_sends_nothing_ahead_of_what_waits_for_a_runner(worker: Worker) -> None:
+def test_nothing_is_sent_ahead_of_what_waits_for_a_runner(worker: Worker) -> None:
     worker.handle()
     worker.assignment.measure("tiny", 1e-6)
     worker.add("k-")
@@ -259,7 +243,7 @@ def test_a_suspect_waits_for_a_free_runner(worker: Worker) -> None:
     worker.assignment.measure("tiny", 1e-6)
     worker.add("k-", task="tiny")
     suspect = Claim("s", 99, "default", 0, "tiny", b"", key="k-", crashes=1)
-    worker.lines.add((suspect, PLAN), "process", "hash")
+    worker.lines.add((suspect, PLAN), "process")
     (first,) = worker.serve()
     assert worker.serve() == []
     worker.done(first)

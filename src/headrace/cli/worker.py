@@ -31,9 +31,6 @@ def worker(
     queues: Annotated[
         str, _set("--queues NAMES", "The queues to serve, in this order, or by weight: high:3,low:1.")
     ] = "default",
-    strategy: Annotated[
-        str, _set("--strategy NAME", "Which runner gets a job: available, least_loaded, round_robin, random, hash.")
-    ] = "available",
     burst: Annotated[bool, option("--burst", "Exit when the queues are empty.")] = False,
     max_jobs: Annotated[int, _set("--max-jobs N", "Exit after N jobs.", False)] = 0,
     max_idle: Annotated[float | None, _set("--max-idle TIME", "Exit after TIME without a job to run.")] = None,
@@ -83,7 +80,6 @@ def worker(
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
         queues=parse_queues(queues),
-        strategy=strategy,
         burst=burst,
         max_jobs=max_jobs,
         max_idle=max_idle or 0.0,

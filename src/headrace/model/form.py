@@ -168,10 +168,7 @@ def of_call(task: Options, given: Mapping[str, Any]) -> Options:
         checked["retries"] = _retries(given["retries"], checked["retries"], task.retries)
         travels |= _numbers(checked["retries"], task.retries)
     checked["overrides"] = msgspec.structs.replace(task.overrides, **travels)
-    options = _consistent(msgspec.structs.replace(task, **checked))
-    if given.get("strategy") == "hash" and not options.key:
-        raise OptionsError('strategy="hash" needs key=: jobs of one key run on one runner of a worker, in order')
-    return options
+    return _consistent(msgspec.structs.replace(task, **checked))
 
 
 def _retries(given: Retry | int, checked: Retry, task: Retry) -> Retry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard
 
 import msgspec
 
@@ -19,9 +19,6 @@ from headrace.model.job import MOST_PRIORITY
 from headrace.model.notation import EPOCH
 from headrace.model.retry import Retry, policy
 from headrace.settings import seconds
-
-Strategy = Literal["available", "least_loaded", "round_robin", "random", "hash"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 Travel = Literal["field", "enqueue", "override", "request", "task"]
 Unit = Literal["", "moment", "wait", "time", "limit"]
@@ -158,22 +155,6 @@ def queue(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise OptionsError(f"{name} must be the name of a queue, not {value!r}")
     return check_name("queue", value)
-
-
-def check_strategy(name: str, value: Any) -> str:
-    """A strategy's name.
-
-    Raises:
-        OptionsError: it is none, or none for jobs.
-    """
-    if value in STRATEGIES:
-        return str(value)
-    known = f"{name} must be one of {', '.join(STRATEGIES)}"
-    if callable(value):
-        raise OptionsError(f"{known}: a function can choose in headrace.Pool, but a dispatcher runs no code of yours")
-    if value == "next_available":
-        raise OptionsError(f"{known}: next_available answers a caller at once, and a job has none; take available")
-    raise OptionsError(f"{known}, not {value!r:.80}")
 
 
 def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks

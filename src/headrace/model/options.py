@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 from headrace.model import option_checks as check
 from headrace.model.headers import check as check_headers
 from headrace.model.limit_rules import GivenLimits, limit_names
-from headrace.model.option_checks import Flag, OptionRow, Strategy, rows_of
+from headrace.model.option_checks import Flag, OptionRow, rows_of
 from headrace.model.retry import Retry
 from headrace.model.unique_rules import UNIQUE, GivenUnique
 from headrace.settings import Duration, microseconds, seconds
@@ -175,7 +175,7 @@ class JobOptions(TypedDict, total=False):
         str | None,
         OptionRow(
             check=check.text,
-            doc="the customer, the account, ...: a worker starts jobs of one key in order (without a strategy).",
+            doc="the customer, the account, ...: a worker starts jobs of one key in order.",
             travels="field",
             default="",
             claimed=True,
@@ -194,18 +194,6 @@ class JobOptions(TypedDict, total=False):
             default=False,
             envelope="jobs of one `key` run one at a time; the id must say so, too",
             flag=Flag(text="With --key: run one job of the key at a time, in order, on any worker."),
-        ),
-    ]
-    strategy: Annotated[
-        Strategy | None,
-        OptionRow(
-            check=check.check_strategy,
-            doc="which runner of a worker gets it: ``available`` (the next free one, the default), ``least_loaded``, "
-            "``round_robin``, ``random`` or ``hash`` (by ``key``).",
-            travels="override",
-            default="",
-            envelope="which runner of a worker gets it: `available`, `least_loaded`, `round_robin`, `random` or `hash`",
-            flag=Flag(value="NAME", text="Which runner of a worker gets it."),
         ),
     ]
     cost: Annotated[

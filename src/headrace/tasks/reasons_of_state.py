@@ -285,9 +285,7 @@ def sent_ahead(facts: WhyFacts) -> Reason | None:
     evidence: Evidence = {"worker": worker.owner, "heard_us": worker.heard, "job": busy.job, "since_us": busy.since}
     if busy.job:
         text += f"; one of them runs {busy.task} ({busy.job}) since {lasting(facts.now - busy.since)}"
-    step = (
-        "a job with a key and the strategy hash waits for the runner of its key; others are taken back in milliseconds"
-    )
+    step = "a job with a key waits for the runner of its key; others are taken back in milliseconds"
     return Reason("sent_ahead", text, evidence, step)
 
 

@@ -16,7 +16,6 @@ import msgspec
 from headrace.errors import CorruptOptions, OptionsError
 from headrace.model import elsewhere
 from headrace.model.form import RETRY_PARTS, Options, Overrides
-from headrace.model.option_checks import check_strategy
 from headrace.model.options import Kind
 from headrace.model.retry import NO_RETRY, Retry, with_parts
 from headrace.model.signature import Signature
@@ -36,7 +35,6 @@ class RunPlan(msgspec.Struct, frozen=True):
         hard_timeout: from the start to the kill, seconds; None: none.
         result_ttl: microseconds that a success stays.
         failure_ttl: microseconds that any other end stays.
-        strategy: which runner gets it; empty: as the worker says.
         secrets: which of its arguments are never shown.
     """
 
@@ -45,7 +43,6 @@ class RunPlan(msgspec.Struct, frozen=True):
     hard_timeout: float | None
     result_ttl: int
     failure_ttl: int
-    strategy: str = ""
     secrets: str = ""
 
 
@@ -62,7 +59,6 @@ def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets
         own = _overrides.decode(stored) if stored else Overrides()
         numbers = {part: getattr(own, name) for name, (part, _) in RETRY_PARTS.items()}
         retry = with_parts(task.retries, {part: n for part, n in numbers.items() if n is not None})
-        strategy = check_strategy("strategy", own.strategy) if own.strategy else ""
     except (msgspec.MsgspecError, OptionsError, ValueError) as error:
         raise CorruptOptions(
             f"the stored options of a job of {name} cannot be read ({error}): another program wrote them"
@@ -75,7 +71,6 @@ def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets
         hard or None,
         microseconds(_first(own.result_ttl, task.result_ttl, settings.result_ttl)),
         microseconds(_first(own.failure_ttl, task.failure_ttl, settings.failure_ttl)),
-        strategy or task.strategy,
         secrets,
     )
 

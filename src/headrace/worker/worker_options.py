@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.model.option_checks import check_strategy
 from headrace.model.options import Kind
 
 # Which option says how many jobs of a kind run at once.
@@ -125,7 +124,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         processes: process runners; forks: children at once that run one job each; threads: threads of the one thread
             runner; concurrency: coroutines at once of the one async runner. A kind that no task uses is not started.
         queues: what it serves.
-        strategy: which runner gets a job whose task and options do not say.
         burst: leave when the queues are empty.
         max_jobs: leave after this many jobs; 0 means never.
         max_idle: leave when there was nothing to run for this many seconds; 0 means never.
@@ -138,7 +136,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 16
     concurrency: int = 100
     queues: QueueOrder = msgspec.field(default_factory=QueueOrder)
-    strategy: str = "available"
     burst: bool = False
     max_jobs: int = 0
     max_idle: float = 0.0
@@ -146,7 +143,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     recycle_memory: int = 0
 
     def __post_init__(self) -> None:
-        check_strategy("strategy", self.strategy)
         ends = ("max_jobs", "max_idle", "recycle_jobs", "recycle_memory")
         for name in ("processes", "forks", "threads", "concurrency", *ends):
             if getattr(self, name) < 0:

@@ -3,8 +3,8 @@
 1. :class:`Places`: the places of one kind's runners, among which strategies choose in O(1). Owns the published snapshot
    and the ranks of one kind. A place outlives the runners that fill it: a runner that dies or is replaced leaves its
    place, and the jobs that wait there, to the next one.
-2. :class:`Assignment`: the usual strategy, ``available``, since it depends on the number of jobs that may be sent
-   ahead. A job that another strategy (:mod:`headrace.dispatch`) assigns waits at its place (``local_queues.py``).
+2. :class:`Assignment`: a job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a
+   key goes to the place of its key, and waits there (``local_queues.py``).
 
 A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
 sent ahead to runners of each kind but fork, so that pipes and round trips are amortised. A runner without progress for
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
-from headrace.dispatch import STRATEGIES, Ranks, Snapshot
+from headrace.dispatch import Ranks, Snapshot, hash, least_loaded  # noqa: A004 - its public name
 from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle
@@ -79,6 +79,13 @@ class Places:
         """Choose it last, until it is weighed again."""
         place.rank = LAST
         self.ranks.set(place, LAST)
+
+
+def place_of(snapshot: Snapshot[Place], key: str) -> Place:
+    """The place where a job waits: that of its key; of one without a key, which is a broadcast, the least loaded."""
+    place = hash(snapshot, key) if key else least_loaded(snapshot)
+    assert place is not None
+    return place
 
 
 # Seconds without progress after which work sent ahead is taken back.
@@ -207,10 +214,10 @@ class Assignment:
             places.demote(place)
         return None
 
-    def prefer(self, kind: Kind, claim: Claim, strategy: str, now: float, *, alone: bool) -> RunnerHandle | None:
-        """The runner that a strategy chooses for a job, if that has room now, else as :meth:`choose`."""
+    def prefer(self, kind: Kind, claim: Claim, now: float, *, alone: bool) -> RunnerHandle | None:
+        """The runner of the job's place (:func:`place_of`), if that has room now, else as :meth:`choose`."""
         snapshot = self.places(kind).snapshot
-        place: Place | None = STRATEGIES[strategy](snapshot, claim.key) if snapshot.size else None
+        place = place_of(snapshot, claim.key) if snapshot.size else None
         handle = None if place is None or place.line else place.handle
         if handle is not None and handle.ready and self.fits(handle, claim.task, now, alone=alone):
             return handle

@@ -1,4 +1,4 @@
-"""Jobs that wait in a worker for one place, which a strategy other than ``available`` chose. Sends nothing.
+"""Jobs that wait in a worker for one place: those with a key, and broadcasts. Sends nothing.
 
 Owns the lines of all places and the homes of keys. Waiting jobs are claimed: the lease of the dispatcher covers
 them, a shutdown hands them back, and their number is bounded by not claiming (``MOST``). Jobs that have limits do not
@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from headrace.dispatch import STRATEGIES
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.assignment import Assignment, place_of
 from headrace.worker.dispatcher.runner_handle import Attempt, Place, Waiting
 from headrace.worker.worker_options import SHARED
 
@@ -62,21 +61,21 @@ class LocalQueues:
         self._homes: dict[tuple[str, str], Home] = {}
         self.joined: dict[int, Home] = {}
 
-    def add(self, waiting: Waiting, kind: Kind, strategy: str) -> bool:
-        """Let a claimed job wait for the place that its strategy chooses; False when there are no places."""
+    def add(self, waiting: Waiting, kind: Kind) -> bool:
+        """Let a claimed job wait for the place of its key, or for the least loaded; False when there are no places."""
         snapshot = self._assignment.places(kind).snapshot
         if not snapshot.size:
             return False
         self.waiting += 1
-        if strategy == "hash":
+        if waiting[0].key:
             key = (kind, waiting[0].key)
             home = self._homes.get(key)
             if home is None:
                 home = self._homes[key] = Home(key)
             home.waiting.append(waiting)
             self._admit(home)
-        elif (place := STRATEGIES[strategy](snapshot, None)) is not None:
-            self._queue(place, waiting)
+        else:
+            self._queue(place_of(snapshot, ""), waiting)
         return True
 
     def serve(self, now: float, may_start: Callable[[Waiting], bool]) -> list[Attempt]:
@@ -135,9 +134,7 @@ class LocalQueues:
             self.waiting += 1
             home = self.joined.pop(waiting[0].token, None)
             if home is None:
-                other = STRATEGIES["least_loaded"](self._assignment.places(place.kind).snapshot, None)
-                assert other is not None
-                self._queue(other, waiting)
+                self._queue(place_of(self._assignment.places(place.kind).snapshot, ""), waiting)
             else:
                 home.inside -= 1
                 homes.setdefault(id(home), (home, []))[1].append(waiting)
@@ -173,7 +170,7 @@ class LocalQueues:
             waiting = home.waiting.popleft()
             if not home.inside:
                 snapshot = self._assignment.places(home.key[0]).snapshot
-                home.place = STRATEGIES["hash"](snapshot, home.key[1])
+                home.place = place_of(snapshot, home.key[1])
             assert home.place is not None
             home.inside += 1
             self.joined[waiting[0].token] = home

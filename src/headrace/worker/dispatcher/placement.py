@@ -85,7 +85,7 @@ class Placement:
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
-        """Work came back from a runner: it goes to another one, or waits where its strategy wants it."""
+        """Work came back from a runner: it goes to another one, or waits at its place."""
         self.endings.ended(returned.ends)
         back = returned.back
         bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
@@ -137,21 +137,20 @@ class Placement:
             kind, plan = found
             handle = None
             if working:
-                strategy = plan.strategy or (self._strategy(claim) if claim.key else worker.options.strategy)
-                if strategy == "available" and claim.queue[0] == "@":
-                    # It cannot go back to the server, where no other worker would run it.
-                    strategy = "least_loaded"
+                # Of an order no other job runs, so that any runner will do. A broadcast cannot go back to the server,
+                # where no other worker would run it.
+                waits = claim.queue[0] == "@" or (claim.key and not is_ordered(claim.id))
                 suspect = claim.crashes > 0
                 # One that may start at most once is not sent ahead: a killed worker would end it before its start.
                 alone = suspect or claim.once
                 if suspect and kind in SHARED:
                     handle = self.pool.supply.isolated(kind)
-                elif strategy == "available" or (strategy == "hash" and not claim.key):
+                elif not waits:
                     handle = assignment.choose(kind, claim.task, now, alone=alone)
                 elif claim.lane or claim.once:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
-                    handle = assignment.prefer(kind, claim, strategy, now, alone=alone)
-                elif self.lines.add((claim, plan), kind, strategy):
+                    handle = assignment.prefer(kind, claim, now, alone=alone)
+                elif self.lines.add((claim, plan), kind):
                     # At once: a job of any place that comes behind it must find the room that is left.
                     starts += self.lines.serve(now, self.in_time)
                     continue
@@ -174,10 +173,6 @@ class Placement:
     def serve(self, now: float) -> None:
         """Hand out what waited for a place that has room by now."""
         self.pool.give(self.lines.serve(now, self.in_time), now)
-
-    def _strategy(self, claim: Claim) -> str:
-        """Of a job with a key, whose task does not say. Of an order no other one runs, so that any runner will do."""
-        return self._worker.options.strategy if is_ordered(claim.id) else "hash"
 
     def _plan(self, claim: Claim) -> tuple[Kind, RunPlan] | None:
         """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""

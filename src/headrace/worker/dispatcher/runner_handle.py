@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, eq=False):
         kill_at: monotonic time of its hard limit, or of the kill after its cancellation; 0: there is none.
         told: it was told that it is cancelled; shown: its runner was told to write stacks, and is killed next.
         logged: it has written log lines.
-        bound: the place that its strategy chose, where it waits when it is taken back; None: any runner will do.
+        bound: the place of its key, or of a broadcast, where it waits when it is taken back; None: any runner will do.
     """
 
     claim: Claim
