@@ -1,6 +1,6 @@
 """A dispatcher's way to the store: what is due goes out in one round trip, and is sent again until it is answered.
 
-An error reply that answers one call (``connection.refusal``) goes to the core, which decides when to ask again; the
+An error reply that answers one call (``verdict.refusal``) goes to the core, which decides when to ask again; the
 connections stay. Where the server refuses to let a worker sleep, the session claims twice a second instead.
 
 Nothing here waits: the dispatcher must be free to stop its runners before its lease ends, whatever the network does.
