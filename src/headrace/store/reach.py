@@ -118,7 +118,7 @@ class Reach:
         if isinstance(word, Exception):
             raise word from None
         if isinstance(error, AllInUse):
-            raise self._not_sent(error, attempt) from None
+            raise self._not_sent(error, attempt, doing) from None
         if monotonic() >= deadline:
             raise self._unavailable(error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:
@@ -163,11 +163,12 @@ class Reach:
             f"{advice(error, self.target)} The call may be repeated"
         )
 
-    def _not_sent(self, error: AllInUse, attempt: int) -> StoreUnavailable:
-        sent = "The call may be repeated" if attempt > 1 else "The call was not sent, so it stored nothing"
+    def _not_sent(self, error: AllInUse, attempt: int, doing: str) -> StoreUnavailable:
+        # A verb of several calls may have stored something by an earlier one.
+        sent = "" if attempt > 1 else f"{doing} was not sent, so it stored nothing. "
         return StoreUnavailable(
             f"{self.target.shown} was not asked within {self.settings.timeout:g} s, since {error}: raise "
-            f"max_connections, or make fewer calls at once. {sent}"
+            f"max_connections, or make fewer calls at once. {sent}The call may be repeated"
         )
 
 
