@@ -198,7 +198,7 @@ def test_calls_in_line_behind_unconfirmed_ones_end_in_time_and_store_nothing(
     assert unsure
     for error in unsent:
         assert "all 1 connections of this process are in use: raise max_connections" in str(error)
-        assert "enqueue+SET+WAIT was not sent, so it stored nothing" in str(error)
+        assert "enqueue+confirm was not sent, so it stored nothing" in str(error)
     assert sorted(set(ids(primary)) - set(before)) == sorted(id for error in unsure for id in error.ids)
 
 
