@@ -72,7 +72,7 @@ def _drive(app: Headrace, worker: Group, path: Path, seconds: float) -> tuple[in
 
 
 def _measure(context: Context, target: Server, seconds: float) -> list[Figure]:
-    words = (*HEADRACE.worker[:-1], str(_RUNNERS), "--shutdown-timeout", f"{_SHUTDOWN_TIMEOUT}s")
+    words = (*HEADRACE.worker[:-1], str(_RUNNERS), "--reload=hup", "--shutdown-timeout", f"{_SHUTDOWN_TIMEOUT}s")
     with ledger() as path, Headrace(target.url) as app:
         system = replace(HEADRACE, worker=words, env={"BENCH_LEDGER": str(path)})
         with context.worker(system, target) as worker:

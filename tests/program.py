@@ -108,7 +108,7 @@ class Program:
         """
         plain = not options.keys() - {"stdout", "stderr"}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        if plain and arguments[0] == "worker" and "--reload" not in arguments:
+        if plain and arguments[0] == "worker" and not _reloads(arguments):
             return self._forked(arguments, self.environment, options["stdout"], options["stderr"])
         return subprocess.Popen(
             [sys.executable, "-m", "headrace", *arguments],
@@ -116,7 +116,7 @@ class Program:
         )  # fmt: skip
 
     def _forks(self, arguments: tuple[str, ...]) -> bool:
-        return arguments[:1] == ("worker",) and "--reload" not in arguments and not self.own
+        return arguments[:1] == ("worker",) and not _reloads(arguments) and not self.own
 
     def _forked(self, arguments: tuple[str, ...], environment: Mapping[str, str], out: Any, err: Any) -> Forked:
         purpose: Purpose = "worker" if self._forks(arguments) else "command"
@@ -159,6 +159,10 @@ class Program:
     def burst(self, *arguments: str) -> Ended:
         """A worker that runs what is ready, and leaves."""
         return self("worker", "tasks:app", "--burst", "--processes", "1", *arguments)
+
+
+def _reloads(arguments: tuple[str, ...]) -> bool:
+    return any(word.startswith("--reload") for word in arguments)
 
 
 def _text(stream: IO[str]) -> str:

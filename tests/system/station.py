@@ -9,12 +9,10 @@ import errno
 import json
 import logging
 import os
-import sys
 from pathlib import Path
 
+from headrace.worker.forking.child_process import Terminal
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Launch
 from headrace.worker.supervisor import supervisor_process
 from headrace.worker.supervisor.supervisor_process import Supervisor
 from headrace.worker.worker_options import WorkerOptions, parse_queues
@@ -41,5 +39,5 @@ def main() -> int:
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
-    lineage = Succession(Launch.taken(os.environ, sys.orig_argv), 60)
-    return Supervisor(app, WorkerOptions(**given), lineage, (), HealthStamps()).run()
+    terminal = Terminal(present=False, ignored=False)
+    return Supervisor(app, WorkerOptions(**given), None, (), HealthStamps(), terminal).run()

@@ -1,7 +1,8 @@
-"""What an image of a worker says to the one that it is to replace, which the test plays."""
+"""What a worker sends its parent, which the test plays."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import tempfile
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker.reload.image_launch import Word, Words
+from headrace.worker.channel import Channel, Closed
+from headrace.worker.messages import FromWorker, Serves, StartFailed
 from tests.deadline import eventually
-from tests.forked_image import PREDECESSOR
+from tests.forked_image import PARENT
 from tests.nursery import Forked, nursery_of
 from tests.program import Program
 from tests.system.test_rolling import GOOD
@@ -20,25 +22,29 @@ from tests.system.test_rolling import GOOD
 pytestmark = pytest.mark.system
 
 
-class Successor:
-    """An image, and our end of its link."""
+class Started:
+    """A worker, and the parent's end of its link."""
 
-    def __init__(self, process: Forked, link: Words) -> None:
+    def __init__(self, process: Forked, link: Channel[FromWorker]) -> None:
         self.process = process
         self.link = link
-        self.words: list[Word] = []
+        self.messages: list[FromWorker] = []
 
-    def says(self, kind: str) -> Word:
-        """The first word of this kind."""
+    def read(self) -> list[FromWorker]:
+        with contextlib.suppress(Closed):
+            self.messages += self.link.receive(wait=False)
+        return self.messages
 
-        def said() -> Word | None:
-            self.words += self.link.hear()[0]
-            return next((word for word in self.words if word[0] == kind), None)
+    def failure(self) -> str:
+        """Why it cannot start."""
 
-        return eventually(said, what=f"{kind!r} among {self.words}") or []
+        def sent() -> str:
+            return next((message.reason for message in self.read() if isinstance(message, StartFailed)), "")
+
+        return str(eventually(sent, what=f"a failure among {self.messages}"))
 
     def end(self) -> None:
-        """It stops when its predecessor is gone."""
+        """It stops when its parent is gone."""
         self.link.close()
         try:
             self.process.wait(60)
@@ -47,22 +53,22 @@ class Successor:
 
 
 @pytest.fixture
-def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Successor]]:
-    """Start an image of this code."""
-    program, started = Program(tmp_path, url), list[Successor]()
+def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Started]]:
+    """Start a worker with this code."""
+    program, started = Program(tmp_path, url), list[Started]()
 
-    def start(code: str) -> Successor:
+    def start(code: str) -> Started:
         program.write("tasks", code)
         with tempfile.TemporaryDirectory(prefix="hr-") as directory, socket.socket(socket.AF_UNIX) as listening:
             listening.settimeout(60)
             listening.bind(f"{directory}/s")
             listening.listen()
-            environ = program.environment | {PREDECESSOR: f"{directory}/s"}
-            words = ("worker", "tasks:app", "--processes", "2", "--threads", "2")
+            environ = program.environment | {PARENT: f"{directory}/s"}
+            words = ("worker", "tasks:app", "--reload=hup", "--processes", "2", "--threads", "2")
             process = nursery_of(environ).start(
                 "tests.forked_image", environ, *words, stderr=subprocess.DEVNULL, directory=tmp_path
             )
-            started.append(Successor(process, Words(listening.accept()[0])))
+            started.append(Started(process, Channel(listening.accept()[0], FromWorker)))
         return started[-1]
 
     yield start
@@ -77,13 +83,13 @@ def succeed(tmp_path: Path, url: str) -> Iterator[Callable[[str], Successor]]:
     [("raise RuntimeError('no database')", "no database"), ("os._exit(3)", "its process left with exit code 3")],
 )
 def test_one_whose_runners_cannot_begin_says_why_and_claims_nothing(
-    succeed: Callable[[str], Successor], kind: str, hook: str, way: str, reason: str
+    succeed: Callable[[str], Started], kind: str, hook: str, way: str, reason: str
 ) -> None:
     text = GOOD.replace("@app.task", f"@app.task(kind={kind!r})").format(version=2)
     end = "    yield\n" if hook == "lifespan" else ""
     image = succeed(f"{text}\n@app.{hook}\ndef connect():\n    {way}\n{end}")
-    told = image.says("failed")[1]
+    told = image.failure()
     assert told.startswith("its runners cannot begin: ")
     assert reason in told
     image.process.wait(60)
-    assert ["claims"] not in image.words + image.link.hear()[0]
+    assert Serves() not in image.read()

@@ -101,7 +101,7 @@ def test_each_runner_is_instrumented_and_nothing_before_the_fork(headrace: Progr
 def test_without_traces_and_after_a_reload_each_runner_is_instrumented_too(headrace: Program, url: str) -> None:
     headrace.environment["HEADRACE_TRACES"] = "off"
     with Headrace(url) as app:
-        worker = run(headrace, "--processes", "1")
+        worker = run(headrace, "--processes", "1", "--reload=hup")
         try:
             assert [job.result(timeout=60) for job in one_of_each(app)] == ["TracerProvider"] * 4
             task = app.by_name("tasks.process")

@@ -1,4 +1,4 @@
-"""Other code takes a worker's place while it works: HUP, and all that may go wrong with it."""
+"""``headrace worker --reload=hup``: a worker with new code takes the place of the old one, and what may go wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ import pytest
 from headrace import Headrace
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
+from headrace.worker import reload_parent
 from headrace.worker.forking.child_process import UNHEARD
+from headrace.worker.reload_parent import ReloadParent, WorkerCommand
 from tests.deadline import eventually
 from tests.nursery import Forked
 from tests.processes import below, lives
@@ -59,13 +61,7 @@ STUCK = "import time\nopen('stuck', 'w').close()\ntime.sleep(600)\n"
 
 
 class Rolled:
-    """One worker that is rolled, its code, and a producer.
-
-    Its first image is forked from a process that has imported Headrace; each later one is an interpreter of its own.
-
-    Attributes:
-        pid: the one that whoever started it watches.
-    """
+    """Workers with a parent that replaces them, their code, and a producer."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self.program = Program(directory, url)
@@ -77,15 +73,14 @@ class Rolled:
     def code(self, version: int) -> None:
         self.program.write("tasks", GOOD.format(version=version))
 
-    def start(self, *arguments: str, ready: bool = True, **options: Any) -> Worker:
-        return self._joined(
-            self.program.start("worker", "tasks:app", "--processes", "2", *arguments, **options), ready=ready
-        )
+    def start(self, *arguments: str, ready: bool = True, reload: str = "--reload=hup", **options: Any) -> Worker:
+        words = ["worker", "tasks:app", "--processes", "2", *filter(None, [reload]), *arguments]
+        return self._joined(self.program.start(*words, **options), ready=ready)
 
     def start_by(self, *program: str, cwd: Path | None = None, after: tuple[str, ...] = ()) -> Worker:
         """A worker with one process that another program than ours starts."""
         process = subprocess.Popen(
-            [*program, "worker", "tasks:app", "--processes", "1", *after],
+            [*program, "worker", "tasks:app", "--processes", "1", "--reload=hup", *after],
             cwd=cwd or self.program.directory, env=self.program.environment, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
@@ -109,29 +104,28 @@ class Rolled:
         eventually(lambda: len(self.claims(worker)) > taken, 60, what=f"another image, after {worker.lines}")
         return self.claims(worker)[-1]
 
-    def anchor(self, worker: Worker) -> psutil.Process:
-        """The watched process, when it is no image any more and only supervises."""
-        watched = psutil.Process(worker.process.pid)
-        eventually(lambda: "headrace.cli.first_process" in watched.cmdline(), 60)
-        return watched
+    def serving(self, worker: Worker) -> int:
+        """The only worker of the parent, once the others have left."""
+        parent = psutil.Process(worker.process.pid)
+        (pid,) = eventually(lambda: found if len(found := [child.pid for child in parent.children()]) == 1 else [], 60)
+        return int(pid)
 
     def claims(self, worker: Worker) -> list[int]:
-        """The images that took over, in their order, from one that claims no more: for a moment both do."""
+        """The workers that took over, in their order, from one that claims no more: for a moment both do."""
         text = "".join(list(worker.lines))
         heirs: list[tuple[str, str]] = re.findall(r"new process (\d+) is serving; old process (\d+)", text)
         return [int(heir) for heir, old in heirs if re.search(rf":{old}(:\w+)? stops claiming", text)]
 
-    def warming(self, worker: Worker) -> int:
-        """The image that was started last."""
-        (pid,) = re.findall(r"new process (\d+) is warming up", worker.says("is warming up"))
-        found = [re.search(r"new process (\d+) is warming up", line) for line in list(worker.lines)]
-        return [int(match[1]) for match in found if match][-1] if found else int(pid)
+    def starting(self, worker: Worker) -> int:
+        """The worker that was started last."""
+        worker.says("is starting")
+        return int(re.findall(r"new process (\d+) is starting", "".join(list(worker.lines)))[-1])
 
     def enqueue(self, task: str, *args: Any) -> Job[Any]:
         return self.app.by_name(f"tasks.{task}").enqueue(*args)
 
     def family(self, worker: Worker) -> list[int]:
-        """Everything below the watched process, which is remembered."""
+        """Everything below the parent, which is remembered."""
         self._seen |= {child.pid: child for child in below(worker.process.pid)}
         return self.living()
 
@@ -180,20 +174,26 @@ def test_new_code_takes_over_under_load_and_nothing_is_lost_or_charged(rolled: R
     assert not rolled.app.overview().workers
 
 
-def test_the_watched_process_stays_forgets_the_old_code_and_ends_only_when_it_is_stopped(rolled: Rolled) -> None:
+def test_the_parent_stays_and_ends_only_when_it_is_stopped(rolled: Rolled) -> None:
     worker = rolled.start()
     image = rolled.roll(worker, 2)
-    watched = rolled.anchor(worker)
-    eventually(lambda: [child.pid for child in watched.children()] == [image], 60)
+    assert rolled.serving(worker) == image
     for number in (*UNHEARD, signal.SIGPIPE):
         worker.process.send_signal(number)
-    # The image is taken for the worker, and passes the wish on.
-    rolled.code(3)
     os.kill(image, signal.SIGHUP)
-    eventually(lambda: len(rolled.claims(worker)) == 2, 60)
-    heir = rolled.claims(worker)[-1]
-    eventually(lambda: [child.pid for child in watched.children()] == [heir], 60)
+    worker.says(f"HUP reloads nothing here: send it to process {worker.process.pid}")
+    second = rolled.roll(worker, 3)
+    assert rolled.serving(worker) == second
     assert result(rolled.enqueue("nap", 0)) == 3
+    assert worker.stop() == 0
+
+
+def test_without_the_flag_hup_is_refused_by_a_line_that_names_it(rolled: Rolled) -> None:
+    worker = rolled.start(reload="")
+    rolled.code(2)
+    rolled.hup(worker)
+    worker.says("HUP reloads nothing here: start the worker with --reload=hup")
+    assert result(rolled.enqueue("nap", 0)) == 1
     assert worker.stop() == 0
 
 
@@ -210,8 +210,8 @@ def test_jobs_longer_than_the_shutdown_timeout_go_to_the_new_code_uncharged(roll
 
 
 def test_an_image_that_cannot_work_replaces_nothing_and_says_why(rolled: Rolled, tmp_path: Path) -> None:
-    """Neither the first image nor the anchor; and the next one takes over."""
-    worker, said = rolled.start(), "nothing is replaced: "
+    """And the next one takes over."""
+    worker, said = rolled.start(), "nothing is replaced: the new worker did not become ready: "
     broken = "import math\nmath.sqrt(-1)\n"
     hook = GOOD.format(version=2) + "\n@app.after_fork_child\ndef connect() -> None:\n    {}\n"
     import_failed = "the module 'tasks' raised while it was imported: ValueError"
@@ -227,11 +227,10 @@ def test_an_image_that_cannot_work_replaces_nothing_and_says_why(rolled: Rolled,
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
     eventually((tmp_path / "stuck").exists, 60)
-    os.kill(rolled.warming(worker), signal.SIGKILL)
-    worker.says(said + "it was ended by signal 9")
+    os.kill(rolled.starting(worker), signal.SIGKILL)
+    worker.says(said + "it left with signal 9")
     assert result(rolled.enqueue("nap", 0)) == 1
     rolled.roll(worker, 7)
-    rolled.anchor(worker)
     rolled.program.write("tasks", broken)
     rolled.hup(worker)
     eventually(lambda: sum(said + import_failed in line for line in list(worker.lines)) == 2, 60)
@@ -272,7 +271,7 @@ def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
     worker = rolled.start()
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
-    worker.says("nothing is replaced: it did not claim within 1.5 s")
+    worker.says("did not become ready: it was not ready within 1.5 s")
     assert result(rolled.enqueue("nap", 0)) == 1
 
 
@@ -291,7 +290,7 @@ def test_a_new_image_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled
     busy.append(rolled.enqueue("gate", str(tmp_path / "go2")))
     eventually((tmp_path / "go2.began").exists, 60)
     if way == "too long":
-        worker.says("nothing is replaced: it did not claim within 20 s")
+        worker.says("did not become ready: it was not ready within 20 s")
         (tmp_path / "go2").touch()
         (tmp_path / "go").touch()
     else:
@@ -307,11 +306,11 @@ def test_a_new_image_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled
         assert job.refresh().crashes == 0
 
 
-def test_those_who_ask_while_one_warms_up_get_one_more_with_the_code_of_then(rolled: Rolled, tmp_path: Path) -> None:
+def test_a_hup_while_a_worker_starts_is_followed_by_one_more_start(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start()
     rolled.program.write("tasks", HELD + GOOD.format(version=2))
     rolled.hup(worker)
-    worker.says("is warming up")
+    worker.says("is starting")
     rolled.hup(worker)
     worker.says("a reload is in progress")
     rolled.hup(worker)
@@ -338,50 +337,102 @@ def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("times", [1, 2], ids=["the first image, which finishes", "the anchor"])
-def test_without_the_watched_process_the_others_end_in_order(rolled: Rolled, times: int, tmp_path: Path) -> None:
+def test_without_the_parent_its_workers_finish_and_leave(rolled: Rolled, tmp_path: Path) -> None:
     worker = rolled.start("--shutdown-timeout", "60s")
-    job = rolled.enqueue("gate", str(tmp_path / "first")) if times == 1 else None
-    if job is not None:
-        eventually((tmp_path / "first.began").exists, 60)
-    for version in range(times):
-        rolled.roll(worker, 2 + version)
-    if times == 2:
-        rolled.anchor(worker)
-    late = rolled.enqueue("gate", str(tmp_path / "late"))
-    eventually((tmp_path / "late.began").exists, 60)
+    jobs = []
+    for version in (1, 2):
+        path = str(tmp_path / f"job{version}")
+        jobs.append(rolled.enqueue("gate", path))
+        eventually(Path(f"{path}.began").exists, 60)
+        if version == 1:
+            rolled.roll(worker, 2)
     rolled.family(worker)
     worker.process.kill()
-    # Its own runners die with it, before anybody can reap it.
     worker.process.wait(60)
-    (tmp_path / "late").touch()
-    # The image before it may have claimed this in the same moment.
-    assert result(late) in (times, 1 + times)
-    assert late.refresh().attempt == 1
-    # The image that goes on may still have claimed what the death of the first one set free.
-    (tmp_path / "first").touch()
+    eventually(lambda: sum("stops claiming" in line for line in list(worker.lines)) == 2, 60)
+    for version in (1, 2):
+        (tmp_path / f"job{version}").touch()
+    assert [result(job) for job in jobs] == [1, 2]
+    assert {job.refresh().attempt for job in jobs} == {1}
     assert worker.ended() == -signal.SIGKILL
     eventually(lambda: not rolled.living(), 60)
-    if job is not None:
-        rolled.start("--burst", ready=False).ended()
-        assert result(job) == 2
-        assert job.refresh().crashes == 1
 
 
-@pytest.mark.parametrize(
-    ("number", "times"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)], ids=["the first image", "the anchor"]
-)
-def test_a_stop_while_one_warms_up_ends_them_all(rolled: Rolled, number: int, times: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)])
+def test_a_stop_while_one_starts_ends_them_all(rolled: Rolled, number: int, times: int, tmp_path: Path) -> None:
     worker = rolled.start()
     for version in range(times):
         rolled.roll(worker, version)
-        rolled.anchor(worker)
     rolled.program.write("tasks", STUCK)
     rolled.hup(worker)
     eventually((tmp_path / "stuck").exists, 60)
     rolled.family(worker)
     assert worker.stop(number) == 0
     eventually(lambda: not rolled.living(), 60)
+
+
+def test_a_stop_while_the_first_one_starts_ends_it(rolled: Rolled, tmp_path: Path) -> None:
+    rolled.program.write("tasks", STUCK)
+    worker = rolled.start(ready=False)
+    eventually((tmp_path / "stuck").exists, 60)
+    rolled.family(worker)
+    assert worker.stop() == 128 + signal.SIGTERM
+    eventually(lambda: not rolled.living(), 60)
+
+
+def test_a_worker_that_ends_unasked_ends_the_parent_with_its_code(rolled: Rolled) -> None:
+    rolled.program.write("tasks", "raise RuntimeError('no model')\n")
+    worker = rolled.start(ready=False)
+    assert worker.ended() == 4
+    worker.says("the worker did not become ready: the module 'tasks' raised")
+    rolled.code(1)
+    worker = rolled.start("--max-jobs", "1")
+    assert result(rolled.enqueue("nap", 0)) == 1
+    assert worker.ended() == 0
+    worker = rolled.start()
+    os.kill(rolled.serving(worker), signal.SIGKILL)
+    worker.says("which was serving, was ended by signal 9")
+    assert worker.ended() == 128 + signal.SIGKILL
+
+
+def test_a_second_stop_kills_a_worker_that_does_not_move(rolled: Rolled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload_parent, "PATIENCE", 0.0)
+    parent = ReloadParent(WorkerCommand(["sleep", "60"], dict(os.environ), "/"), 60, None, ())
+    parent._reload()
+    (child,) = parent._children.values()
+    child.state = "serving"
+    os.kill(child.process.pid, signal.SIGSTOP)
+    parent._stop()
+    parent._tick(time.monotonic())
+    assert child.process.poll() is None
+    parent._stop(at_once=True)
+    parent._tick(time.monotonic())
+    assert child.process.wait(60) == -signal.SIGKILL
+    child.channel.close()
+
+
+@pytest.mark.slow
+def test_ten_reloads_under_load_lose_and_charge_nothing(rolled: Rolled) -> None:
+    task = "\n@app.task(kind={0!r})\n{1} work_{0}() -> int:\n    return VERSION\n"
+    words = {kind: "async def" if kind == "async" else "def" for kind in ("process", "fork", "thread", "async")}
+    code = GOOD + "".join(task.format(kind, word) for kind, word in words.items())
+    rolled.program.write("tasks", code.format(version=1))
+    worker = rolled.start("--shutdown-timeout", "60s")
+    jobs = list[Job[Any]]()
+    for version in range(2, 12):
+        jobs += [rolled.enqueue(f"work_{kind}") for kind in words for _ in range(10)]
+        rolled.program.write("tasks", code.format(version=version))
+        taken = len(rolled.claims(worker))
+        rolled.hup(worker)
+        while len(rolled.claims(worker)) == taken:
+            jobs += [rolled.enqueue(f"work_{kind}") for kind in words]
+            assert result(jobs[-1], 60) <= version
+    assert result(rolled.enqueue("work_fork")) == 11
+    for job in jobs:
+        result(job)
+        record = job.refresh()
+        assert (record.state, record.attempt, record.crashes, record.interruptions) == (State.SUCCEEDED, 1, 0, 0)
+    assert worker.stop() == 0
 
 
 def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: Path) -> None:
@@ -401,31 +452,6 @@ def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: 
     assert {job.refresh().attempt for job in (first, second)} == {1}
     assert worker.ended() == 0
     eventually(lambda: not rolled.living(), 60)
-
-
-LATE_HUP = """
-import gc
-
-class Garbage:
-    def __del__(self):
-        open("hung", "w").close()
-        os.kill(os.getpid(), 1)
-
-if not os.path.exists("hung"):
-    # The worker collects when it has all that it needs, and before it hears signals as such.
-    gc.disable()
-    VERSION, ring = 1, Garbage()
-    ring.ring = ring
-    del ring
-"""
-
-
-def test_a_hang_up_just_before_it_can_be_heard_is_not_lost(rolled: Rolled) -> None:
-    rolled.program.write("tasks", GOOD.format(version=2) + LATE_HUP)
-    worker = rolled.start()
-    eventually(lambda: rolled.claims(worker), 60)
-    assert result(rolled.enqueue("nap", 0)) == 2
-    assert worker.stop() == 0
 
 
 def test_a_wish_for_runners_before_there_are_any_suspends_nothing(rolled: Rolled, tmp_path: Path) -> None:
@@ -463,7 +489,7 @@ def test_more_runners_than_the_soft_limit_of_descriptors_allows(rolled: Rolled) 
 def test_the_new_image_sees_the_environment_as_it_was(rolled: Rolled) -> None:
     """A file of settings that the application reads into its environment may have changed since."""
     text = "import os\nos.environ.setdefault('SHOP', '{}')\n"
-    show = "\n@app.task\ndef show() -> str:\n    return os.environ['SHOP'] + os.environ.get('HEADRACE_LINEAGE', '')\n"
+    show = "\n@app.task\ndef show() -> str:\n    return os.environ['SHOP'] + os.environ.get('HEADRACE_PARENT', '')\n"
     rolled.program.write("tasks", text.format("old") + GOOD.format(version=1) + show)
     worker = rolled.start()
     rolled.program.write("tasks", text.format("new") + GOOD.format(version=2) + show)
@@ -503,21 +529,15 @@ def test_without_its_interpreter_it_goes_on_as_it_is(rolled: Rolled, tmp_path: P
     python.symlink_to(sys.executable)
     paths = [path for path in sys.path if path] + [str(Path.cwd() / "src")]
     rolled.program.environment["PYTHONPATH"] = os.pathsep.join(paths)
-    worker = rolled.start_by(str(python), "-m", "headrace", after=("--shutdown-timeout", "60s"))
-    job = rolled.enqueue("gate", str(tmp_path / "go"))
-    eventually((tmp_path / "go.began").exists, 60)
-    rolled.roll(worker, 2)
+    worker = rolled.start_by(str(python), "-m", "headrace")
     python.unlink()
-    (tmp_path / "go").touch()
-    worker.says("cannot be started again")
-    assert result(job) == 1
     rolled.hup(worker)
-    worker.says("nothing is replaced: it could not be started: [Errno 2]")
-    assert result(rolled.enqueue("nap", 0)) == 2
+    worker.says("no process could be started, so nothing is replaced: [Errno 2]")
+    assert result(rolled.enqueue("nap", 0)) == 1
     assert worker.stop() == 0
 
 
-def _in_terminal(rolled: Rolled, *before: str) -> tuple[subprocess.Popen[bytes], int]:
+def _in_terminal(rolled: Rolled, *before: str, words: list[str]) -> tuple[subprocess.Popen[bytes], int]:
     """A worker in the foreground of a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
     # Named after the fork, as it was, the terminal becomes that of the new session. Whoever runs the suite by nohup means
@@ -527,16 +547,17 @@ def _in_terminal(rolled: Rolled, *before: str) -> tuple[subprocess.Popen[bytes],
         "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", take, *before, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"],
+        [sys.executable, "-c", take, *before, sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1", *words],
         cwd=rolled.program.directory, env=rolled.program.environment, stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
     return process, ours
 
 
+@pytest.mark.parametrize("words", [[], ["--reload=hup"]], ids=["alone", "reload"])
 @pytest.mark.parametrize("before", [(), ("nohup",)], ids=["plain", "nohup"])
-def test_a_terminal_that_goes_away_is_no_wish_for_new_code(rolled: Rolled, before: tuple[str, ...]) -> None:
-    process, ours = _in_terminal(rolled, *before)
+def test_the_end_of_its_terminal_stops_a_worker(rolled: Rolled, before: tuple[str, ...], words: list[str]) -> None:
+    process, ours = _in_terminal(rolled, *before, words=words)
     try:
         eventually(lambda: rolled.app.overview().workers, 60)
         os.close(ours)

@@ -62,7 +62,7 @@ class Workers:
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         with (self._directory / f"worker-{self._count}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "headrace", "worker", "tests.system.storm_app:app", *words],
+                [sys.executable, "-m", "headrace", "worker", "tests.system.storm_app:app", "--reload=hup", *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environ, cwd=self._directory,
             )  # fmt: skip
 

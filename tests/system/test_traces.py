@@ -414,7 +414,8 @@ def test_no_span_is_lost_when_a_worker_has_fewer_runners_restarts_or_ends(
     headrace: Program, app: Headrace, sent: InMemorySpanExporter
 ) -> None:
     headrace.write("tasks", TRACED.replace("schedule_delay_millis=100", "schedule_delay_millis=60_000"))
-    worker = Worker(headrace.start("worker", "tasks:app", "--processes", "2", "--concurrency", "2"))
+    words = ("--processes", "2", "--concurrency", "2", "--reload=hup")
+    worker = Worker(headrace.start("worker", "tasks:app", *words))
     kinds = ("process", "thread", "coroutine")
 
     def sent_of_each() -> set[int]:

@@ -97,7 +97,7 @@ def test_a_reader_of_the_log_that_stops_costs_neither_the_lease_nor_a_job(
 def test_closed_streams_end_nothing_and_fail_no_job(
     headrace: Program, app: Headrace, started: list[subprocess.Popen[str]], how: str
 ) -> None:
-    command = shlex.join([sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1"])
+    command = shlex.join([sys.executable, "-m", "headrace", "worker", "tasks:app", "--processes", "1", "--reload=hup"])
     process = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command} {'<&- >&- 2>&-' if how == 'closed' else ''}"],
         cwd=headrace.directory, env=headrace.environment, text=True,
@@ -112,7 +112,7 @@ def test_closed_streams_end_nothing_and_fail_no_job(
     jobs = [app.by_name("tasks.flood").enqueue() for _ in range(3)]
     assert [job.result(timeout=60) for job in jobs] == [1, 1, 1]
     assert {job.state for job in jobs} == {State.SUCCEEDED}
-    # A rolling restart goes on, too.
+    # A reload goes on, too.
     (before,) = (worker.owner for worker in app.overview().workers)
     process.send_signal(signal.SIGHUP)
     eventually(lambda: [worker.owner for worker in app.overview().workers] not in ([before], []), 60)

@@ -194,8 +194,8 @@ def test_it_ends_with_its_worker(worker: Callable[..., Worker], how: signal.Sign
         ask(url)
 
 
-def test_the_next_image_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
-    one = worker("--metrics", str(free_port()))
+def test_the_next_worker_takes_the_address_over(headrace: Program, worker: Callable[..., Worker]) -> None:
+    one = worker("--reload=hup", "--metrics", str(free_port()))
     first = one.answering()
     one.process.send_signal(signal.SIGHUP)
     eventually(lambda: not lives(first), 60)

@@ -50,7 +50,7 @@ def _has_heard(pid: int) -> bool:
     return all(int(line.split()[1], 16) == 0 for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
-def _has_become_the_image(pid: int) -> bool:
+def _has_become_the_worker(pid: int) -> bool:
     with contextlib.suppress(psutil.Error):
         return "headrace.cli.worker_process" in psutil.Process(pid).cmdline()
     return False
@@ -58,7 +58,7 @@ def _has_become_the_image(pid: int) -> bool:
 
 MOMENTS: dict[str, Callable[[int, Path], bool]] = {
     "its options are read": lambda pid, _: _blocks(pid, signal.SIGINT),
-    "its interpreter starts again": lambda pid, _: _has_become_the_image(pid),
+    "its interpreter starts again": lambda pid, _: _has_become_the_worker(pid),
     "the application is imported": lambda _, directory: (directory / "began").exists(),
 }
 
@@ -67,7 +67,7 @@ MOMENTS: dict[str, Callable[[int, Path], bool]] = {
 def test_an_interrupt_before_it_works_ends_it_without_a_traceback(rolled: Rolled, tmp_path: Path, moment: str) -> None:
     rolled.program.own = True
     rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
-    worker = rolled.start(ready=False)
+    worker = rolled.start(ready=False, reload="")
     eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 60, every=0.0005)
     worker.process.send_signal(signal.SIGINT)
     assert (worker.ended(), worker.lines) == (130, [])
@@ -75,7 +75,7 @@ def test_an_interrupt_before_it_works_ends_it_without_a_traceback(rolled: Rolled
 
 def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(rolled: Rolled) -> None:
     rolled.program.environment["HEADRACE_URL"] = "unix:///absent/socket"
-    worker = rolled.start(ready=False)
+    worker = rolled.start(ready=False, reload="")
     worker.says("does not answer")
     worker.process.send_signal(signal.SIGINT)
     assert worker.ended() == 130
@@ -86,17 +86,14 @@ def test_an_interrupt_while_it_waits_for_its_server_ends_it_without_a_traceback(
 def test_what_means_nothing_to_it_ends_no_worker_that_starts(rolled: Rolled, tmp_path: Path, moment: str) -> None:
     rolled.program.own = True
     rolled.program.write("tasks", HELD + (tmp_path / "tasks.py").read_text())
-    worker = rolled.start(ready=False)
+    worker = rolled.start(ready=False, reload="")
     eventually(lambda: MOMENTS[moment](worker.process.pid, tmp_path), 60, every=0.0005)
     for number in (signal.SIGHUP, *UNHEARD):
         worker.process.send_signal(number)
     eventually((tmp_path / "began").exists, 60)
-    rolled.code(2)
     (tmp_path / "go").touch()
     worker.says("serves default")
-    # The wish for new code was kept until there was something to replace.
-    eventually(lambda: rolled.claims(worker), 60)
-    assert result(rolled.enqueue("nap", 0)) == 2
+    assert result(rolled.enqueue("nap", 0)) == 1
     assert worker.stop() == 0
 
 
@@ -147,7 +144,7 @@ def test_what_a_job_forks_finds_the_signals_of_any_program(rolled: Rolled, tmp_p
     # The startup profiler has a timer of its own while it watches a task's first starts.
     rolled.program.environment["HEADRACE_STARTUP_PROFILING"] = "0"
     rolled.program.own = True
-    rolled.start()
+    rolled.start(reload="")
     assert result(rolled.enqueue("odd")) == "[]"
 
 
@@ -161,7 +158,7 @@ def test_quit_stops_a_worker_at_once_and_charges_nothing(fleet: Fleet, tmp_path:
     assert (record.state, record.interruptions, record.crashes, record.failures) == (State.READY, 1, 0, 0)
 
 
-def test_quit_stops_every_image_at_once(rolled: Rolled) -> None:
+def test_quit_stops_every_worker_at_once(rolled: Rolled) -> None:
     worker = rolled.start("--shutdown-timeout", "60")
     old = rolled.enqueue("nap", 60)
     eventually(lambda: old.state is State.RUNNING, 60)

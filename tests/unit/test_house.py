@@ -196,7 +196,6 @@ SHORT = {
     "clock": "all layers use it, and the pure ones must not import time",
     "cli/alarms": "a group of commands is a module",
     "cli/demo": "a command is a module",
-    "cli/first_process": "it stays in memory as the parent of images, so it imports next to nothing",
     "cli/health": "a command is a module",
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",

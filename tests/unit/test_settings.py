@@ -12,7 +12,7 @@ from headrace.errors import OptionsError, SettingsError
 from headrace.model import setting_layers as module
 from headrace.model.setting_layers import load, warn_of_unknown
 from headrace.settings import Settings, environment_name, microseconds, seconds
-from headrace.worker.reload import image_launch, pid_holder
+from headrace.worker import reload_parent
 
 
 def test_the_environment_gives_and_the_caller_overrides() -> None:
@@ -193,4 +193,4 @@ def test_variables_that_are_no_settings_are_told_once(monkeypatch: pytest.Monkey
 
 
 def test_variables_between_processes_are_no_settings() -> None:
-    assert {image_launch.VARIABLE, pid_holder.STATE, worker_order._NAME} <= set(module.NO_SETTINGS)
+    assert {reload_parent.VARIABLE, worker_order._NAME} <= set(module.NO_SETTINGS)

@@ -9,31 +9,29 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from headrace.cli.worker_order import Order, discreet
-from headrace.worker.reload.image_launch import Launch
+from headrace.cli.worker_order import MARK, Order, discreet
+from headrace.worker.reload_parent import WorkerCommand
 from headrace.worker.worker_options import WorkerOptions
 
 URL = "redis://:open-sesame@127.0.0.1:1"
 FORMS = [("--url", URL), (f"--url={URL}",)]
 
 
-def launch(*words: str) -> Launch:
-    return Launch(
-        argv=["python", "-m", "headrace", "worker", "tasks:app", *words, "--burst"],
-        environ={"LANG": "C"}, directory="/", terminal=False, immune=False,
-    )  # fmt: skip
+def command(*words: str) -> WorkerCommand:
+    argv = ["python", "-m", "headrace", "worker", "tasks:app", *words, "--burst"]
+    return WorkerCommand(argv=argv, environ={"LANG": "C"}, directory="/")
 
 
 @pytest.mark.parametrize("words", FORMS, ids=len)
-def test_the_next_image_finds_a_url_with_a_password_in_its_environment(words: tuple[str, ...]) -> None:
-    found = discreet(launch(*words), URL)
-    assert found.argv == launch().argv
+def test_the_next_worker_finds_a_url_with_a_password_in_its_environment(words: tuple[str, ...]) -> None:
+    found = discreet(command(*words), URL)
+    assert found.argv == command().argv
     assert found.environ == {"LANG": "C", "HEADRACE_URL": URL}
 
 
 @pytest.mark.parametrize("url", [None, "redis://127.0.0.1:1"])
 def test_a_url_without_a_password_stays_where_it_is(url: str | None) -> None:
-    given = launch(*(() if url is None else ("--url", url)))
+    given = command(*(() if url is None else ("--url", url)))
     assert discreet(given, url) == given
 
 
@@ -55,7 +53,7 @@ def test_the_words_of_a_worker_show_no_password(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys, "argv", ["headrace", "worker", "tasks:app", *words])
     order = Order("tasks:app", WorkerOptions(), {}, 0, json=False, debug=False)
     with pytest.raises(BecomesWorkerError) as became:
-        order.carry_out(launch(*words))
+        order.carry_out(command(*words).environ)
     shown = became.value.args[0]
     assert " ".join(shown[-len(words) :]).replace("=", " ") == "--url redis://:***@127.0.0.1:1"
 
@@ -63,7 +61,8 @@ def test_the_words_of_a_worker_show_no_password(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.usefixtures("instead")
 def test_an_order_arrives_as_it_was_given_whatever_bytes_its_directory_has() -> None:
     given = Order("tasks:app", WorkerOptions(max_idle=2.5), {"dir": "/a\udcff"}, 0, json=False, debug=True)
-    begun = replace(launch(), directory="/a\udcff")
     with pytest.raises(BecomesWorkerError) as became:
-        given.carry_out(begun)
-    assert Order.taken(became.value.args[1]) == (replace(given, launch=replace(begun, environ={})), begun)
+        given.carry_out({MARK: "1"})
+    environ = became.value.args[1]
+    assert Order.taken(environ) == replace(given, instrumented=True)
+    assert environ == {}

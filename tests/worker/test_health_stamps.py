@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -101,7 +100,7 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
     begun, ends = os.pipe(), os.pipe()
     maker = os.fork()
     if not maker:
-        made = HealthStamps(worker=7)
+        made = HealthStamps(shared="7-ab")
         made.begin(LEASE, 10.0)
         made.dispatched(11.0, WELL, 20.0, 12.0)
         os.write(begun[1], b"x")
@@ -123,7 +122,7 @@ def test_stamps_are_read_in_other_processes_as_long_as_their_maker_lives(
 
 
 def _contained(flags: int) -> tuple[int, int, int]:
-    """As :func:`_image`, the first process of a container of its own, which has process id 1 there."""
+    """As :func:`_made`, the first process of a container of its own, which has process id 1 there."""
     said, told = os.pipe(), os.pipe()
     if not (outside := os.fork()):
         unshared = ctypes.CDLL(None).unshare(CLONE_NEWPID) == 0
@@ -180,49 +179,42 @@ def test_a_process_id_means_the_worker_of_the_own_container(
     assert capsys.readouterr().out == "worker 1 is healthy\n" * 2
 
 
-def _image(flags: int) -> tuple[int, int, int]:
-    """A process that stamps as an image of worker 7, and as a ready one when it is told to: its pid, and both pipes."""
+def test_the_next_worker_of_a_parent_takes_the_file_over_when_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / f"headrace-{os.geteuid()}-7-ab.1").touch()
+    old = _made(WELL)
+    assert [one.process for one in stamps()] == [old[0]]
+    new = _made(WELL & ~RUNNERS, WELL)
+    assert [(one.process, one.worker) for one in stamps()] == [(old[0], 7)], "it is not ready"
+    os.write(new[2], b"x")
+    os.read(new[1], 1)
+    assert [(one.process, one.flags) for one in stamps()] == [(new[0], WELL)]
+    for pid, said, told in (old, new):
+        os.write(told, b"x")
+        os.waitpid(pid, 0)
+        assert [one.process for one in stamps()] == ([new[0]] if pid == old[0] else [])
+        os.close(said)
+        os.close(told)
+
+
+def _made(*flags: int) -> tuple[int, int, int]:
+    """A worker of the parent 7, which changes its flags when it is told to and at last ends: its pid, and both pipes."""
     said, told = os.pipe(), os.pipe()
     if not (pid := os.fork()):
-        made = HealthStamps(worker=7)
+        made = HealthStamps(shared="7-ab")
         made.begin(LEASE, time.monotonic())
-        for now in (flags, WELL):
+        for now in flags:
             made.dispatched(time.monotonic(), now, time.monotonic() + LEASE, 0.0)
+            if now == WELL:
+                made.publish()
             os.write(said[1], b"x")
             os.read(told[0], 1)
+        made.end()
         os._exit(0)
     os.read(said[0], 1)
     return pid, said[0], told[1]
-
-
-def test_a_probe_waits_for_the_image_that_comes_when_the_other_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    leaves, comes = _image(WELL | DRAINING), _image(WELL & ~RUNNERS)
-    looks: list[float] = []
-
-    def goes_on(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 3:
-            os.write(comes[2], b"x")
-            os.read(comes[1], 1)
-
-    monkeypatch.setattr(time, "sleep", goes_on)
-    try:
-        assert probe.probe(None, ready=True, json=False) == 0
-        assert len(looks) == 3
-        assert capsys.readouterr().out == "worker 7 is ready\n"
-        os.kill(comes[0], signal.SIGKILL)
-        os.waitpid(comes[0], 0)
-        # Alone it stops, and nothing is waited for.
-        assert probe.probe(None, ready=True, json=False) == 1
-        assert len(looks) == 3
-    finally:
-        for pid, *_ in (leaves, comes):
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def test_files_that_no_worker_made_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.worker.reload.handover import Sources
+from headrace.worker.source_files import SourceFiles
 
 
 def test_each_change_is_told_once(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_each_change_is_told_once(tmp_path: Path) -> None:
     old, gone = tmp_path / "tasks.py", tmp_path / "shop" / "gone.py"
     old.write_text("1")
     gone.write_text("1")
-    sources = Sources(str(tmp_path))
+    sources = SourceFiles(str(tmp_path))
     assert sources.changes() == []
     old.write_text("22")
     gone.unlink()
@@ -25,13 +25,13 @@ def test_each_change_is_told_once(tmp_path: Path) -> None:
 def test_a_file_that_keeps_its_size_has_changed_by_its_time(tmp_path: Path) -> None:
     file = tmp_path / "tasks.py"
     file.write_text("1")
-    sources = Sources(str(tmp_path))
+    sources = SourceFiles(str(tmp_path))
     os.utime(file, ns=(1, 1))
     assert sources.changes() == [str(file)]
 
 
 def test_what_nobody_edits_is_left_out(tmp_path: Path) -> None:
-    sources = Sources(str(tmp_path))
+    sources = SourceFiles(str(tmp_path))
     for directory in (".git", "__pycache__", "env/lib", "node_modules"):
         (tmp_path / directory).mkdir(parents=True)
         (tmp_path / directory / "file.py").write_text("1")
@@ -44,7 +44,7 @@ def test_files_elsewhere_are_watched_once_they_are_named(tmp_path: Path) -> None
     (tmp_path / "here").mkdir()
     library = tmp_path / "library.so"
     library.write_text("1")
-    sources = Sources(str(tmp_path / "here"))
+    sources = SourceFiles(str(tmp_path / "here"))
     sources.add([str(library), str(tmp_path / "absent.py")])
     assert sources.changes() == []
     library.write_text("22")
@@ -55,6 +55,6 @@ def test_files_elsewhere_are_watched_once_they_are_named(tmp_path: Path) -> None
 def test_a_link_that_leads_round_in_circles_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path)
     (tmp_path / "broken.py").symlink_to(tmp_path / "nowhere")
-    sources = Sources(str(tmp_path))
+    sources = SourceFiles(str(tmp_path))
     (tmp_path / "tasks.py").write_text("1")
     assert sources.changes() == [str(tmp_path / "tasks.py")]

@@ -12,9 +12,8 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.forking import child_process
+from headrace.worker.forking.child_process import Terminal
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Launch
 from headrace.worker.supervisor.runner_processes import Child, DispatcherProcess, RunnerProcesses
 from headrace.worker.supervisor.supervisor_process import Supervisor
 from headrace.worker.worker_options import WorkerOptions
@@ -58,16 +57,14 @@ def test_it_waits_for_runners_that_outlast_the_dispatcher(monkeypatch: pytest.Mo
     os.close(write)
 
 
-@pytest.mark.parametrize("phase", ["works", "stops", "finishes what the last image ran"])
-def test_a_dispatcher_that_does_not_move_is_killed_where_its_image_is_to_end(phase: str) -> None:
-    lineage, stamps = Succession(Launch.taken(os.environ, ["python"]), 60), HealthStamps()
-    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), lineage, (), stamps)
+@pytest.mark.parametrize("phase", ["works", "stops"])
+def test_a_dispatcher_that_does_not_move_is_killed_where_its_worker_is_to_end(phase: str) -> None:
+    stamps, terminal = HealthStamps(), Terminal(present=False, ignored=False)
+    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), None, (), stamps, terminal)
     with subprocess.Popen(["sleep", "60"]) as dispatcher:
         supervisor._dispatcher.pid = dispatcher.pid
         if phase == "stops":
             supervisor.asked_to_stop()
-        elif phase != "works":
-            supervisor.retire()
         supervisor._end_silent(29.0)
         assert dispatcher.poll() is None
         supervisor._end_silent(30.0)

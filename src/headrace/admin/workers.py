@@ -45,7 +45,7 @@ class Workers:
     def get(self, name: str) -> WorkerFacts:
         """A live worker by its name, its ``host:pid``, its process id, or any beginning of its name that no other has.
 
-        After a reload the worker keeps the ``host:pid`` and the process id with which it was started, too.
+        A worker with ``--reload`` is known by the ``host:pid`` and the process id of its parent, too.
 
         Raises:
             WorkerNotFound: no worker has this name, or several begin so.
@@ -160,7 +160,10 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
         WorkerNotFound: none does, or several do.
     """
     exact = [worker for worker in workers if name in _own_names(worker)]
-    exact = exact or [worker for worker in workers if name in _first_names(worker)]
+    if not exact:
+        exact = [worker for worker in workers if name in _parent_names(worker)]
+        # During a reload it has two.
+        exact = [worker for worker in exact if not worker.draining] or exact
     found = exact or [worker for worker in workers if name and worker.owner.startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -178,10 +181,10 @@ def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
     return worker.owner, place, place.rpartition(":")[2]
 
 
-def _first_names(worker: WorkerFacts) -> tuple[str, str]:
-    """After a reload, the place and the process id with which the worker was started."""
-    anchor = worker.metadata.get("anchor", "")
-    return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{anchor}", anchor
+def _parent_names(worker: WorkerFacts) -> tuple[str, str]:
+    """The place and the process id of the parent of a worker with ``--reload``."""
+    parent = worker.metadata.get("parent", "")
+    return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{parent}", parent
 
 
 def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[WorkerFacts]:

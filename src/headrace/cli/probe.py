@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.worker.health_stamps import Stamp
 
-# Seconds that a probe waits at most where one image leaves before the other has said that it is ready: the two are not
-# read at one moment, and each speaks for itself. Less than the second that Kubernetes gives a probe.
-CHANGEOVER = 0.5
-
 
 def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None, url: str | None = None) -> int:
     """Say how the workers of this machine fare; the exit code.
@@ -24,15 +20,7 @@ def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None
         app: only workers of this application, as their command lines name it.
         url: only workers of this server.
     """
-
-    def look() -> tuple[list[dict[str, Any]], bool]:
-        return _look(_chosen(worker, app, url), ready=ready)
-
-    end = time.monotonic() + CHANGEOVER
-    rows, changing = look()
-    while changing and time.monotonic() < end:
-        time.sleep(0.02)
-        rows, changing = look()
+    rows = [_verdict(stamp, time.monotonic(), ready=ready) for stamp in _chosen(worker, app, url)]
     try:
         _tell(rows, "ready" if ready else "healthy", json=json)
         if not rows and not json:
@@ -45,48 +33,26 @@ def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None
     return 0 if rows and all(row["ready" if ready else "healthy"] for row in rows) else 1
 
 
-def _chosen(worker: int | None, app: str | None, url: str | None) -> list[list[Stamp]]:
-    """The images of each worker that is meant."""
+def _chosen(worker: int | None, app: str | None, url: str | None) -> list[Stamp]:
     from headrace.worker.health_stamps import bare_url, pid_space, stamps
 
-    meant = [one for one in stamps() if worker in (None, one.worker, one.process) and app in (None, one.app)]
+    meant = [one for one in stamps() if worker in (None, one.worker) and app in (None, one.app)]
     if worker is not None:
         # Workers of other containers may share the directory, and have the same process id.
         meant = [stamp for stamp in meant if stamp.space == pid_space()] or meant
-    found: dict[tuple[int, float], list[Stamp]] = {}
-    for stamp in meant:
-        found.setdefault((stamp.worker, stamp.space), []).append(stamp)
-    workers = [images for _, images in sorted(found.items())]
-    if url is None:
-        return workers
     # A worker that does not know its URL yet is one that starts: a probe that did not find it would end it.
-    known = [{one.url for one in images if one.url} for images in workers]
-    return [images for images, urls in zip(workers, known, strict=True) if not urls or bare_url(url) in urls]
+    return sorted((one for one in meant if url is None or one.url in ("", bare_url(url))), key=lambda one: one.worker)
 
 
-def _look(workers: Sequence[Sequence[Stamp]], *, ready: bool) -> tuple[list[dict[str, Any]], bool]:
-    """How each worker fares, and whether one that is not ready has an image that leaves and one that comes."""
-    now = time.monotonic()
-    rows = [_verdict(images, now, ready=ready) for images in workers]
-    changing = [len(images) > 1 and not row["ready"] for images, row in zip(workers, rows, strict=True)]
-    return rows, ready and any(changing)
-
-
-def _verdict(images: Sequence[Stamp], now: float, *, ready: bool) -> dict[str, Any]:
-    """A worker is as well as the best of its images: in a rolling restart one of them drains and one starts."""
-
-    def troubles(image: Stamp) -> list[str]:
-        return image.unready(now) if ready else image.unhealthy(now)
-
-    best = min(images, key=lambda image: (len(troubles(image)), len(image.unready(now))))
+def _verdict(stamp: Stamp, now: float, *, ready: bool) -> dict[str, Any]:
     return {
-        "worker": best.worker,
-        "process": best.process,
-        "app": best.app,
-        "url": best.url,
-        "healthy": not best.unhealthy(now),
-        "ready": not best.unready(now),
-        "reasons": troubles(best),
+        "worker": stamp.worker,
+        "process": stamp.process,
+        "app": stamp.app,
+        "url": stamp.url,
+        "healthy": not stamp.unhealthy(now),
+        "ready": not stamp.unready(now),
+        "reasons": stamp.unready(now) if ready else stamp.unhealthy(now),
     }
 
 

@@ -1,16 +1,21 @@
-"""``headrace worker``: from a command line to an order, which ``image`` carries out."""
+"""``headrace worker``: from a command line to an order, which ``worker_process`` carries out, or to a parent."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec.structs import replace
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.failure import UsageFault
 from headrace.cli.session import Session
 from headrace.settings import environment_name
+
+if TYPE_CHECKING:
+    from headrace.worker.reload_parent import WorkerCommand
 
 
 def _set(spelling: str, text: str, default: str | bool = True) -> Any:
@@ -55,8 +60,11 @@ def worker(
     ] = None,
     log: Annotated[Literal["text", "json"] | None, option("--log text|json", "Format of the log.", "text")] = None,
     reload: Annotated[
-        bool, option("--reload", "Restart when the application's code changes; for development.")
-    ] = False,
+        Literal["files", "hup"] | None,
+        option(
+            "--reload [=files|hup]", "Replace the worker by one with new code when a file changes, or on HUP.", False
+        ),
+    ] = None,
     verbose: Annotated[bool, option("--verbose -v", "Log details.")] = False,
     quiet: Annotated[bool, option("--quiet -q", "Log warnings and errors only.")] = False,
 ) -> int:
@@ -64,18 +72,20 @@ def worker(
 
     The worker starts only the kinds of runners that the application's tasks use. Ctrl-C or TERM stops it: running jobs
     get --shutdown-timeout to finish, unfinished jobs return to their queues. A second signal, a second later, stops the
-    jobs at once, and so does QUIT. HUP reloads the application's code without downtime. The log goes to stderr; --json
-    is --log json.
+    jobs at once, and so does QUIT. The log goes to stderr; --json is --log json.
+
+    With --reload the worker has a parent process, which starts a worker with new code, then stops the old one.
+    --reload, for development, does so when a file of the application changes; running jobs run again with the new code.
+    --reload=hup does so on HUP; running jobs get --shutdown-timeout to finish.
     """
-    from headrace.cli import reloading
     from headrace.cli.worker_order import Order, discreet, instrumented, start_again
-    from headrace.worker.reload.image_launch import VARIABLE, Launch
+    from headrace.worker.reload_parent import VARIABLE, WorkerCommand
     from headrace.worker.worker_options import WorkerOptions, parse_queues
 
     if 0 < (recycle_memory or 0) < 1 << 20:
         raise UsageFault(f"--recycle-memory means {recycle_memory} bytes, and every runner has more: write 512M")
-    taken = Launch.taken(os.environ, sys.orig_argv)
-    launch = instrumented(discreet(taken, session.settings["url"]))
+    given_command = WorkerCommand.of_process(os.environ, sys.orig_argv)
+    command = instrumented(discreet(given_command, session.settings["url"]))
     given = {"processes": processes, "forks": forks, "threads": threads, "concurrency": concurrency}
     options = WorkerOptions(
         **{name: number for name, number in given.items() if number is not None},
@@ -95,9 +105,31 @@ def worker(
     }
     session = Session(session.output, settings, session.debug)
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    if reload and VARIABLE not in os.environ:
-        if launch != taken:
-            start_again(launch)
-        return reloading.reload(session, launch, level)
+    if reload is not None and VARIABLE not in os.environ:
+        if command != given_command:
+            start_again(command)
+        return _be_parent(session, command, level, watch=reload == "files")
     order = Order(application, options, session.settings, level, session.output.json, session.debug)
-    return order.carry_out(launch)
+    return order.carry_out(command.environ)
+
+
+def _be_parent(session: Session, command: WorkerCommand, level: int, *, watch: bool) -> int:
+    from headrace.cli import logs
+    from headrace.cli.failure import ExitCode
+    from headrace.worker.reload_parent import ReloadParent
+    from headrace.worker.source_files import SourceFiles
+
+    settings = session.app().settings
+    logs.configure(settings.log, level)
+    environ = dict(command.environ)
+    if session.settings.get("log") is None:
+        environ[environment_name("log")] = settings.log
+    if watch:
+        # A person who edits wants the new code now: running jobs are handed back and run again with that.
+        if session.settings.get("shutdown_timeout") is None:
+            environ.setdefault(environment_name("shutdown_timeout"), "0")
+        # Python takes a compiled file for fresh that was made within the second, of a source of the same size.
+        environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    sources = SourceFiles(command.directory) if watch else None
+    command = replace(command, environ=environ)
+    return ReloadParent(command, settings.reload_timeout, sources, {ExitCode.SERVER}).run()

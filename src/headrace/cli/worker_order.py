@@ -24,21 +24,19 @@ from msgspec.structs import replace
 
 from headrace.settings import HIDDEN
 from headrace.store.url import passwords
-from headrace.worker.reload.image_launch import VARIABLE, Launch
+from headrace.worker.reload_parent import VARIABLE, WorkerCommand
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
 
-# The module of the tool that begins a program; and how images of a worker hear of it that come later.
+# The module of the tool that begins a program; and how the worker's process learns that it did.
 TOOL = "opentelemetry.instrumentation.auto_instrumentation"
 MARK = "_HEADRACE_INSTRUMENTED"
 
 
-def instrument_runners(app: Headrace, environ: Mapping[str, str]) -> None:
-    """Have each runner begin as the tool let the worker begin, whose environment this is, before the hooks."""
-    if MARK not in environ:
-        return
+def instrument_runners(app: Headrace) -> None:
+    """Have each runner begin as the tool let the worker begin, before the hooks."""
     app.after_fork_child_hooks.insert(0, _instrument)
     if app.settings.traces == "off":
         # What libraries told in jobs is sent before a runner leaves; where starts are traced, it is so already.
@@ -63,7 +61,7 @@ class Order(msgspec.Struct, frozen=True):
         settings: those that the command line gave, by name.
         level: of the log.
         json, debug: how an error is told.
-        launch: how the command was started, but for its environment; filled in on the way.
+        instrumented: ``opentelemetry-instrument`` began the command; filled in on the way.
     """
 
     target: str | None
@@ -72,13 +70,12 @@ class Order(msgspec.Struct, frozen=True):
     level: int
     json: bool
     debug: bool
-    launch: Launch | None = None
+    instrumented: bool = False
 
-    def carry_out(self, launch: Launch) -> NoReturn:
+    def carry_out(self, environ: Mapping[str, str]) -> NoReturn:
         """Become the worker: this process goes on as another program, without the command line in its memory."""
-        order = replace(self, launch=replace(launch, environ={}))
-        heir = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
-        environ = {**launch.environ, **heir, _NAME: json.dumps(msgspec.to_builtins(order))}
+        link = {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
+        environ = {**environ, **link, _NAME: json.dumps(msgspec.to_builtins(self))}
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         # -P: a module of the application's directory must not take the place of Python's own. The words at the end are
@@ -87,51 +84,48 @@ class Order(msgspec.Struct, frozen=True):
         os.execve(sys.executable, words, environ)  # noqa: S606
 
     @classmethod
-    def taken(cls, environ: MutableMapping[str, str]) -> tuple[Self, Launch] | None:
-        """The order in ``environ``, taken out of it, and how the command was started; None: there is none."""
+    def taken(cls, environ: MutableMapping[str, str]) -> Self | None:
+        """The order in ``environ``, taken out of it; None: there is none."""
         text = environ.pop(_NAME, None)
         if text is None:
             return None
-        order = msgspec.convert(json.loads(text), cls)
-        first = {name: value for name, value in environ.items() if name != VARIABLE}
-        # Commands that jobs start are none of ours.
-        environ.pop(MARK, None)
-        assert order.launch is not None
-        return order, replace(order.launch, environ=first)
+        # Commands that jobs start are not instrumented.
+        marked = environ.pop(MARK, None) is not None
+        return replace(msgspec.convert(json.loads(text), cls), instrumented=marked)
 
 
-def instrumented(launch: Launch) -> Launch:
+def instrumented(command: WorkerCommand) -> WorkerCommand:
     """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see worker_order.py.
 
     The tool is a directory in PYTHONPATH; some of its versions take themselves out, others begin each program below.
     """
     tool = sys.modules.get(TOOL)
     if tool is None or tool.__file__ is None:
-        return launch
-    paths = launch.environ.get("PYTHONPATH", "").split(os.pathsep)
+        return command
+    paths = command.environ.get("PYTHONPATH", "").split(os.pathsep)
     left = os.pathsep.join(path for path in paths if path != str(Path(tool.__file__).parent))
-    return replace(launch, environ={**launch.environ, MARK: "1", "PYTHONPATH": left})
+    return replace(command, environ={**command.environ, MARK: "1", "PYTHONPATH": left})
 
 
-def discreet(launch: Launch, url: str | None) -> Launch:
+def discreet(command: WorkerCommand, url: str | None) -> WorkerCommand:
     """The same start, with a URL that holds a password in the environment and not on the command line.
 
-    The images of a worker that follow each other are started by that command line.
+    The parent of ``--reload`` starts its workers by that command line.
     """
     if url is None or not passwords(url):
-        return launch
-    words = [word for word in launch.argv if word != f"--url={url}"]
+        return command
+    words = [word for word in command.argv if word != f"--url={url}"]
     if url in words:
         place = words.index(url)
         del words[place - 1 : place + 1]
-    return replace(launch, argv=words, environ={**launch.environ, "HEADRACE_URL": url})
+    return replace(command, argv=words, environ={**command.environ, "HEADRACE_URL": url})
 
 
-def start_again(launch: Launch) -> NoReturn:
+def start_again(command: WorkerCommand) -> NoReturn:
     """Run the same command in this process, under the command line that ``discreet`` made."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execve(launch.argv[0], launch.argv, launch.environ)  # noqa: S606
+    os.execve(command.argv[0], command.argv, command.environ)  # noqa: S606
 
 
 def _shown(words: Sequence[str]) -> list[str]:

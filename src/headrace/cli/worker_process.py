@@ -9,66 +9,108 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import traceback
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli import logs, preflight
-from headrace.cli.failure import explain
+from headrace.cli.failure import ExitCode, exit_of, explain
 from headrace.cli.output import Output, one_line, several, span
-from headrace.cli.reloading import Origin
 from headrace.cli.session import Session
 from headrace.cli.worker_order import Order, instrument_runners
 from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.store.url import passwords
-from headrace.worker.forking import lifecycle_hooks
+from headrace.worker.forking import child_process, lifecycle_hooks
+from headrace.worker.forking.child_process import Terminal
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import HealthStamps
+from headrace.worker.messages import Imported, StartFailed
 from headrace.worker.preload import warmup
+from headrace.worker.source_files import application_files
 from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server, watchers
-from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.supervisor.supervisor_process import ParentLink, Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.worker.forking.lifecycle_hooks import Seen
-    from headrace.worker.reload.image_launch import Launch
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 
 def main() -> int:
     """Be the worker; the exit code."""
-    taken = Order.taken(os.environ)
-    if taken is None:
+    order = Order.taken(os.environ)
+    if order is None:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)
         return 2
-    order, launch = taken
     # Before any other code can take a stream and keep it.
     STREAMS.install()
     try:
-        return _obey(order, launch)
+        return _obey(order)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last word on every error
         return explain(error, json=order.json, debug=order.debug)
 
 
-def _obey(order: Order, launch: Launch) -> int:
-    origin = Origin.taken(launch)
+def _obey(order: Order) -> int:
+    parent, terminal = ParentLink.taken(os.environ), Terminal.of_process()
+    _ignore_until_ready()
     session = Session(Output(json=order.json), order.settings)
-    with origin.confessing():
-        stamps = HealthStamps(0 if origin.heir is None else os.getppid(), str(order.target))
+    with _reporting(parent):
+        stamps = HealthStamps(str(order.target), "" if parent is None else parent.health)
         before = lifecycle_hooks.look()
         app = session.code(order.target)
         if app.settings.url:
             stamps.serves(app.settings.url)
-        instrument_runners(app, launch.environ)
-        return _serve(app, str(order.target), order.options, order.level, origin, before, stamps)
+        if order.instrumented:
+            instrument_runners(app)
+        return _serve(app, order, before, stamps, parent, terminal)
+
+
+def _ignore_until_ready() -> None:
+    """Signals for runners, of which there are none yet, must neither end nor suspend this process."""
+    for number in (signal.SIGHUP, *child_process.RESIZE):
+        signal.signal(number, child_process.only_wake)
+    child_process.disregard()
+    # QUIT too, which would leave a core.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, child_process.leave_at_once)
+    child_process.let_in()
+
+
+@contextlib.contextmanager
+def _reporting(parent: ParentLink | None) -> Generator[None]:
+    """Send the parent why this worker cannot start, which it logs; without one, as any command does."""
+    try:
+        yield
+    except Exception as error:
+        if parent is None:
+            raise
+        _send_files(parent, error)
+        code = exit_of(error)
+        parent.send(StartFailed(traceback.format_exc().rstrip() if code is ExitCode.INTERNAL else str(error)))
+        raise SystemExit(int(code)) from error
+
+
+def _send_files(parent: ParentLink, error: BaseException | None = None) -> None:
+    """Send the files of the application: those of its modules, and those that an error came through."""
+    files = set(application_files(list(sys.modules.values())))
+    while error is not None:
+        files.update(frame.filename for frame in traceback.extract_tb(error.__traceback__))
+        if isinstance(error, SyntaxError) and error.filename:
+            files.add(error.filename)
+        error = error.__cause__ or error.__context__
+    parent.send(Imported(sorted(files)))
 
 
 def _serve(
-    app: Headrace, target: str, options: WorkerOptions, level: int, origin: Origin, before: Seen, stamps: HealthStamps
+    app: Headrace, order: Order, before: Seen, stamps: HealthStamps, parent: ParentLink | None, terminal: Terminal
 ) -> int:
+    target, options, level = str(order.target), order.options, order.level
     form, secrets = app.settings.log, _secrets(app)
     logs.configure(form, level, secrets, app.settings.redact.split(","))
     if stamps.fault:
@@ -76,7 +118,8 @@ def _serve(
             "headrace health cannot see this worker (%s): set TMPDIR to a directory that can be written, or --metrics"
         )
         log.warning(text, stamps.fault, code="health.unseen")
-    origin.tell_modules()
+    if parent is not None:
+        _send_files(parent)
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app)
     version = preflight.await_server(app, partial(log.warning, code="store.waiting"))
@@ -92,20 +135,19 @@ def _serve(
         log.warning("%s", complaint, code="setup.unsafe")
     warmup.warm_up(app)
     metrics = None if address is None else MetricsAddress(*address)
-    # A later image takes the address when the one before it gives it up.
-    url = metrics.listen() if metrics is not None and origin.heir is None else ""
+    # The worker before this one may still have the address: then it is taken when that is free.
+    url = metrics.listen() if metrics is not None and (parent is None or parent.first) else ""
     sides = [*([] if metrics is None else [metrics_server(metrics, stamps)]), *watchers(app)]
     facts = _banner(app, target, options, version, url)
     if form == "json":
         log.info("worker starts", extra=facts, code="worker.starts")
-    elif level < logging.WARNING and origin.announces:
+    elif level < logging.WARNING and (parent is None or parent.first):
         width = max(map(len, facts))
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in warnings:
         log.warning("%s", warning, code="worker.warning")
-    lineage = origin.lineage(app.settings.reload_timeout, form, level, secrets)
-    return origin.carry_on(Supervisor(app, options, lineage, sides, stamps).run())
+    return Supervisor(app, options, parent, sides, stamps, terminal).run()
 
 
 def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:

@@ -123,12 +123,12 @@ WORKER_VARIABLES = (
     "HEADRACE_CONCURRENCY", "HEADRACE_FORKS", "HEADRACE_MAX_IDLE", "HEADRACE_MAX_JOBS", "HEADRACE_PROCESSES",
     "HEADRACE_QUEUES", "HEADRACE_RECYCLE_JOBS", "HEADRACE_RECYCLE_MEMORY", "HEADRACE_STRATEGY", "HEADRACE_THREADS",
 )  # fmt: skip
-#: Variables of Headrace that are no settings; the last three are between a worker's own processes.
+#: Variables of Headrace that are no settings; the last two are between a worker's own processes.
 NO_SETTINGS = (
     *WORKER_VARIABLES,
     "HEADRACE_APP", "HEADRACE_DASHBOARD_PRODUCER_TOKEN", "HEADRACE_DASHBOARD_TOKEN", "HEADRACE_DASHBOARD_VIEWER_TOKEN",
     "HEADRACE_SERVER_BINARY",
-    "HEADRACE_LINEAGE", "HEADRACE_ANCHOR", "HEADRACE_ORDER",
+    "HEADRACE_PARENT", "HEADRACE_ORDER",
 )  # fmt: skip
 
 _KINDS = {"float": "a number", "int": "a whole number", "bool": "1 or 0", "str": "a text"}

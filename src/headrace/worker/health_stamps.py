@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
 
     Attributes:
         process: of the supervisor.
-        worker: the process that started the worker, which stays the same through rolling restarts.
+        worker: the process that people know: of the supervisor, or its parent with ``--reload``.
         flags: of the dispatcher: ``REGISTERED``, ``ANSWERED`` (its last exchange with the server), ``RUNNERS`` (one of
             each kind takes jobs), ``DRAINING``.
         lease: seconds.
@@ -114,12 +114,14 @@ class HealthStamps:
         fault: why there is none; empty: there is one.
     """
 
-    def __init__(self, worker: int = 0, app: str = "") -> None:
+    def __init__(self, app: str = "", shared: str = "") -> None:
         """Make those of this process, which is to become a supervisor.
 
         Args:
-            worker: the process that started the worker, if it is another one.
             app: the application as the command line names it.
+            shared: the name of the file that all workers of one ``--reload`` share, which begins with the process id of
+                their parent. The next worker takes it over when it is ready (:meth:`publish`), so that a probe sees one
+                worker all the time.
         """
         self._app = app
         self.next = 0.0
@@ -129,33 +131,47 @@ class HealthStamps:
         self._seen, self._silence = 0.0, 0.0
         self._file = -1
         self.fault = ""
+        # Workers of several containers may share the directory, and each be the process 1 of its own.
+        name = shared or f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._name = f"{stamps_directory()}/{_prefix()}{name}{_SUFFIX}"
         try:
             self._file = self._made()
         except OSError as error:
             self.fault = str(error)
         # Shared with the processes that are forked from here.
         self._bytes = mmap.mmap(self._file, SIZE)
-        own = os.getpid(), worker or os.getpid()
+        own = os.getpid(), int(name.partition("-")[0])
         self._bytes[:] = _FORM.pack(_MAGIC, *own, 0, 0.0, 0.0, 0.0, 0.0, 0.0, pid_space())
 
     def _made(self) -> int:
         """A new file, locked for as long as this process lives: one that no process locks is of a dead worker."""
         forget_dead()
-        # Workers of several containers may share the directory, and each be the process 1 of its own.
-        path = f"{stamps_directory()}/{_prefix()}{os.getpid()}-{os.urandom(4).hex()}"
+        path = f"{self._name.removesuffix(_SUFFIX)}.{os.getpid()}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self.path = path
         try:
             # To touch memory whose file has no room on the disk ends a process by BUS: here that is an error.
             os.write(file, bytes(SIZE) + self._about(""))
             fcntl.lockf(file, fcntl.LOCK_EX)
             # Named when it is locked: no other process may take it for that of a dead worker.
-            os.rename(path, f"{path}{_SUFFIX}")  # noqa: PTH104 - see _paths
+            if not os.path.exists(self._name):  # noqa: PTH110 - see _paths
+                self._publish()
         except OSError:
             _unlink(path)
+            self.path = ""
             os.close(file)
             raise
-        self.path = f"{path}{_SUFFIX}"
         return file
+
+    def publish(self) -> None:
+        """The worker is ready: its file takes the place of the one before it."""
+        if self.path not in ("", self._name):
+            with suppress(OSError):
+                self._publish()
+
+    def _publish(self) -> None:
+        os.rename(self.path, self._name)  # noqa: PTH104 - see _paths
+        self.path = self._name
 
     def serves(self, url: str) -> None:
         """The worker knows the URL of its server; the file does not get a password."""
@@ -206,9 +222,11 @@ class HealthStamps:
 
     def end(self) -> None:
         """The worker has ended in order; ending twice is fine."""
-        if self.path:
-            _unlink(self.path)
-            self.path = ""
+        with suppress(OSError):
+            # The next worker may have taken the name over.
+            if self.path and os.path.samestat(os.stat(self.path), os.fstat(self._file)):  # noqa: PTH116 - see _paths
+                os.unlink(self.path)  # noqa: PTH108 - see _paths
+        self.path = ""
 
 
 def stamps() -> list[Stamp]:

@@ -122,8 +122,8 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
     """From now on so many of a kind at once.
 
-    Dispatcher to supervisor: somebody wished so; the next dispatcher starts with that. Supervisor to dispatcher: the
-    image before this one was told so.
+    Dispatcher to supervisor: an operator set it; the next dispatcher starts with that. The supervisor sends it to the
+    parent of ``--reload``, and that to the next worker, whose supervisor sends it to the dispatcher.
     """
 
     kind: Kind
@@ -131,7 +131,7 @@ class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
 
 
 class Resize(msgspec.Struct, frozen=True, array_like=True, tag="resize"):
-    """Supervisor to dispatcher: have so many runners more, or fewer."""
+    """Parent to supervisor, supervisor to dispatcher: have so many runners more, or fewer."""
 
     by: int
 
@@ -146,6 +146,22 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
     """Dispatcher to supervisor: registered, and no first runner is starting any more; or why one ended in its start."""
 
     trouble: str = ""
+
+
+class Serves(msgspec.Struct, frozen=True, array_like=True, tag="serves"):
+    """Supervisor to parent: this worker serves its queues, and its first runners have begun."""
+
+
+class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag="start_failed"):
+    """Supervisor to parent: why this worker cannot start."""
+
+    reason: str
+
+
+class Imported(msgspec.Struct, frozen=True, array_like=True, tag="imported"):
+    """Supervisor to parent: the files of the application."""
+
+    files: list[str]
 
 
 class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
@@ -182,6 +198,8 @@ ToRunner = Run | WakeHint | Recall | Stop | Exit
 FromRunner = Done | JobProgress | Found | ChildCrashed | Exit | Up
 ToSupervisor = Spawn | Signal | Owner | Begun | Size
 FromSupervisor = Spawned | Died | Drain | Resize | Size
+FromWorker = Serves | StartFailed | Imported | Size
+ToWorker = Resize | Size
 
 
 # Why the runner of a start ended: for no reason of ours, the start was cancelled, the start ran past its hard limit, or

@@ -425,7 +425,7 @@ class Core:
         metadata += ["dispatcher", worker.pid]
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
-        metadata += ["anchor", worker.anchor] if worker.anchor else []
+        metadata += ["parent", worker.parent] if worker.parent else []
         metadata += ["version", __version__, *self.report.sizes()]
         metadata += budgets(worker.tasks, worker.settings.max_crashes)
         tasks = {name: task.kind for name, task in worker.tasks.items()}

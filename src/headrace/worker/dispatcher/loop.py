@@ -41,7 +41,7 @@ from headrace.worker.dispatcher.store_session import StoreSession
 from headrace.worker.dispatcher.worker_state import WorkerState
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
-from headrace.worker.messages import FromSupervisor, ToSupervisor
+from headrace.worker.messages import Begun, FromSupervisor, ToSupervisor
 from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
@@ -60,22 +60,21 @@ class Dispatcher:
         control: Channel[FromSupervisor],
         place: str,
         stamp: Callable[[float, int, float, float], None],
-        anchor: int = 0,
+        parent: int = 0,
     ) -> None:
         store, settings = app.client.store, app.settings
         self._app = app
-        # Not stamped since the last turn: it may have changed what probes are told.
+        # Unstamped: something changed since, which probes are to be told.
         self._stamp, self._stamp_at, self._unstamped = stamp, 0.0, True
         self._stamp_every = min(STAMP_EVERY, settings.lease * STAMP_SHARE)
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
-        stats = app.stats
-        self._tally = Tally(stats, stats.of_workers(), place) if settings.stats_jobs else None
+        self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
         worker = WorkerState(
             store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe,
-            tally=self._tally, anchor=anchor, schedules=rows, limits=app.limits.declared(),
+            tally=self._tally, parent=parent, schedules=rows, limits=app.limits.declared(),
         )  # fmt: skip
         self._core = Core(worker)
         links = self._links = RunnerLinks(self._watched, self._inbox)
@@ -88,12 +87,13 @@ class Dispatcher:
             hint=self._hint,
             revive=store.revive,
         )
+        self._ask = ControlLink(control, self._watched, links, self._inbox).ask
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: links.give,
             Notify: links.tell,
             TakeBack: links.take_back,
             Capture: links.capture,
-            **dict.fromkeys(get_args(ToSupervisor), ControlLink(control, self._watched, links, self._inbox).ask),
+            **dict.fromkeys(get_args(ToSupervisor), self._ask) | {Begun: self._on_begun},
             Send: lambda action: session.send(action.steps),
             SendFirst: lambda action: session.send_first(action.steps),
             Sleep: lambda action: session.arm(action.keys, action.claim),
@@ -195,6 +195,12 @@ class Dispatcher:
             self._stamp(now, flags, until, starving)
             # What makes a worker ready is told at once.
             self._stamp_at = now + self._stamp_every if flags == WELL else now
+
+    def _on_begun(self, action: Begun) -> None:
+        """A probe must find a worker ready that its supervisor calls ready."""
+        now = time.monotonic()
+        self._stamp(now, *self._core.vitals.look(now))
+        self._ask(action)
 
     def _see_off(self) -> None:
         """Stay while runners leave: what their exit hooks write to stderr goes through here."""

@@ -334,7 +334,7 @@ class WorkerState:
         pid: of the dispatcher's process.
         dice: random numbers.
         look: finds out what processes runners run, for people.
-        anchor: the process that started this image and watches it: the first one of a worker that was reloaded; or 0.
+        parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
         limits: what its code declares.
         leaves: scripts of duties that it leaves to other workers.
@@ -362,7 +362,7 @@ class WorkerState:
         look: Probe,
         *,
         tally: JobEnds | None = None,
-        anchor: int = 0,
+        parent: int = 0,
         schedules: Sequence[Row] = (),
         limits: DeclaredLimits = NO_LIMITS,
         leaves: frozenset[str] = frozenset(),
@@ -377,7 +377,7 @@ class WorkerState:
         self.dice = dice
         self.look = look
         self.tally = tally
-        self.anchor = anchor
+        self.parent = parent
         self.schedules = schedules
         self.limits = limits
         self.leaves, self.soon = leaves, soon

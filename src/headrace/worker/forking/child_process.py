@@ -26,7 +26,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
+
+import msgspec
 
 from headrace.worker.channel import Channel
 from headrace.worker.forking import standard_streams
@@ -193,6 +195,35 @@ def regard() -> None:
     """
     if signal.getsignal(signal.SIGQUIT) is only_wake:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """The terminal of this process, whose end sends HUP.
+
+    Attributes:
+        present: it had one at its start.
+        ignored: hang-ups were ignored when it was started (``nohup``).
+    """
+
+    present: bool
+    ignored: bool
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """To be called before HUP has a handler."""
+        return cls(_has_terminal(), signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+
+    @property
+    def gone(self) -> bool:
+        return self.present and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def leave_at_once(number: int, _frame: FrameType | None) -> None:

@@ -1,9 +1,9 @@
 """The standard streams of a worker's processes: to write to them never fails, and in some of them never waits.
 
-Supervisor, dispatcher and anchor must go on when whoever reads their log stops reading (Ctrl-S in a terminal, a pipe
-that is full) or goes away: a lease is lost while they wait. What cannot be written now is kept, a megabyte of it; what
-comes after that is dropped, counted and told when there is a reader again. In runners a stream waits, as in any
-program, since a job's output is the job's own; but a reader that went away fails no job there.
+Supervisor, dispatcher and the parent of ``--reload`` must go on when the reader of their log stops reading (Ctrl-S in a
+terminal, a pipe that is full) or goes away: a lease is lost while they wait. What cannot be written now is kept, a
+megabyte of it; what comes after that is dropped, counted and told when there is a reader again. In runners a stream
+waits, as in any program, since a job's output is the job's own; but a reader that went away fails no job there.
 
 Owns ``sys.stdout`` and ``sys.stderr`` of these processes. The descriptors stay as they are, and so does whether they
 wait: a terminal or pipe is shared with programs that know nothing of this.

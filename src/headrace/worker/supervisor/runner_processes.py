@@ -3,8 +3,8 @@
 1. :class:`DispatcherProcess`: one dispatcher after the other, and the channel to it.
 2. :class:`RunnerProcesses`: runners are forked when the dispatcher asks, signalled, and reaped.
 3. :class:`MetricsAddress`: the address of the process that answers Prometheus and probes. The supervisor holds the
-   socket, so that an address in use is reported at the start and a death loses no request in its queue. In a rolling
-   restart the address passes on when the old image retires.
+   socket, so that an address in use is reported at the start and a death loses no request in its queue. In a reload
+   the address passes on when the old worker is told to leave.
 4. :class:`SideProcess`: one answers Prometheus and probes, one calls hooks. Each is forked from the warm image, and
    again when it dies. They are processes of their own, because no other one may do their work: the supervisor may have
    no thread and no connection, the dispatcher may not wait for a slow reader and runs no code of the application,
@@ -310,7 +310,7 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
     return ends
 
 
-# Seconds that the image before this may take to give the address up: what keeps it for longer is to be told of.
+# Seconds that the worker before this may take to give the address up; then the log says that it is taken.
 PATIENCE = 10.0
 
 
@@ -337,7 +337,7 @@ class MetricsAddress:
         return prometheus.url_of(self.sock)
 
     def listens(self, now: float) -> bool:
-        """Whether the address is ours; if not, it is tried again: the image before this has it until it retires."""
+        """Whether the address is ours; if not, it is tried again: the worker before this one may have it."""
         if self.sock is None:
             try:
                 log.info("metrics server listens on %s", self.listen(), code="metrics.listens")

@@ -7,7 +7,7 @@ Its duties:
 2. fork a runner when the dispatcher asks, and hand the dispatcher its descriptors (runner_processes.py);
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
-5. leave room for the image that is to follow it (``lineage``, see handover.py);
+5. tell the parent of ``--reload`` when the worker is ready, or why it cannot start (``parent``, reload_parent.py);
 6. keep the processes that answer Prometheus and call hooks, where they are wanted (runner_processes.py);
 7. have tried what might be done once before the fork, and do it where that is wanted (advice.py).
 
@@ -17,20 +17,23 @@ reads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from typing import Self
+
+import msgspec
 
 from headrace.app import Headrace
-from headrace.model.options import Kind
-from headrace.worker.channel import Channel
+from headrace.worker.channel import Channel, Closed
 from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import child_process
-from headrace.worker.forking.child_process import how, reap
+from headrace.worker.forking.child_process import Terminal, how, reap
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import REGISTERED, SILENT, HealthStamps, fence_at
 from headrace.worker.messages import (
@@ -39,14 +42,16 @@ from headrace.worker.messages import (
     FromSupervisor,
     Owner,
     Resize,
+    Serves,
     Signal,
     Size,
     Spawn,
+    StartFailed,
     ToSupervisor,
+    ToWorker,
 )
 from headrace.worker.preload import warmup
-from headrace.worker.reload.handover import Succession
-from headrace.worker.reload.image_launch import Heir
+from headrace.worker.reload_parent import VARIABLE
 from headrace.worker.supervisor.runner_processes import DispatcherProcess, RunnerProcesses, SideProcess, make_once
 from headrace.worker.worker_options import WorkerOptions
 
@@ -64,6 +69,33 @@ LONGEST_PAUSE = 10.0
 _FOREVER = float("inf")
 
 
+class ParentLink(msgspec.Struct, frozen=True):
+    """A worker's link to its parent.
+
+    Attributes:
+        health: the name of the worker's health file, which all workers of one parent share.
+        first: no worker served before this one.
+    """
+
+    channel: Channel[ToWorker]
+    health: str
+    first: bool
+
+    @classmethod
+    def taken(cls, environ: MutableMapping[str, str]) -> Self | None:
+        """The link that ``environ`` names, taken out of it; None: the worker has no parent."""
+        number, health, first = [*environ.pop(VARIABLE, "").split(":"), "", ""][:3]
+        if not number:
+            return None
+        sock = socket.socket(fileno=int(number))
+        sock.set_inheritable(False)
+        return cls(Channel(sock, ToWorker), health, first == "1")
+
+    def send(self, message: msgspec.Struct) -> None:
+        with contextlib.suppress(Closed):
+            self.channel.send(message)
+
+
 class Supervisor:
     """Runs one worker in this process; returns when it has stopped.
 
@@ -74,21 +106,23 @@ class Supervisor:
         self,
         app: Headrace,
         options: WorkerOptions,
-        lineage: Succession | Heir,
+        parent: ParentLink | None,
         sides: Sequence[SideProcess],
         stamps: HealthStamps,
+        terminal: Terminal,
     ) -> None:
         self.app = app
         self.options = options
-        self.lineage = lineage
+        self.parent = parent
+        self.terminal = terminal
+        self._parent_pid = 0 if parent is None else os.getppid()
         self.sides = sides
         self.stamps = stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
-        self._anchor = os.getppid() if isinstance(lineage, Heir) else 0
         # Incarnations of its dispatchers: the last may have died before it took over from those before it.
         self._owners = deque[str](maxlen=8)
         self.stopping = False
-        self.retired = False
+        self._ready = False
         self._wanted: deque[Spawn] = deque()
         self._again_at, self._again_after = 0.0, FIRST_PAUSE
         self._last_signal = 0.0
@@ -115,7 +149,6 @@ class Supervisor:
                 of_use = self._again_after == FIRST_PAUSE or self._runners.present
                 self._keep_fence(now)
                 self._end_silent(self.stamps.supervised(now, of_use=of_use))
-                self.lineage.tick(now)
         finally:
             self.stamps.end()
             self._stop_sides()
@@ -128,7 +161,7 @@ class Supervisor:
 
     def _pause(self) -> float:
         fork = min(self._dispatcher.fork_at, *(side.next for side in self.sides), 0.0 if self._wanted else _FOREVER)
-        wanted = min(max(fork, self._again_at), self.lineage.next, STREAMS.next, self.stamps.next, self._fence_at)
+        wanted = min(max(fork, self._again_at), STREAMS.next, self.stamps.next, self._fence_at)
         return max(0.0, wanted - time.monotonic())
 
     def _fork_due(self) -> None:
@@ -156,12 +189,12 @@ class Supervisor:
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
         stamp = self.stamps.dispatched
-        Dispatcher(self.app, self.options, control, self.place, stamp, self._anchor).run(tuple(self._owners))
+        Dispatcher(self.app, self.options, control, self.place, stamp, self._parent_pid).run(tuple(self._owners))
 
     def _strangers(self) -> list[socket.socket]:
-        """What children must close: one that held it would keep an address taken, or an image from ending."""
+        """What children must close: one that held it would keep an address taken, or a parent from ending."""
         sides = (sock for side in self.sides for sock in side.socks)
-        return [*self._dispatcher.socks, *sides, *self.lineage.links()]
+        return [*self._dispatcher.socks, *sides, *([] if self.parent is None else [self.parent.channel.sock])]
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +203,12 @@ class Supervisor:
         wake = child_process.listen((*child_process.HEARD, signal.SIGUSR1))
         child_process.disregard()
         self._selector.register(wake, selectors.EVENT_READ, self._on_signal)
-        self.lineage.join(self._selector, self)
+        if self.parent is not None:
+            self._selector.register(self.parent.channel, selectors.EVENT_READ, self._on_parent)
+            # Sizes were sent at the start: nothing is forked yet, and so no runner in vain.
+            self._on_parent()
+        if self.terminal.gone and not self.terminal.ignored:
+            self.asked_to_stop()
         # Whoever started us may have blocked some, which is inherited.
         child_process.let_in()
 
@@ -182,42 +220,54 @@ class Supervisor:
             elif number in child_process.STOPS:
                 self.asked_to_stop(at_once=number == signal.SIGQUIT)
             elif number in child_process.RESIZE:
-                self.grow(child_process.RESIZE[signal.Signals(number)] * heard[number])
+                self._grow(child_process.RESIZE[signal.Signals(number)] * heard[number])
             elif number == signal.SIGHUP:
-                self.lineage.hung_up()
+                self._on_hang_up()
 
     def asked_to_stop(self, *, at_once: bool = False) -> None:
-        """Somebody wants this worker to end: when its jobs have, or ``at_once``, as when it is asked again."""
+        """End this worker when its jobs have ended, or ``at_once``, as at a second request."""
         now = time.monotonic()
         if self.stopping and not at_once and now - self._last_signal < SAME_SIGNAL:
             return
         again, self.stopping, self._last_signal = self.stopping or at_once, True, now
         self._dispatcher.fork_at = _FOREVER
+        if self.parent is not None:
+            # The address is the next worker's. A probe must not hear of a reload that the worker stops.
+            self._stop_sides()
         self._dispatcher.tell(Drain(again))
-        self.lineage.stop(again=again)
 
-    def retire(self) -> None:
-        """Another image claims: finish what runs here. A first TERM after this is still a first one."""
-        self.retired, self._dispatcher.fork_at = True, _FOREVER
-        # The address and the hooks are the next image's. They end first: a probe must not hear that the worker stops.
-        self._stop_sides()
-        self._dispatcher.tell(Drain(now=False))
+    def _on_hang_up(self) -> None:
+        if not self.terminal.gone:
+            to_parent = f"send it to process {self._parent_pid}"
+            advice = "start the worker with --reload=hup" if self.parent is None else to_parent
+            log.warning("HUP reloads nothing here: %s", advice, code="reload.refused")
+        elif not self.terminal.ignored and self.parent is None:
+            self.asked_to_stop()
+
+    def _on_parent(self) -> None:
+        assert self.parent is not None
+        try:
+            messages = self.parent.channel.receive(wait=False)
+        except Closed:
+            # It was killed: a new worker must find nothing half done.
+            self._selector.unregister(self.parent.channel)
+            self.asked_to_stop()
+            return
+        for message in messages:
+            match message:
+                case Size(kind, size):
+                    self.options = self.options.resized(kind, size)
+                    self._dispatcher.tell(message)
+                case Resize(by):
+                    self._grow(by)
 
     def _stop_sides(self) -> None:
         for side in self.sides:
             side.stop()
 
-    def resize(self, kind: Kind, size: int) -> None:
-        """Run so many of a kind at once, as the image before this one did."""
-        self.options = self.options.resized(kind, size)
-        self._dispatcher.tell(Size(kind, size))
-
-    def grow(self, by: int) -> None:
-        """Run so many more at once, or fewer; of an image that finishes, it is the next one that is meant."""
-        if not (self.stopping or self.retired):
+    def _grow(self, by: int) -> None:
+        if not self.stopping:
             self._dispatcher.tell(Resize(by))
-        else:
-            self.lineage.grow(by)
 
     # -- the dispatcher and the runners -----------------------------------------------------------------------------
 
@@ -230,7 +280,7 @@ class Supervisor:
                 self._runners.signal(message)
             case Size():
                 self.options = self.options.resized(message.kind, message.size)
-                self.lineage.resized(message.kind, message.size)
+                self._send_parent(message)
             case Owner():
                 self._owners.append(message.owner)
             case Begun():
@@ -240,10 +290,8 @@ class Supervisor:
         for pid, status, memory in reap():
             if pid == self._dispatcher.pid:
                 self._dispatcher_died(status)
-            elif not (
-                self._runners.reaped(pid, status, memory) or any(side.reaped(pid, status) for side in self.sides)
-            ):
-                self.lineage.reaped(pid, status)
+            elif not self._runners.reaped(pid, status, memory):
+                any(side.reaped(pid, status) for side in self.sides)
 
     def _dispatcher_died(self, status: int) -> None:
         """What it held is taken over by the next one, once nothing runs that no process could settle."""
@@ -254,7 +302,7 @@ class Supervisor:
             return
         log.error("the dispatcher died (%s)", how(status), code="dispatcher.died")
         self._runners.stop(0.0)
-        if not (self.stopping or self.retired):
+        if not self.stopping:
             self._dispatcher.replace()
 
     def _keep_fence(self, now: float) -> None:
@@ -275,7 +323,7 @@ class Supervisor:
     def _end_silent(self, silence: float) -> None:
         """A dispatcher that does not move (SIGSTOP) must not hold up the end of the worker; its lease is over."""
         limit = max(SILENT * self.app.settings.lease, LAST_SILENCE)
-        if silence >= limit and self._dispatcher.pid and (self.stopping or self.retired):
+        if silence >= limit and self._dispatcher.pid and self.stopping:
             log.error(
                 "the dispatcher has not moved for %.0f s: it is killed, since the worker stops",
                 silence,
@@ -284,9 +332,16 @@ class Supervisor:
             os.kill(self._dispatcher.pid, signal.SIGKILL)
 
     def _begun(self, trouble: str) -> None:
-        if self.stopping:
+        if self.stopping or self._ready:
             return
         if not trouble:
-            self.lineage.claims()
-        elif self.lineage.failed(f"its runners cannot begin: {trouble}"):
+            self._ready = True
+            self.stamps.publish()
+            self._send_parent(Serves())
+        elif self.parent is not None:
+            self._send_parent(StartFailed(f"its runners cannot begin: {trouble}"))
             self.asked_to_stop()
+
+    def _send_parent(self, message: Serves | StartFailed | Size) -> None:
+        if self.parent is not None:
+            self.parent.send(message)

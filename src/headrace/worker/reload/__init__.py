@@ -1,1 +1,0 @@
-"""New code takes the place of the old while the worker works."""
