@@ -1,8 +1,9 @@
-"""``headrace top``: redrawn in a terminal, plain elsewhere, and stopped where it is told to."""
+"""``headrace top``: redrawn in a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from headrace import Headrace
-from headrace.cli.top import lines_of, summary
-from headrace.cli.top_frame import read_top
+from headrace.cli.top import document, summary, table
+from headrace.protocol.overviews import Overview
 from headrace.settings import Settings
 from tests.deadline import eventually
 from tests.program import Program
@@ -42,7 +44,7 @@ def stage(client: Any) -> Iterator[Stage]:
 
 @pytest.fixture
 def busy(url: str, stage: Stage) -> Iterator[Headrace]:
-    """A store where jobs run, wait, wait in vain, and were counted."""
+    """A store where jobs run, wait, and wait in vain."""
     with Headrace(url, settings=Settings(stats_flush_interval=3600)) as app:
         runners = json.dumps(
             [{"kind": "process", "job": "j" * 21, "task": "tasks.send", "since": stage.now - 90_000_000}]
@@ -51,42 +53,41 @@ def busy(url: str, stage: Stage) -> Iterator[Headrace]:
         stage.put(3, queue="mail")
         stage.take("w1", limit=1, queues=["mail"])
         stage.put(queue="mial")
-        for n in range(4):
-            app.stats.add("jobs/tasks.send", {"started": 1, "failed": n % 2})
-            app.stats.observe("jobs/tasks.send", {"run": 0.25})
-        app.stats.add("jobs", {"started": 4}, time.time() - 60)
-        app.stats.flush()
         yield app
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_frame_is_one_round_trip(busy: Headrace) -> None:
+def test_a_look_is_one_round_trip(busy: Headrace) -> None:
+    busy.overview()
     before = busy.client.store.round_trips
-    frame = read_top(busy)
+    seen = busy.overview()
     assert busy.client.store.round_trips - before == 1
-    assert [(one.name, one.ready, one.workers) for one in frame.queues] == [("mail", 2, 1), ("mial", 1, 0)]
-    (task,) = frame.tasks
-    assert (task.name, task.started, task.failed) == ("tasks.send", 4, 2)
-    assert task.busy == pytest.approx(1, rel=0.02)
-    assert (frame.workers[0].place, frame.workers[0].running, frame.workers[0].slots) == ("host:w1", 1, 4)
-    assert frame.runs[0].seconds == pytest.approx(90, abs=60)
-    assert sum(frame.ended) == 8
+    found = document(seen)
+    assert [(one["name"], one["ready"], one["workers"]) for one in found["queues"]] == [("mail", 2, 1), ("mial", 1, 0)]
+    (worker,) = found["workers"]
+    assert (worker["place"], worker["running"], worker["slots"]) == ("host:w1", 1, 4)
+    assert found["runs"][0]["seconds"] == pytest.approx(90, abs=60)
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (80, 24), (300, 100)])
-def test_a_frame_fits_into_any_terminal(busy: Headrace, columns: int, rows: int) -> None:
-    lines = lines_of(read_top(busy), columns, rows, "failed")
-    assert max(map(len, lines)) <= max(72, columns)
-    text = "\n".join(lines)
+def drawn(seen: Overview, columns: int) -> str:
+    console = Console(width=columns, file=io.StringIO())
+    console.print(table(seen))
+    return str(console.file.getvalue())
+
+
+@pytest.mark.parametrize("columns", [50, 80, 300])
+def test_a_table_fits_into_any_terminal(busy: Headrace, columns: int) -> None:
+    text = drawn(busy.overview(), columns)
+    assert max(map(len, text.splitlines())) <= columns
     assert "NONE" in text
-    assert "tasks.send" in text
+    assert "mial" in text
 
 
 def test_names_do_not_reach_the_terminal_as_commands(busy: Headrace, stage: Stage) -> None:
     stage.client.sadd(stage.keys("queues"), "x\x1b[2J")
     stage.client.zadd(stage.keys("ready:x\x1b[2J"), {"0" * 21: 1})
-    frame = read_top(busy)
-    assert "\x1b" not in "\n".join([*lines_of(frame, 100, 50, "time"), summary(frame)])
+    seen = busy.overview()
+    assert "\x1b" not in drawn(seen, 100) + summary(seen)
     stage.client.delete(stage.keys("ready:x\x1b[2J"))
     stage.client.srem(stage.keys("queues"), "x\x1b[2J")
 
@@ -174,10 +175,6 @@ class Screen:
     def shows(self, text: str) -> None:
         eventually(lambda: text in self.read(), 60, what=f"{text!r} on the screen")
 
-    def press(self, key: str) -> None:
-        self.seen = ""
-        os.write(self.end, key.encode())
-
 
 @pytest.fixture
 def screen(busy: Headrace, program: Program) -> Iterator[Callable[[], Screen]]:
@@ -195,64 +192,13 @@ def screen(busy: Headrace, program: Program) -> Iterator[Callable[[], Screen]]:
         os.close(one.inner)
 
 
-def test_it_redraws_stops_goes_on_and_leaves_the_terminal_as_it_was(screen: Callable[[], Screen], stage: Stage) -> None:
+def test_it_redraws_and_leaves_the_terminal_as_it_was(screen: Callable[[], Screen], stage: Stage) -> None:
     top = screen()
     top.shows("mial")
-    top.shows("q quit")
-    top.press("s")
-    top.shows("tasks by starts")
-    top.press("p")
-    top.shows("top \u00b7 stopped")
+    top.shows("ready 3")
     stage.put(7, queue="mail")
-    top.press("s")
-    top.shows("tasks by failed")
-    assert "ready 3" in top.seen
-    assert "ready 10" not in top.seen
-    top.press("p")
     top.shows("ready 10")
-    top.press("q")
+    top.process.send_signal(signal.SIGINT)
     assert top.process.wait(60) == 0
-    assert "\x1b[?1049l" in top.read()
+    top.shows("\x1b[?1049l")
     assert termios.tcgetattr(top.inner) == top.before
-
-
-def test_a_person_filters_asks_why_and_pauses(screen: Callable[[], Screen], busy: Headrace) -> None:
-    top = screen()
-    top.shows("mial")
-    top.press("/mia")
-    top.shows("filter: mia_")
-    top.press("\r")
-    top.shows("only 'mia'")
-    top.press("j\r")
-    top.shows("no_worker_serves")
-    assert "> mial" in top.seen
-    assert "mail " not in top.seen.partition("only 'mia'")[2]
-    top.press("P")
-    top.shows("Pause mial? [y/N]")
-    top.press("y")
-    top.shows("mial is paused")
-    assert busy.overview().queues[-1].paused
-    top.press("Py")
-    top.shows("mial is served again")
-    assert [(act.verb, act.name, act.by) for act in busy.acts.page(order="asc")] == [
-        ("pause", "mial", "cli"),
-        ("resume", "mial", "cli"),
-    ]
-    top.press("q")
-    assert top.process.wait(60) == 0
-
-
-def test_why_a_queue_waits_tells_no_secret(screen: Callable[[], Screen], busy: Headrace) -> None:
-    busy.queues["mial"].pause(note="token=canary-4f1d")
-    top = screen()
-    top.shows("mial")
-    top.press("/mia")
-    top.shows("filter: mia_")
-    top.press("\r")
-    top.shows("only 'mia'")
-    top.press("j\r")
-    top.shows("queue_paused")
-    assert "token=***" in top.seen
-    assert "canary-4f1d" not in top.seen
-    top.press("q")
-    assert top.process.wait(60) == 0
