@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.metrics.alert_rules import PANELS, RULES, board
+from headrace.metrics.alert_rules import board, rules_document
 from headrace.metrics.metric_families import FAMILIES
 from tests.deadline import eventually
 from tests.program import TASKS, Program, Worker
@@ -24,7 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 pytestmark = pytest.mark.system
 
 Series = list[tuple[str, dict[str, str], float]]
-ASKED = [rule.expr for rule in RULES] + [expr for panel in PANELS for expr, _ in panel.exprs]
+RULES = rules_document()["groups"][0]["rules"]
+ASKED = [rule["expr"] for rule in RULES] + [line["expr"] for panel in board()["panels"] for line in panel["targets"]]
 SELECTOR = re.compile(r"(headrace_\w+)(?:\{([^}]*)\})?")
 MORE = """
 from headrace import Concurrency, Retry

@@ -197,6 +197,7 @@ SHORT = {
     "cli/alarms": "a group of commands is a module",
     "cli/demo": "a command is a module",
     "cli/health": "a command is a module",
+    "metrics/alert_rules": "it reads data files, which Prometheus and Grafana own the form of",
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",
     "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",
