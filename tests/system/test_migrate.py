@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import Concurrency, Headrace
+from headrace import Headrace
 from headrace.errors import MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
-from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import graph
 from headrace.protocol.consume import renew
 from headrace.protocol.keys import Keys
-from headrace.protocol.limit_verbs import declare_limits
 from headrace.settings import Settings
 from headrace.store.url import parse
 from headrace.testing import assert_invariants
@@ -29,7 +27,6 @@ from tests import servers
 from tests.golden import dump, flows
 from tests.program import Program
 from tests.scripts.stage import Stage
-from tests.scripts.unique_stage import one, only
 from tests.servers import Server
 from tests.system.test_cli import on_terminal
 
@@ -80,69 +77,14 @@ def golden(request: pytest.FixtureRequest, new_server: NewServer) -> Iterator[Se
 def test_a_released_store_is_led_up_and_back(golden: Server) -> None:
     client: Any = golden.client()
     before = everything(client)
-    assert [(done.changed, done.leg.leads_to) for done in migrate(golden)] == [(2, 2), (0, 3)]
+    assert [(done.changed, done.leg.leads_to) for done in migrate(golden)] == [(2, 2)]
     assert_invariants(client)
     assert client.zrange(KEYS.wake("default"), 0, -1) == [b""]
-    assert client.get(KEYS("schema")) == b"3"
+    assert client.get(KEYS("schema")) == b"2"
     assert not client.exists(KEYS("migration"))
-    assert [(back.changed, back.leg.leads_to) for back in migrate(golden, 1)] == [(0, 2), (2, 1)]
+    assert [(back.changed, back.leg.leads_to) for back in migrate(golden, 1)] == [(2, 1)]
     assert lasting(everything(client)) == lasting(before)
     migrate(golden)
-
-
-def test_a_store_from_before_limits_is_led_up_and_back(new_server: NewServer) -> None:
-    server = new_server()
-    client: Any = server.client()
-    assert dump.load(client, GOLDEN / "schema-2.txt") > 80
-    before = everything(client)
-    assert [(done.changed, done.leg.leads_to) for done in migrate(server)] == [(0, 3)]
-    assert_invariants(client)
-    migrate(server, 2)
-    assert lasting(everything(client)) == lasting(before)
-
-
-def test_what_older_programs_do_not_know_is_removed_on_the_way_down(client: redis.Redis, url: str) -> None:
-    with Headrace(url) as app:
-        limit = app.limit("account", Concurrency(1), by="account", backlog=9)
-
-        @app.task(name="call", limits=[limit])
-        def call(account: str) -> None: ...
-
-        app.client.run(declare_limits(KEYS, "", [], app.limits.declared()))
-        client.set(f"{KEYS.prefix}limit:".encode() + b"\xff no UTF-8", 1)
-        limit.pause("acme", 3600)
-        app.queues["mail"].pause(note="the provider is down")
-        job = call.enqueue("acme")
-        with pytest.raises(MigrationRefused, match="limited jobs wait in default"):
-            migrate(url, 2)
-        with Headrace(url) as another:
-            another.jobs.get(job.id).cancel()
-        migrate(url, 2)
-    left = {key.decode(errors="replace").partition("}:")[2].partition(":")[0] for key in client.keys("*")}
-    known = {"limit", "limits", "limited", "overrides", "gate", "timers", "behind", "waiting", "unique", "pauses"}
-    assert left.isdisjoint(known)
-    assert client.zscore(KEYS("scheduled"), "~") is None
-    migrate(url)
-
-
-def test_a_store_with_a_unique_job_that_waits_for_its_name_is_not_led_down(client: redis.Redis, url: str) -> None:
-    """Older programs know no names: the job stayed blocked for ever."""
-    stage, rule = Stage(client), UniqueRule("n", clash="latest")
-    one(stage, rule)
-    claim = only(stage)
-    follower = one(stage, rule)
-    client.set(KEYS("schema"), 3)
-    before = stage.everything()
-    with pytest.raises(MigrationRefused, match=f"wait for others of their names, such as {follower}"):
-        migrate(url, 2)
-    # Without a mark of it: programs work on, so that the job can run.
-    assert stage.everything() == before
-    stage.end(claim)
-    assert stage.ready() == [follower]
-    migrate(url, 2, piece=1)
-    assert not client.exists(KEYS("unique:n"))
-    client.flushall()
-    stage.close()
 
 
 @pytest.mark.slow
@@ -157,7 +99,7 @@ def test_a_released_store_goes_on_working(new_server: NewServer, tmp_path: Path)
     assert "holds schema 1" in refused
     assert "headrace migrate" in refused
     assert "headrace migrate" in headrace.fresh("worker", "tasks:app", "--burst", code=3).err
-    assert "2 migrations applied" in headrace("migrate").out
+    assert "1 migration applied" in headrace("migrate").out
     done = len(headrace("jobs", "list", "--state", "succeeded", "--limit", "100", "--json").lines)
     headrace("queues", "resume", "low")
     for _ in range(2):  # the second finds what the first took over from the dead worker
@@ -441,7 +383,7 @@ def test_a_cursor_is_not_taken_to_another_run_of_the_server(new_server: NewServe
     with migrator(server, piece=10) as one, pytest.raises(HookTimeout):
         one.run(None, stop_half_way)
     server.restart()
-    done, _ = migrate(server)
+    (done,) = migrate(server)
     assert done.leg.cursor == ""
     assert server.client().zcard(KEYS.flows("|")) == 300
 
@@ -553,9 +495,9 @@ def test_a_worker_that_was_held_up_meanwhile_must_register_and_is_refused(client
     owner = stage.register()
     stage.now += HOUR
     client.zadd(KEYS("owners"), {owner: 1})
-    migrate(url, 2)
+    migrate(url, 1)
     assert not stage.run(renew(KEYS, owner, HOUR)).alive
-    with pytest.raises(redis.ResponseError, match="it has schema 2"):
+    with pytest.raises(redis.ResponseError, match="it has schema 1"):
         stage.register()
     migrate(url)
     stage.register()
@@ -569,15 +511,14 @@ def test_a_worker_that_was_held_up_meanwhile_must_register_and_is_refused(client
 def test_the_command_says_what_it_did(headrace: Program, client: redis.Redis) -> None:
     flows.make(client, 20)
     flows.forget(client)
-    first, second, last = headrace("migrate").out.splitlines()
+    first, last = headrace("migrate").out.splitlines()
     assert first == "schema 2: workflows by index, wake-up tokens as sorted sets: changed 20 of 62 keys"
-    assert second == "schema 3: limits in lanes, names of unique jobs: changed 0 of 0 keys"
-    assert last.startswith("2 migrations applied; unix://")
-    assert last.endswith("holds schema 3")
+    assert last.startswith("1 migration applied; unix://")
+    assert last.endswith("holds schema 2")
     assert headrace("migrate").out.startswith("0 migrations applied; ")
     facts = headrace("migrate", "--to", "1", "--json").json
-    _, applied = facts.pop("applied")
-    assert facts == {"from": 3, "schema": 1, "dry_run": False, "workers": []}
+    (applied,) = facts.pop("applied")
+    assert facts == {"from": 2, "schema": 1, "dry_run": False, "workers": []}
     assert (applied["version"], applied["direction"], applied["resumed"]) == (2, "down", False)
     headrace("migrate")
 
@@ -588,7 +529,7 @@ def test_a_dry_run_changes_nothing(headrace: Program, client: redis.Redis) -> No
     before = everything(client)
     told = headrace("migrate", "--dry-run").out
     assert "would change 20 of" in told
-    assert "2 migrations would be applied; nothing was changed" in told
+    assert "1 migration would be applied; nothing was changed" in told
     assert headrace("migrate", "--dry-run", "--json").json["applied"][0]["changed"] == 20
     assert everything(client) == before
     headrace("migrate")
@@ -603,11 +544,11 @@ def test_a_terminal_shows_a_bar_for_each_step(headrace: Program, client: redis.R
     shown = on_terminal(headrace, "migrate")
     assert "schema 2 up" in shown
     assert "100%" in shown
-    assert "2 migrations applied" in shown
+    assert "1 migration applied" in shown
 
 
 def test_what_cannot_be_is_refused_with_its_own_code(headrace: Program, client: redis.Redis) -> None:
-    assert "knows 1 to 3" in headrace("migrate", "--to", "9", code=2).fault
+    assert "knows 1 to 2" in headrace("migrate", "--to", "9", code=2).fault
     assert "holds nothing yet" in headrace("migrate").out
     assert not client.exists(KEYS("schema"))
     client.set(KEYS("schema"), 99)
@@ -640,7 +581,7 @@ def test_a_mark_that_no_headrace_wrote_is_told(client: redis.Redis, url: str, fa
 
 def test_a_migration_that_a_newer_headrace_began_is_left_to_it(client: redis.Redis, url: str) -> None:
     whole = {"owner": "a", "until": "1", "server": "s", "version": "99", "direction": "up", "cursor": ""}
-    client.set(KEYS("schema"), 3)
+    client.set(KEYS("schema"), 2)
     client.hset(KEYS("migration"), mapping=whole)
     with pytest.raises(SchemaMismatch, match=r"on its way to schema 99, .* newer Headrace"):
         migrate(url)
@@ -656,7 +597,7 @@ def test_a_real_worker_is_refused_until_it_has_gone(headrace: Program, client: r
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)
-    assert "2 migrations applied" in headrace("migrate", "--to", "1").out
+    assert "1 migration applied" in headrace("migrate", "--to", "1").out
     headrace("migrate")
 
 

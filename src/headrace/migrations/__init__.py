@@ -7,11 +7,11 @@ connection, and each other module one step.
 
 from __future__ import annotations
 
-from headrace.migrations import indexes, limit_lanes
+from headrace.migrations import indexes
 from headrace.migrations.migrator import Migrator
 from headrace.migrations.step import Leg, Piece, Progress, Step, StoreState, in_order, plan
 
 # A new step goes here, and its version into keys.SCHEMA; into keys.OLDEST too where it is needed.
-STEPS = in_order([indexes.STEP, limit_lanes.STEP])
+STEPS = in_order([indexes.STEP])
 
 __all__ = ["STEPS", "Leg", "Migrator", "Piece", "Progress", "Step", "StoreState", "in_order", "plan"]

@@ -122,8 +122,8 @@ from functools import lru_cache
 from headrace.model.ids import check_name
 
 # What this version writes, and the oldest that it can work on: see headrace.migrations.
-SCHEMA = 3
-OLDEST = 3
+SCHEMA = 2
+OLDEST = 2
 
 
 class Keys:
