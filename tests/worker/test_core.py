@@ -19,14 +19,13 @@ import pytest
 from headrace.model.ended import Growing, Succeeded
 from headrace.model.form import Form
 from headrace.model.job import Claim
-from headrace.model.workflow import Graft, NewNode
+from headrace.model.workflow import Graft, NewNode, pack_grown
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
 from headrace.worker.dispatcher.admission import Known
 from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.store_session import SCRIPTS
-from headrace.worker.dispatcher.workflow_growth import pack_grown
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, World

@@ -14,8 +14,7 @@ from headrace import CurrentJob, Headrace, Submission, current_job
 from headrace.model.headers import unpacked
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, parse_error
-from headrace.model.workflow import NodeFacts, pack_facts
-from headrace.worker.dispatcher.workflow_growth import unpack_grown
+from headrace.model.workflow import NodeFacts, pack_facts, unpack_grown
 from tests.worker import rig
 from tests.worker.rig import Runner, error_of
 

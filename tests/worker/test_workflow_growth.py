@@ -11,11 +11,11 @@ from headrace.model.ended import Growing
 from headrace.model.form import Form
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim
-from headrace.model.workflow import Graft, NewNode
+from headrace.model.workflow import Graft, NewNode, pack_grown
 from headrace.protocol.graph import CHUNK
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End
-from headrace.worker.dispatcher.workflow_growth import Growth, pack_grown
+from headrace.worker.dispatcher.workflow_growth import Growth
 
 FLOW = flow_id(1, 1)
 

@@ -159,6 +159,13 @@ class Graft(msgspec.Struct, frozen=True):
     gather: bool
 
 
+class Grown(msgspec.Struct, frozen=True, array_like=True):
+    """What a runner says of a start that added nodes: its result, and these."""
+
+    result: bytes
+    graft: Graft
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """A node as stored.
 
@@ -196,6 +203,17 @@ class Payload(msgspec.Struct, frozen=True):
 
 _pack = msgspec.msgpack.Encoder().encode
 _facts = msgspec.msgpack.Decoder(NodeFacts)
+_grown = msgspec.msgpack.Decoder(Grown)
+
+
+def pack_grown(result: bytes, graft: Graft) -> bytes:
+    """The data of an outcome ``growing``."""
+    return _pack(Grown(result, graft))
+
+
+def unpack_grown(data: bytes) -> Grown:
+    """The data that :func:`pack_grown` packed."""
+    return _grown.decode(data)
 
 
 def pack_facts(facts: NodeFacts) -> bytes:

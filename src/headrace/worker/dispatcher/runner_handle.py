@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -153,6 +154,10 @@ class RunnerHandle:
         self.clocks = min(self.clocks, len(self.starts))
         self.recalling = False
         return back
+
+
+# The process that runs a runner's jobs, and its resident bytes; see ``status.probe``.
+Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
 class Place:

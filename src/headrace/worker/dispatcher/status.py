@@ -7,18 +7,15 @@ so that a job pays nothing for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from headrace.protocol.overviews import MOST_RUNNERS, RunnerFacts
-from headrace.worker.dispatcher.runner_handle import RunnerHandle
+from headrace.worker.dispatcher.runner_handle import Probe, RunnerHandle
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-# The process that runs a runner's jobs, and its resident memory; see :func:`probe`.
-Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
 def probe(handle: RunnerHandle) -> tuple[int, int]:

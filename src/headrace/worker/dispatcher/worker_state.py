@@ -33,7 +33,7 @@ from headrace.settings import Settings
 from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
 from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
-from headrace.worker.dispatcher.status import Probe
+from headrace.worker.dispatcher.runner_handle import Probe
 from headrace.worker.worker_options import WorkerOptions
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by

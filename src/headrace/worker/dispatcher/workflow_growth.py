@@ -20,25 +20,16 @@ import msgspec
 from headrace.model.ended import Ended, Failed, GrownNode, Succeeded
 from headrace.model.ids import MOST_NODES, flow_of, siblings_of
 from headrace.model.job import Claim, Input, JobError, error_json
-from headrace.model.workflow import Graft
+from headrace.model.workflow import Grown, unpack_grown
 from headrace.protocol import graph
 from headrace.protocol.graph import NodeOutput
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.dispatcher_events import End, Step
 
-
-class Grown(msgspec.Struct, frozen=True, array_like=True):
-    """What a runner says of a start that added nodes: its result, and these."""
-
-    result: bytes
-    graft: Graft
-
-
 # The scripts that store what was added.
 GROWTH = ("reserve", "graft")
 
 _pack = msgspec.msgpack.Encoder().encode
-_grown = msgspec.msgpack.Decoder(Grown)
 _FULL = error_json(
     JobError(
         type="WorkflowError",
@@ -46,16 +37,6 @@ _FULL = error_json(
         "failed had added included; add fewer nodes, or start another workflow for them",
     )
 )
-
-
-def pack_grown(result: bytes, graft: Graft) -> bytes:
-    """The data of an outcome ``grown``."""
-    return _pack(Grown(result, graft))
-
-
-def unpack_grown(data: bytes) -> Grown:
-    """What :func:`pack_grown` packed."""
-    return _grown.decode(data)
 
 
 class _Growing(msgspec.Struct):

@@ -34,13 +34,12 @@ from headrace.model.ids import flow_of
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
 from headrace.model.retry import signal_in
-from headrace.model.workflow import Graft, parse_facts
+from headrace.model.workflow import Graft, Grown, pack_grown, parse_facts, unpack_grown
 from headrace.protocol.consume import Note
 from headrace.running_job import begin, running
 from headrace.settings import microseconds, seconds
 from headrace.tasks.submission import Middleware, Submission, aenter, around, of_nodes, ordinary
 from headrace.tasks.task import RunPlan, Task
-from headrace.worker.dispatcher.workflow_growth import Grown, pack_grown, unpack_grown
 from headrace.worker.messages import of_error
 from headrace.worker.runner import runner_context
 from headrace.worker.runner.interrupts import Gate
