@@ -128,10 +128,10 @@ class HandTurned:
         self._clock = clock
         self._start = start
         self._waves: deque[list[Step]] = deque()
-        self._given: deque[Claim] = deque()
+        self._given: deque[tuple[int, Claim]] = deque()
         self._runners = 0
-        # What was said by a start that holds its runner until this is killed.
-        self._hung: list[JobProgress] | None = None
+        # Notes of starts that hold their runners until these are killed.
+        self._hung: dict[int, list[JobProgress]] = {}
 
     @property
     def now(self) -> float:
@@ -177,13 +177,13 @@ class HandTurned:
             if not self._waves:
                 self.inbox.append(Ready())
         elif self._given:
-            yield from self._run(self._given.popleft())
+            yield from self._run(*self._given.popleft())
         return self._busy
 
     def _see(self, seen: Overview) -> None:
         self.seen = seen
 
-    def _run(self, claim: Claim) -> Steps[None]:
+    def _run(self, runner: int, claim: Claim) -> Steps[None]:
         performed = yield from self._start(claim)
         if performed is None:
             self.died = True
@@ -193,14 +193,14 @@ class HandTurned:
             for note in performed.notes
         ]
         if performed.ended is not None:
-            self.inbox.append(Heard(self._runners, [*said, Done(claim.token, performed.ended, 0, 0)]))
+            self.inbox.append(Heard(runner, [*said, Done(claim.token, performed.ended, 0, 0)]))
         elif performed.late:
-            self._hung = said
+            self._hung[runner] = said
         else:
-            self._die(said)
+            self._die(runner, said)
 
-    def _die(self, said: list[JobProgress]) -> None:
-        self.inbox.append(RunnerDied(self._runners, signal=9, heard=[*said]))
+    def _die(self, runner: int, said: list[JobProgress]) -> None:
+        self.inbox.append(RunnerDied(runner, signal=9, heard=[*said]))
 
     def _act(self, actions: Sequence[Any]) -> None:
         firsts = [action.steps for action in actions if isinstance(action, SendFirst)]
@@ -210,16 +210,16 @@ class HandTurned:
                 case Send():
                     self._waves.append(action.steps)
                 case Give():
-                    self._given += action.claims
+                    self._given += [(action.runner, claim) for claim in action.claims]
                 case Spawn():
                     self._runners += 1
                     self.inbox.append(Spawned(self._runners, action.kind, os.getpid()))
                 case TakeBack():
-                    back = [self._given.pop() for _ in range(min(action.most, len(self._given)))]
+                    back = [one for one in self._given if one[0] == action.runner][-action.most :]
+                    self._given = deque(one for one in self._given if one not in back)
                     self.inbox.append(TakenBack(action.runner, len(back)))
-                case Signal(what="kill") if self._hung is not None:
-                    said, self._hung = self._hung, None
-                    self._die(said)
+                case Signal(what="kill") if action.runner in self._hung:
+                    self._die(action.runner, self._hung.pop(action.runner))
                 case _:
                     # Other actions concern processes, channels and the log, which a drain does not have.
                     pass
