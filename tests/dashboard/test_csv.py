@@ -1,10 +1,9 @@
-"""Pages as CSV, and two courses side by side."""
+"""Pages as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-import time
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from headrace.dashboard import Dashboard
 from headrace.dashboard.values_shown import csv_text
-from headrace.stats.histogram import bucket_of
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import CANARY, Shop
 
@@ -65,30 +63,3 @@ def test_no_text_is_a_formula_and_numbers_stay(given_rows: list[dict[str, object
         for cell in row:
             number = cell.lstrip("-").isdecimal()
             assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
-
-
-async def test_two_tasks_stand_side_by_side(shop: Shop, dashboard: Dashboard) -> None:
-    slow = {"started": 3, "succeeded": 2, "failed": 1, f"run~{bucket_of(2.0)}": 3, f"wait~{bucket_of(0.01)}": 3}
-    shop.app.stats.absorb("jobs/shop.show", slow, time.time() - 60)
-    shop.app.stats.flush()
-    page = await ask(dashboard, "/statistics?name=shop.show&other=shop.add")
-    text = " ".join(page.text.split())
-    assert "Side by side" in text
-    assert '<tr><th scope="row">Starts</th><td class="n" data-label="shop.show">3</td>' in text
-    assert "-67 %" in text
-    assert '<td class="n bad" data-label="Change">+' in text
-    assert text.count("<figure") == 6
-    document = (await ask(dashboard, "/statistics.json?name=shop.show&other=shop.add")).text
-    assert '"other":{"name":"shop.add"' in document
-
-
-async def test_a_task_stands_beside_itself_a_day_before(shop: Shop, dashboard: Dashboard) -> None:
-    counts = {"started": 4, "succeeded": 4, f"run~{bucket_of(0.2)}": 4, f"wait~{bucket_of(0.01)}": 4}
-    shop.app.stats.absorb("jobs/shop.add", counts, time.time() - 86400 - 60)
-    shop.app.stats.flush()
-    text = " ".join((await ask(dashboard, "/statistics?name=shop.add&ago=1d")).text.split())
-    assert "shop.add, a day before" in text
-    assert '<tr><th scope="row">Starts</th><td class="n" data-label="shop.add">9</td>' in text
-    assert ">4</td>" in text
-    assert "+125 %" in text
-    assert (await ask(dashboard, "/statistics?ago=nonsense&other=%00")).status == 400

@@ -44,7 +44,7 @@ def pages(shop: Shop) -> list[str]:
     found += [f"/limits/shop.{name}" for name in ("api", "customer") if shop.flow]
     found += [f"/activity?show={show}" for show in ("acts", "events", "failures", "nothing")]
     found += [f"/jobs/{shop.failed}/again", f"/jobs/{shop.hostile}/again"] if shop.failed else []
-    found += ["/statistics?name=shop.add&other=shop.show&ago=7d", "/queues?after="]
+    found += ["/statistics?name=shop.add", "/queues?after="]
     found += ["/errands/new?verb=retry&state=failed", "/errands/new?verb=delete&state=scheduled&task=nothing"]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 

@@ -167,11 +167,11 @@ class DashboardSite:
         found, _ = await asyncio.gather(asked, self.frames.get())
         return found
 
-    async def course(self, span: TimeRange, kind: str = "tasks", name: str = "", back: int = 0) -> Course:
+    async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
         """The course of all jobs, a task or a queue, shared by the tabs that show it."""
         return await self.reading(
-            ("course", span.name, kind, name, str(back)),
-            lambda: figures.course(self.app, self.counts, span, kind, name, back),
+            ("course", span.name, kind, name),
+            lambda: figures.course(self.app, self.counts, span, kind, name),
         )
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:

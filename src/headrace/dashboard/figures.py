@@ -145,15 +145,9 @@ def _course(reading: Reading) -> Steps[list[Bucket]]:
     return reading.series()
 
 
-async def course(
-    app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "", back: int = 0
-) -> Course:
-    """The course of all jobs, of one task, or of one queue. Cost: one round trip.
-
-    Args:
-        back: how many seconds before now it ends.
-    """
-    end = time.time() - back
+async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
+    """The course of all jobs, of one task, or of one queue. Cost: one round trip."""
+    end = time.time()
     reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
     buckets = await way.adrive(_course(reading))
     whole = _sum(buckets)

@@ -29,7 +29,6 @@ from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import (
     NORMAL,
     SPANS,
-    Course,
     TaskFigures,
     TimeRange,
     figures_document,
@@ -37,7 +36,6 @@ from headrace.dashboard.figures import (
     want_of_room,
 )
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.svg_plots import EARLIER, compared, pairs_of_plots
 from headrace.dashboard.values_shown import link
 from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
 from headrace.model.notation import iso
@@ -230,28 +228,19 @@ async def worker(site: DashboardSite, request: Request) -> Response:
 
 
 async def statistics(site: DashboardSite, request: Request) -> Response:
-    """The course of a task, a queue or of all, over a range of up to a year; beside another one, if that is asked."""
+    """The course of a task, a queue or of all, over a range of up to a year."""
     span = span_of(request)
     asked = request.query_params
     kind = "queues" if asked.get("kind") == "queues" else "tasks"
-    name, other, ago = asked.get("name", "").strip(), asked.get("other", "").strip(), asked.get("ago", "")
-    there: Course | None = None
+    name = asked.get("name", "").strip()
     course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
-    if other or ago in EARLIER:
-        back = (EARLIER[ago][1] or span.seconds) if ago in EARLIER else 0
-        there = await site.course(span, kind, other or name, back)
     rows: list[TaskFigures] = sorted(table, key=lambda one: -one.started)
     plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
-    more = {"kind": kind, "name": name, "other": other, "ago": ago if ago in EARLIER else ""}
+    more = {"kind": kind, "name": name}
     return await site.page(
         request, "statistics.html",
-        lambda: {
-            **course.document, "below": [figures_document(one) for one in rows],
-            **({"other": {**figures_document(there.total), "course": there.document}} if there else {}),
-        },
-        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span, other=other, ago=ago, there=there,
-        earlier=EARLIER, pairs=pairs_of_plots(course, there) if there else [],
-        figures=compared(course.total, there.total) if there else [],
+        lambda: {**course.document, "below": [figures_document(one) for one in rows]},
+        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
         more=link("", more).replace("?", "&", 1),
     )  # fmt: skip
 

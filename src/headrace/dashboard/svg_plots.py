@@ -1,25 +1,20 @@
 """Plots as SVG, drawn whole by the server: the stylesheet has the colours, a table beside a plot has the numbers. Pure.
 
-1. :class:`Plot`, :func:`bars` and :func:`lines`: the plots.
-2. :class:`ComparedFigure` and :func:`pairs_of_plots`: two ranges side by side: the same figures of each, the distance
-   between them, and plots of one scale.
-
 An SVG is stretched to its place, so it holds no text: the page has the labels, in the page's size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from markupsafe import Markup, escape
 
-from headrace.dashboard.figures import Course, TaskFigures, TimeRange, summed
+from headrace.dashboard.figures import Course, TimeRange, summed
 from headrace.dashboard.live_frame import StripPoint
-from headrace.dashboard.values_shown import DASH, count, duration, percent, short
+from headrace.dashboard.values_shown import DASH, count, duration, short
 from headrace.stats.labels import WRONG
 
 HEIGHT = 100.0
@@ -69,38 +64,23 @@ class Plot(msgspec.Struct, frozen=True):
         return Markup(f"<tr><td>{cells}</td></tr>") if self.rows else Markup()  # noqa: S704
 
 
-def throughput(course: Course, least: float = 0.0) -> Plot:
-    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes.
-
-    Args:
-        least: to what the axis goes at least, so that two plots have one scale.
-    """
+def throughput(course: Course) -> Plot:
+    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes."""
     failed = [float(summed(one, WRONG)) for one in course.buckets]
     done = [float(summed(one, ("succeeded",))) for one in course.buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
-    top = _round_up(max(least, *map(sum, zip(failed, done, strict=True))))
+    top = _round_up(max(map(sum, zip(failed, done, strict=True))))
     return _plot("Throughput", f"jobs a {course.span.every}", course, series, top, bars, count, short)
 
 
-def most_ended(course: Course) -> float:
-    """The most jobs that ended in a bucket."""
-    return float(max(summed(one, ("succeeded", *WRONG)) for one in course.buckets))
-
-
-def longest(course: Course, field: str = "wait") -> float:
-    """The highest 95th percentile of a time in a bucket."""
-    found = [one.histogram(field) for one in course.buckets]
-    return max((one.percentile(95) for one in found if one.count), default=0.0)
-
-
-def waits(course: Course, field: str = "wait", title: str = "Wait before a start", least: float = 0.0) -> Plot:
-    """The median and the 95th percentile of a time in each bucket; a gap where no job started; ``least`` as above."""
+def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
+    """The median and the 95th percentile of a time in each bucket; a gap where no job started."""
     found = [one.histogram(field) for one in course.buckets]
     series = [
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
-    top = _round_up_seconds(max(least, *(value or 0.0 for value in series[0].values)))
+    top = _round_up_seconds(max(value or 0.0 for value in series[0].values))
     return _plot(title, "seconds", course, series, top, lines, duration, duration)
 
 
@@ -224,63 +204,3 @@ _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 10, 20,
 
 def _round_up_seconds(value: float) -> float:
     return next((float(step) for step in _STEPS if step >= value), math.ceil(value / 14400) * 14400.0)
-
-
-# How much earlier the other course may be: its word in a link, words for people, and seconds; 0: the range before.
-EARLIER: Mapping[str, tuple[str, int]] = {
-    "before": ("the range before", 0),
-    "1d": ("a day before", 86400),
-    "7d": ("a week before", 7 * 86400),
-}
-
-
-class ComparedFigure(msgspec.Struct, frozen=True):
-    """A figure of both.
-
-    Attributes:
-        name: what it is.
-        here, there: as texts.
-        change: how much more or less it is here: ``+12 %``.
-        tone: ``bad`` where it is worse by a tenth or more, ``good`` where it is better by that; else empty.
-    """
-
-    name: str
-    here: str
-    there: str
-    change: str
-    tone: str
-
-
-def compared(here: TaskFigures, there: TaskFigures) -> list[ComparedFigure]:
-    rows: list[tuple[str, float, float, Any, bool]] = [
-        ("Starts", here.started, there.started, count, False),
-        ("Failed", here.share, there.share, percent, True),
-        ("Retried", here.retried, there.retried, count, True),
-        ("Run p50", here.run[0], there.run[0], duration, True),
-        ("Run p95", here.run[1], there.run[1], duration, True),
-        ("Wait p50", here.wait[0], there.wait[0], duration, True),
-        ("Wait p95", here.wait[1], there.wait[1], duration, True),
-        ("Total run", here.total, there.total, duration, False),
-    ]
-    return [_figure(*row) for row in rows]
-
-
-def _figure(name: str, here: float, there: float, say: Any, less_is_better: bool) -> ComparedFigure:
-    if not here or not there:
-        # From nothing no share of it leads to something; and where nothing ran, a time is unknown.
-        change, tone = DASH, ""
-    else:
-        apart = here / there - 1
-        change = f"{apart * 100:+,.0f} %" if abs(apart) >= 0.005 else "the same"
-        tone = "" if not less_is_better or abs(apart) < 0.1 else "bad" if apart > 0 else "good"
-    return ComparedFigure(name, say(here), say(there), change, tone)
-
-
-def pairs_of_plots(here: Course, there: Course) -> list[tuple[Plot, Plot]]:
-    """The plots of two courses, each pair with one scale."""
-    most = max(most_ended(here), most_ended(there))
-    pairs = [(throughput(here, most), throughput(there, most))]
-    for field, title in (("wait", "Wait before a start"), ("run", "Run")):
-        most = max(longest(here, field), longest(there, field))
-        pairs.append((waits(here, field, title, most), waits(there, field, title, most)))
-    return pairs
