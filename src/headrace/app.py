@@ -30,7 +30,7 @@ from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
 from headrace.settings import Duration, Settings
 from headrace.store.client import Client
-from headrace.store.connection import aside
+from headrace.store.surroundings import aside
 from headrace.tasks import bulk, naming, submission
 from headrace.tasks.app_context import F, JobLog, kinds_of
 from headrace.tasks.bound_task import BoundTask

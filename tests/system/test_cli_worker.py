@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -55,6 +56,38 @@ def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
         loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=60))
     assert {"typer", "rich", "pydantic"} & loaded == set()
     assert "headrace.worker.supervisor.supervisor_process" in loaded
+
+
+def test_forks_of_jobs_share_the_driver_once_a_job_has_used_it(
+    headrace: Program, worker: Callable[..., Worker], url: str
+) -> None:
+    text = """import sys
+from headrace import Headrace
+
+app = Headrace()
+
+
+@app.task(kind="fork")
+def loaded() -> list[str]:
+    return sorted({"asyncio", "hiredis", "redis", "ssl"} & sys.modules.keys())
+
+
+@app.task(kind="fork")
+def starts_another() -> str:
+    return loaded.enqueue().id
+"""
+    headrace.write("tasks", text)
+    worker("--forks", "1", own=True)
+    with Headrace(url) as app:
+
+        def ran(name: str) -> Any:
+            return app.by_name(f"tasks.{name}").enqueue().result(timeout=60)
+
+        assert ran("loaded") == []
+        assert app.jobs.get(ran("starts_another")).state
+        # Of the jobs that began before the fork server had learned of it, one follows at most.
+        ran("loaded")
+        assert {"hiredis", "redis"} <= set(ran("loaded"))
 
 
 def test_it_keeps_the_flags_of_its_interpreter(headrace: Program) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Headrace
-from headrace.cli.preflight import cluster_warnings
+from headrace.cli.server_check import cluster_warnings
 from headrace.errors import HeadraceError, ServerError, StoreUnavailable, UrlError
 from tests.clusters import Cluster, Node
 from tests.deadline import eventually

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from headrace import Headrace
-from headrace.cli.preflight import await_server
+from headrace.cli.server_check import await_server
 from headrace.errors import ServerError
 from tests.deadline import eventually
 from tests.servers import Server

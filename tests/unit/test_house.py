@@ -98,6 +98,15 @@ def test_importing_headrace_loads_nothing_but_what_a_producer_installs(root: Pat
     assert run.stdout.split() == []
 
 
+def test_a_task_can_be_defined_without_the_driver(root: Path) -> None:
+    """Each fork of a job copies the page tables of what its image has imported."""
+    code = "import headrace.worker.supervisor.supervisor_process, headrace, sys; app = headrace.Headrace('redis://h'); "
+    code += "app.task(kind='fork', name='noop')(lambda: None); "
+    code += "print(*{'asyncio', 'hiredis', 'redis', 'ssl', 'http.server'} & sys.modules.keys())"
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
 def test_a_producer_installs_three_packages(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     names = {re.match(r"[a-z]+", need).group() for need in project["dependencies"]}  # type: ignore[union-attr]
@@ -201,6 +210,7 @@ SHORT = {
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",
     "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",
+    "store/surroundings": "programs that have not connected use it, without the driver of the store",
     "worker/runner/performers": "spans and OpenTelemetry are loaded only where the application wants traces",
 }
 

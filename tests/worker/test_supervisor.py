@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
+from headrace.errors import OptionsError
 from headrace.worker.forking import child_process
-from headrace.worker.forking.child_process import Terminal
+from headrace.worker.forking.child_process import Terminal, in_child
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor.runner_processes import Child, DispatcherProcess, RunnerProcesses
 from headrace.worker.supervisor.supervisor_process import Supervisor
@@ -72,3 +73,18 @@ def test_a_dispatcher_that_does_not_move_is_killed_where_its_worker_is_to_end(ph
             dispatcher.terminate()
     stamps.end()
     assert dispatcher.returncode == -(signal.SIGTERM if phase == "works" else signal.SIGKILL)
+
+
+def test_what_a_child_found_or_raised_is_the_parents() -> None:
+    def fails() -> None:
+        raise OptionsError("no such thing")
+
+    own = os.getpid()
+    assert in_child(os.getppid) == own
+    with pytest.raises(OptionsError, match="no such thing"):
+        in_child(fails)
+
+
+def test_a_child_that_ends_without_an_answer_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="signal 9"):
+        in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))

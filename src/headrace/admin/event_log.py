@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import inspect
 import os
@@ -127,6 +126,8 @@ class EventLog:
         return self._afollow(checked, place)
 
     async def _afollow(self, kinds: Sequence[str], place: str) -> AsyncIterator[EventRecord]:
+        import asyncio  # only a program with an event loop pays for it
+
         place = place or await self.anewest()
         while True:
             try:

@@ -16,11 +16,11 @@ from headrace.model.ids import check_name
 from headrace.protocol import index_pages, operations, overviews
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
-from headrace.stats.prometheus import Answer, Page
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
     from headrace.admin.queue_scale import LoadQuestion, QueueLoad
+    from headrace.stats.prometheus import Page
     from headrace.stats.stats import Stats
 
 # Jobs that one round trip of a purge deletes: others must be served in between.
@@ -193,6 +193,7 @@ def scale_page(queues: Queues) -> Page:
 
     An unusable name or target is answered with 400, a store that is away with 503.
     """
+    from headrace.stats.prometheus import Answer  # it brings the standard library's server
 
     def page(asked: Mapping[str, str]) -> Answer:
         if not asked.get("queue"):

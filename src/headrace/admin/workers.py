@@ -5,7 +5,6 @@ Owns the way from a name that people give to an incarnation.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import os
 import time
@@ -107,6 +106,8 @@ class Workers:
 
     async def astacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
         """See :meth:`stacks`."""
+        import asyncio  # only a program with an event loop pays for it
+
         end = monotonic() + seconds(timeout, "timeout")
         worker, request = await self._client.adrive(_asking(self._client, name))
         while True:

@@ -18,7 +18,7 @@ from headrace.model.ids import check_name
 from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration
 from headrace.store.client import Client
-from headrace.store.connection_pool import in_forks
+from headrace.store.surroundings import in_forks
 from headrace.store.url import located
 
 

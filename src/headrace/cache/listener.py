@@ -28,8 +28,8 @@ from headrace.cache.tracking_link import Announced, PendingRead, TrackingLink, U
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
 from headrace.store.connection import pause_before
-from headrace.store.connection_pool import in_forks
 from headrace.store.raw_connection import Bell, Lost
+from headrace.store.surroundings import in_forks
 from headrace.store.url import Target
 
 log = logging.getLogger("headrace.cache")

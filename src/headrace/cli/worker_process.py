@@ -22,22 +22,23 @@ from headrace.cli.failure import ExitCode, exit_of, explain
 from headrace.cli.output import Output, one_line, several, span
 from headrace.cli.session import Session
 from headrace.cli.worker_order import Order, instrument_runners
-from headrace.errors import HeadraceError
 from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.store.url import passwords
 from headrace.worker.forking import child_process, lifecycle_hooks
-from headrace.worker.forking.child_process import Terminal
+from headrace.worker.forking.child_process import Terminal, in_child
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Imported, StartFailed
 from headrace.worker.preload import warmup
+from headrace.worker.runner.process_kind import small
 from headrace.worker.source_files import application_files
 from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server, watchers
 from headrace.worker.supervisor.supervisor_process import ParentLink, Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.cli.preflight import ServerCheck
     from headrace.worker.forking.lifecycle_hooks import Seen
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
@@ -122,14 +123,8 @@ def _serve(
         _send_files(parent)
     preflight.check_tasks(app, target, options)
     address = preflight.metrics_address(app)
-    version = preflight.await_server(app, partial(log.warning, code="store.waiting"))
-    stamps.serves(app.store.target.shown)  # also a private server, which has no URL before
-    warnings = left_out()
-    with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
-        warnings += preflight.queue_warnings(app, options.queues.names, app.overview())
-        warnings += preflight.cluster_warnings(app)
-    # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
-    app.disconnect()
+    server = _checked_server(app, options)
+    stamps.serves(server.shown)  # also a private server, which has no URL before
     for complaint in warmup.complaints(f"the import of {target}", before):
         # No error: the module is imported by programs, too, where it may be right.
         log.warning("%s", complaint, code="setup.unsafe")
@@ -138,25 +133,40 @@ def _serve(
     # The worker before this one may still have the address: then it is taken when that is free.
     url = metrics.listen() if metrics is not None and (parent is None or parent.first) else ""
     sides = [*([] if metrics is None else [metrics_server(metrics, stamps)]), *watchers(app)]
-    facts = _banner(app, target, options, version, url)
+    facts = _banner(app, target, options, server, url)
     if form == "json":
         log.info("worker starts", extra=facts, code="worker.starts")
     elif level < logging.WARNING and (parent is None or parent.first):
         width = max(map(len, facts))
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
-    for warning in warnings:
+    for warning in [*left_out(), *server.warnings]:
         log.warning("%s", warning, code="worker.warning")
     return Supervisor(app, options, parent, sides, stamps, terminal).run()
 
 
-def _banner(app: Headrace, target: str, options: WorkerOptions, version: str, metrics: str) -> dict[str, str]:
+def _checked_server(app: Headrace, options: WorkerOptions) -> ServerCheck:
+    """Ask the server; in a child where jobs are forks of this image, which then stays without the driver."""
+
+    def ask() -> ServerCheck:
+        from headrace.cli.server_check import check_server
+
+        return check_server(app, options.queues.names, partial(log.warning, code="store.waiting"))
+
+    if not small(app):
+        return ask()
+    # A private server is held by this process.
+    app.client.url()
+    return in_child(ask)
+
+
+def _banner(app: Headrace, target: str, options: WorkerOptions, server: ServerCheck, metrics: str) -> dict[str, str]:
     from headrace import __version__
 
     return {
         "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
         "app": f"{target}, {several(len(app.tasks), 'task')}",
-        "server": f"{version} at {app.store.target.shown}",
+        "server": f"{server.version} at {server.shown}",
         "queues": _queues(options.queues),
         "runners": _runners(app, options),
         **({"metrics": metrics} if metrics else {}),

@@ -5,7 +5,7 @@ Batches: new jobs as an enqueue sends them, and what the store answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
 from headrace.model.job import State, moment, number, parse_error, priority_of, ready_at
 from headrace.model.job_record import Finder, Record, parse_journal
-from headrace.model.workflow import parse_facts
+from headrace.model.workflow import WorkflowState, parse_facts
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load, pairs, text_of
 
@@ -263,6 +263,20 @@ class Watched(msgspec.Struct, frozen=True):
     result: bytes | None
     error: bytes | None
     whole: bool = True
+
+
+# Looks at a job or workflow by its id, and waits for its end with a third argument above 0.
+Look: TypeAlias = Callable[[Keys, str, int], Call[Any]]
+# Looks in one round trip: many, but a server ends a subscribed connection to which it owes 8 MiB for a minute.
+BATCH = 100
+
+
+def end_of(seen: Watched | WorkflowState | None) -> str:
+    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
+    state = seen.state if isinstance(seen, Watched) else seen
+    if state is None:
+        return "missing"
+    return str(state) if state.final else ""
 
 
 def state_of(text: str) -> State:

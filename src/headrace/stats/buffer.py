@@ -23,7 +23,7 @@ from headrace.stats.batch import Batch, Row
 from headrace.stats.histogram import bucket_of
 from headrace.stats.labels import MARK, field_of, label_of
 from headrace.stats.resolutions import Resolutions
-from headrace.store.connection_pool import in_forks
+from headrace.store.surroundings import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000

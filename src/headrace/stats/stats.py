@@ -22,7 +22,7 @@ from headrace.stats.reading import Reading, SeriesQuery
 from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
 from headrace.stats.writer import Writer, last_words, refuse
 from headrace.store.client import Client, Steps
-from headrace.store.connection import aside
+from headrace.store.surroundings import aside
 
 if TYPE_CHECKING:
     from headrace.stats.broker import Taker

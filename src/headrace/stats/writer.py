@@ -30,8 +30,7 @@ from headrace.settings import Settings
 from headrace.stats.batch import Batch, Row, encode, spread
 from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
 from headrace.store.client import Client
-from headrace.store.connection import aside
-from headrace.store.connection_pool import in_forks
+from headrace.store.surroundings import aside, in_forks
 
 if TYPE_CHECKING:
     from headrace.stats.broker import Broker

@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Any, cast
 
 import redis.asyncio.connection as asynchronous
-import redis.connection as synchronous
 from redis import exceptions as driver
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 
-from headrace.store.connection import aside, blame_files, login, node_of, packed, sentinels, unknown
+from headrace.store.connection import blame_files, login, node_of, packed, sentinels, unknown
+from headrace.store.surroundings import aside
 from headrace.store.url import Target
 
 
@@ -31,11 +31,9 @@ async def aconnect(target: Target, timeout: float) -> Any:
     found = login(target, timeout) if target.credentials is None else await aside(partial(login, target, timeout))
     options, end = found[0] | {"socket_timeout": None}, found[1]
     options["retry"] = AsyncRetry(NoBackoff(), 0)
-    kinds: dict[Any, Any] = {
-        synchronous.UnixDomainSocketConnection: asynchronous.UnixDomainSocketConnection,
-        synchronous.SSLConnection: asynchronous.SSLConnection,
-    }
-    kind: Any = kinds.get(target.options.get("connection_class"), asynchronous.Connection)
+    kind: Any = asynchronous.SSLConnection if target.tls else asynchronous.Connection
+    if "path" in target.options:
+        kind = asynchronous.UnixDomainSocketConnection
     if "ssl_certfile" in options and "ssl_password" not in signature(asynchronous.SSLConnection).parameters:
         # The oldest drivers take no password in coroutines, and no certificate without the file of its key.
         options.setdefault("ssl_keyfile", options["ssl_certfile"])

@@ -6,7 +6,6 @@ one call is a generator that yields calls and receives replies, so that its logi
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 import os
@@ -22,9 +21,11 @@ from headrace.protocol.keys import Keys, keys_at
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
-from headrace.store.connection import aside
+from headrace.store.surroundings import aside
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headrace.embedded import Embedded
     from headrace.store.end_listener import EndListener
     from headrace.store.reach import Reach
@@ -63,6 +64,8 @@ class JointReads:
 
         Raises: what ``send`` raises for them.
         """
+        import asyncio  # only a program with an event loop pays for it
+
         loop = asyncio.get_running_loop()
         asked = self._asked.setdefault(loop, [])
         if not asked:
@@ -86,6 +89,8 @@ class JointReads:
         except Exception as error:  # noqa: BLE001 - it is handed to those who asked
             if len(asked) > 1 and isinstance(error, ServerError) and not isinstance(error, StoreUnavailable):
                 # What the server refuses one caller must not fail another.
+                import asyncio
+
                 await asyncio.gather(*(self._travel([one]) for one in asked))
                 return
             for _, answer in asked:

@@ -3,17 +3,14 @@
 1. :func:`connect`: Sentinel look-ups and time-outs. ``url.py`` parses URLs. redis-py's defaults (RESP version, 5 s
    socket time-out, its own retries) change between releases, so every option of the protocol is pinned here.
 2. :func:`packed` and :func:`pause_before`: what is sent, and when again.
-3. :func:`aside`: runs a call that blocks beside an event loop, also in the exit hooks of a program.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import hiredis
 import redis.connection as synchronous
@@ -44,7 +41,7 @@ def common(target: Target, timeout: float) -> dict[str, Any]:
         "client_name": "headrace",
         **_NAMED,
         # Retries are ours: redis-py's would repeat a script without our request numbers' knowledge.
-        **{name: value for name, value in target.options.items() if name != "connection_class"},
+        **target.options,
         # Last, so that no query in a URL changes what replies look like.
         "protocol": 2,
         "decode_responses": False,
@@ -98,11 +95,17 @@ def connect(target: Target, timeout: float) -> Any:
         raise
 
 
+def connection_class(target: Target) -> Any:
+    if "path" in target.options:
+        return synchronous.UnixDomainSocketConnection
+    return synchronous.SSLConnection if target.tls else synchronous.Connection
+
+
 def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
     options, end = login(target, timeout)
     options |= place
     options["retry"] = DriverRetry(NoBackoff(), 0)
-    kind: Any = target.options.get("connection_class", synchronous.Connection)
+    kind = connection_class(target)
     label = options.pop("client_name")
     connection = kind(**options)
     connection.end = end
@@ -188,13 +191,3 @@ def unknown(target: Target, place: str) -> driver.ConnectionError:
 def pause_before(attempt: int, dice: float, most: float = 2.0) -> float:
     """Seconds to wait before the ``attempt``-th repetition (from 1): doubling to ``most``, with half of it random."""
     return min(0.02 * 2.0 ** min(attempt, 10), most) * (0.5 + 0.5 * dice)
-
-
-T = TypeVar("T")
-
-
-async def aside(act: Callable[[], T]) -> T:
-    """Run it in a thread, so that the event loop is free; in an exit hook, which gets no thread any more, here."""
-    if threading.main_thread().is_alive():
-        return await asyncio.to_thread(act)
-    return act()

@@ -3,23 +3,17 @@
 A call takes an idle connection, or a permit to open one, or waits in line for either until its time is over. No lock
 guards this: each operation on a deque is atomic. A caller that gives back appends first and reads the line second; a
 caller that waits enters the line first and looks for a connection second. So one of the two sees the other.
-
-:func:`in_forks` names objects that begin anew in a forked child: locks that a thread held, counts and connections are
-the parent's. A process that used none has no handler: the first function that runs in a fork is its dearest, since each
-page that it writes to is copied.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from redis import exceptions as driver
 
@@ -176,28 +170,3 @@ class ConnectionPool(Generic[C]):
         if expired := self.expired():
             self._closing = loop.create_task(close(*expired))
         self.end_idle_on(loop, close)
-
-
-class Anew(Protocol):
-    """An object that can forget all that it inherited."""
-
-    def begin_anew(self) -> None: ...
-
-
-_used: set[weakref.ref[Anew]] = set()
-_hook_set = False
-
-
-def in_forks(one: Anew) -> None:
-    """Have :meth:`Anew.begin_anew` called in each forked child while ``one`` lives. A second call does nothing."""
-    global _hook_set
-    _used.add(weakref.ref(one, _used.discard))
-    if not _hook_set and hasattr(os, "register_at_fork"):  # Windows has no forks
-        _hook_set = True
-        os.register_at_fork(after_in_child=_forked)
-
-
-def _forked() -> None:
-    for reference in list(_used):
-        if (one := reference()) is not None:
-            one.begin_anew()

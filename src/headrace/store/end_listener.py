@@ -33,15 +33,13 @@ from redis import exceptions as driver
 
 from headrace.clock import monotonic
 from headrace.errors import AppClosed, HeadraceError
-from headrace.model.workflow import WorkflowState
-from headrace.protocol.keys import Keys
-from headrace.protocol.produce import Watched
+from headrace.protocol.produce import BATCH, Look, end_of
 from headrace.protocol.script import Call
 from headrace.settings import Settings, microseconds
 from headrace.store.connection import packed
-from headrace.store.connection_pool import in_forks
 from headrace.store.raw_connection import Bell, Lost, RawConnection
 from headrace.store.reach import Reach, accepted, fill, loads, missing
+from headrace.store.surroundings import in_forks
 from headrace.store.url import Target
 from headrace.store.verdict import verdict
 
@@ -159,17 +157,7 @@ def _refused(reply: Any) -> bool:
     return isinstance(reply, driver.RedisError)
 
 
-Seen: TypeAlias = Watched | WorkflowState | None
-Look: TypeAlias = Callable[[Keys, str, int], Call[Any]]
 Tell: TypeAlias = Callable[[Any], object]
-
-
-def end_of(seen: Seen) -> str:
-    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
-    state = seen.state if isinstance(seen, Watched) else seen
-    if state is None:
-        return "missing"
-    return str(state) if state.final else ""
 
 
 class EndWait(msgspec.Struct):
@@ -199,8 +187,6 @@ class LinkLife(msgspec.Struct):
 # A job is looked at again this often (seconds), and this many are at most.
 RECHECK = 5.0
 LOOKS = 1000
-# Calls in one round trip: many, but a server ends a subscribed connection to which it owes 8 MiB for a minute.
-BATCH = 100
 # Without anything to wait for, the connection is kept for so long (seconds).
 IDLE = 5.0
 # Announcements are asked for longer than until the next look (seconds), which may be late.

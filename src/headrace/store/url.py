@@ -319,13 +319,44 @@ def located(url: str, settings: Settings) -> Target:
     return replace(target, credentials=credentials)
 
 
-def _driver_options(url: str) -> dict[str, Any]:
-    from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType]
+def _flag(text: str) -> bool:
+    return text.upper() not in ("0", "F", "FALSE", "N", "NO")
 
-    options: dict[str, Any] = cast(Any, parse_url)(url)
-    if "path" in options:
-        # The driver replaces bytes that are no UTF-8, and then finds no such socket.
-        options["path"] = unquote(urlsplit(url).path, errors="surrogateescape")
+
+# Options that are no text.
+_READERS: dict[str, Callable[[str], Any]] = {
+    "db": int,
+    "socket_timeout": float,
+    "socket_connect_timeout": float,
+    "socket_keepalive": _flag,
+    "ssl_check_hostname": _flag,
+}
+
+
+def _driver_options(url: str) -> dict[str, Any]:
+    """What the driver's connections take, as its own parser reads it; the driver is not imported for it.
+
+    Raises:
+        ValueError: an option's value cannot be read.
+    """
+    parts = urlsplit(url)
+    options: dict[str, Any] = {}
+    for name, (text, *_) in parse_qs(parts.query).items():
+        try:
+            options[name] = _READERS.get(name, str)(text)
+        except ValueError:
+            raise ValueError(f"Invalid value for {name!r} in connection URL.") from None
+    for name, given in (("username", parts.username), ("password", parts.password)):
+        if given:
+            options[name] = unquote(given)
+    if parts.scheme == "unix":
+        # Bytes that are no UTF-8 stay as they are, else no such socket is found.
+        return options | {"path": unquote(parts.path, errors="surrogateescape")}
+    options["host"] = unquote(parts.hostname or "")
+    if parts.port:
+        options["port"] = parts.port
+    if parts.path.strip("/"):
+        options.setdefault("db", int(parts.path.strip("/")))
     if url.startswith("rediss:") and options.get("ssl_cert_reqs") != "none":
         # Drivers before version 6 accept a certificate for any host otherwise.
         options.setdefault("ssl_check_hostname", True)

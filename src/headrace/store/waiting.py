@@ -6,19 +6,20 @@ store, everything else over the listener's: a thousand callers that wait take no
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import queue
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.clock import monotonic
 from headrace.protocol.keys import Keys
-from headrace.protocol.produce import Watched, watch
+from headrace.protocol.produce import BATCH, Look, Watched, end_of, watch
 from headrace.protocol.script import Call
 from headrace.store.client import Client
-from headrace.store.end_listener import BATCH, Look, end_of
+
+if TYPE_CHECKING:
+    import asyncio
 
 # A result of more bytes comes over the caller's own connection: the server ends a subscribed one that owes too much.
 INLINE = 1 << 16
@@ -57,6 +58,8 @@ class AsyncInbox:
     """What a task of this event loop is told."""
 
     def __init__(self) -> None:
+        import asyncio  # only a program with an event loop pays for it
+
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -66,6 +69,8 @@ class AsyncInbox:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def get(self, end: float | None) -> Any:
+        import asyncio
+
         try:
             async with asyncio.timeout(None if end is None else max(0.0, end - monotonic())):
                 return _message(await self._queue.get())

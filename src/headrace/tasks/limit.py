@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -36,6 +35,8 @@ from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headrace.store.client import Client
 
 log = logging.getLogger("headrace")
@@ -89,6 +90,8 @@ class LimitHold:
         self._client.run(self._release())
 
     async def __aenter__(self) -> Self:
+        import asyncio  # only a program with an event loop pays for it
+
         begun, attempt = monotonic(), 0
         self._begin()
         try:
@@ -107,6 +110,8 @@ class LimitHold:
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
+            import asyncio
+
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._client.arun(self._release())
@@ -174,6 +179,8 @@ class LimitHold:
                 return
 
     async def _arenew(self) -> None:
+        import asyncio
+
         while True:
             await asyncio.sleep(self._client.settings.lease / 3)
             try:

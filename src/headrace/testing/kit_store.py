@@ -26,9 +26,10 @@ from headrace.model.job_record import Record
 from headrace.protocol import produce
 from headrace.protocol.keys import Keys
 from headrace.protocol.overviews import Overview
+from headrace.protocol.produce import Look
 from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, microseconds, seconds
-from headrace.store.end_listener import EndListener, Look, Tell
+from headrace.store.end_listener import EndListener, Tell
 from headrace.store.store import AsyncStore, Store
 from headrace.testing.inline_runner import Faults
 

@@ -26,7 +26,7 @@ from headrace.app import Headrace
 from headrace.embedded import Embedded, attach
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
-from headrace.store.connection import node_of
+from headrace.store.connection import connection_class, node_of
 from headrace.store.url import parse
 from headrace.testing.kit_store import AsyncKitStore, KitListener, KitStore, Wire
 
@@ -76,7 +76,7 @@ def private_server() -> PrivateServer:
 def connection(url: str, namespace: str = "hr") -> Any:
     """A plain client, RESP2 and bytes, of the server that has a namespace; the driver's types say too little."""
     target = parse(url, keys_of(namespace).prefix)
-    options: dict[str, Any] = dict(target.options) | {"protocol": 2}
+    options: dict[str, Any] = {**target.options, "connection_class": connection_class(target), "protocol": 2}
     if target.seeds:
         options["host"], options["port"] = node_of(target, 5.0)
     return redis.Redis(connection_pool=cast(Any, redis.ConnectionPool)(**options))

@@ -13,11 +13,11 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 from headrace.clock import monotonic
 from headrace.errors import ArgumentError, OptionsError, ResultTimeout
 from headrace.protocol import graph, produce
+from headrace.protocol.produce import Look, end_of
 from headrace.protocol.script import Call
 from headrace.running_job import check_wait
 from headrace.settings import Duration, patience
 from headrace.store.client import Client
-from headrace.store.end_listener import Look, end_of
 from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all
 from headrace.tasks.job_handle import Job
 from headrace.workflows.run import WorkflowRun

@@ -5,7 +5,7 @@
 2. :func:`listen`, :func:`heard`, :func:`disregard`: signals: which ones a worker's processes receive, and which ones
    must not end them. They are values in a queue that one loop reads: a handler does nothing, and the interpreter writes
    the number of each signal into a pipe.
-3. :func:`fork_child`, :func:`reap`, :func:`how`: a child, from its fork to the words for its end.
+3. :func:`fork_child`, :func:`in_child`, :func:`reap`, :func:`how`: a child, from its fork to the words for its end.
 
 Imports little of Headrace, since a worker needs signals first of all.
 """
@@ -26,13 +26,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import msgspec
 
 from headrace.worker.channel import Channel
 from headrace.worker.forking import standard_streams
 from headrace.worker.forking.standard_streams import STREAMS, log
+
+T = TypeVar("T")
 
 # Signal handlers of ours are defined in here.
 _OURS = "headrace.worker."
@@ -301,6 +303,42 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
     return pid
+
+
+def in_child(work: Callable[[], T]) -> T:
+    """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was.
+
+    Raises:
+        OSError: the system has no room for a child.
+        RuntimeError: the child was ended.
+    """
+    import pickle  # between two processes of one program
+
+    read, write = os.pipe()
+
+    def be() -> int:
+        os.close(read)
+        try:
+            answer: tuple[T | None, Exception | None] = work(), None
+        except Exception as error:  # noqa: BLE001 - raised in the parent
+            answer = None, error
+        with open(write, "wb") as end:  # noqa: PTH123 - a descriptor
+            pickle.dump(answer, end)
+        return 0
+
+    with open(read, "rb") as end:  # noqa: PTH123 - a descriptor
+        try:
+            pid = fork_child(be, [])
+        finally:
+            os.close(write)
+        told = end.read()
+    _, status = os.waitpid(pid, 0)
+    if not told:
+        raise RuntimeError(f"a process of the worker ended without an answer: {how(status)}")
+    value, error = pickle.loads(told)  # noqa: S301 - our own child wrote it
+    if error is not None:
+        raise error
+    return value  # type: ignore[no-any-return]
 
 
 def _be_child(main: Callable[[], int], strangers: Sequence[socket.socket], parent: int, *, tied: bool) -> NoReturn:

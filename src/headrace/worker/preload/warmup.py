@@ -17,6 +17,7 @@ import ctypes
 import gc
 import importlib
 import logging
+import mmap
 import sys
 import traceback
 import weakref
@@ -26,7 +27,7 @@ from importlib import import_module
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.errors import PreloadError
+from headrace.errors import HeadraceError, PreloadError
 from headrace.settings import preload_names
 from headrace.worker.forking import lifecycle_hooks, standard_streams
 from headrace.worker.forking.lifecycle_hooks import name_of
@@ -126,6 +127,30 @@ def compact() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     gc.freeze()
     lifecycle_hooks.join()
+
+
+class StoreUse:
+    """Whether a job of a small image has used the store: then what is forked later has it before the fork."""
+
+    def __init__(self) -> None:
+        """Make it in the supervisor, with whose children it is shared."""
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def learn(self, app: Headrace) -> None:
+        self._page[0] = 1
+        self.prepare(app)
+
+    def prepare(self, app: Headrace) -> None:
+        """Before a fork: have the store in memory, without a connection, if a job used it."""
+        if self._page[0] and not store_is_loaded():
+            # A job that needs it gets the error, if there is one.
+            with contextlib.suppress(HeadraceError, OSError):
+                _ = app.store
+            compact()
+
+
+def store_is_loaded() -> bool:
+    return "headrace.store.store" in sys.modules
 
 
 def write_out() -> None:

@@ -6,14 +6,13 @@ entered and left in one task. Runs in the runner's main thread. An error while l
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.app import Headrace
 from headrace.errors import LifespanError
@@ -21,6 +20,9 @@ from headrace.model.options import Kind
 from headrace.tasks.app_context import Lifespan, of_kind
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.forking.standard_streams import log
+
+if TYPE_CHECKING:
+    import asyncio
 
 # A start-up that takes longer than this (seconds) is told of, and again after as long.
 SLOW = 10.0
@@ -50,10 +52,10 @@ class Lifespans:
         self.loop = loop
         self._entered: list[tuple[Lifespan, Any]] = []
         self._task: asyncio.Task[None] | None = None
-        self._leaving = asyncio.Event()
+        self._leaving: asyncio.Event
         # Where a runner leaves each in its time: how many more may be left, who waits for one, and whether it was cut.
         self._one_by_one = True
-        self._allowed = asyncio.Semaphore(0)
+        self._allowed: asyncio.Semaphore
         self._left: asyncio.Future[None] | None = None
         self._cut = False
 
@@ -78,6 +80,9 @@ class Lifespans:
         """See :meth:`enter`; on the loop, which runs already."""
         if not self._lifespans:
             return
+        import asyncio  # only runners with an event loop pay for it
+
+        self._leaving, self._allowed = asyncio.Event(), asyncio.Semaphore(0)
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(entered), name="headrace lifespans")
         await entered
@@ -142,6 +147,8 @@ class Lifespans:
 
     async def _hold(self, entered: asyncio.Future[None]) -> None:
         """Enter, wait until the runner leaves, and leave."""
+        import asyncio
+
         values: list[tuple[str, Any]] = []
         try:
             for lifespan in self._lifespans:
@@ -171,6 +178,8 @@ class Lifespans:
         await self._aleave()
 
     async def _aleave(self, share: float = 0.0) -> None:
+        import asyncio
+
         # share: seconds that each has, where it is not the runner's timer that cuts it.
         while self._entered:
             if self._one_by_one and self._leaving.is_set():
@@ -195,6 +204,8 @@ class Lifespans:
 
     async def _turn(self) -> None:
         """Wait until the next one may be left; what was cut before it may have been cancelled too late."""
+        import asyncio
+
         allowed = False
         while not allowed:
             try:
@@ -221,6 +232,8 @@ class Lifespans:
 
 def _uncancel() -> None:
     """Forget a cancellation of this task: time limits and task groups of a clean-up would take it for theirs."""
+    import asyncio
+
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
 
@@ -276,9 +289,6 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
 @contextlib.contextmanager
 def told_when_slow(lifespans: Lifespans) -> Generator[None]:
     """Around the entering: say on stderr which one is still being entered. Owns SIGALRM meanwhile."""
-    if not lifespans:
-        yield
-        return
     waited = 0.0
 
     def ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the form of a handler

@@ -26,17 +26,18 @@ import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.tasks.app_context import of_kind
-from headrace.worker.channel import WHOLE, Channel, Closed, early, take_ticket
+from headrace.worker.channel import WHOLE, Closed, early, take_ticket
 from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with, end_faulty
 from headrace.worker.forking.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.preload.warmup import quiet_handlers, write_out
+from headrace.worker.preload.warmup import quiet_handlers, store_is_loaded, write_out
 from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
@@ -45,8 +46,9 @@ from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 # A fork server's first children are profiled, then one in so many.
 FIRST = 4
 EACH = 64
-# A child's last word: that it said one, whether the fork server is to leave, and how many recalls were heard.
-_WORD = struct.Struct("=B?Q")
+# A child's last word: that it said one, whether the fork server is to leave, whether it used the store, and how many
+# recalls were heard.
+_WORD = struct.Struct("=B??Q")
 _SAID = 1
 
 
@@ -59,6 +61,15 @@ def lasts(app: Headrace) -> bool:
     return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
 
 
+def small(app: Headrace) -> bool:
+    """Whether each job is a fork of an image that has no need of the driver of the store: it costs as much as all else.
+
+    Where runners of other kinds are forked, too, they share what the supervisor has imported.
+    """
+    forks = lasts(app) and all(task.kind == "fork" for task in app.tasks.values())
+    return forks and "redis" not in sys.modules
+
+
 class ForkServer:
     """Forks children, one after the other, until one says that it is time to leave, or falls.
 
@@ -69,15 +80,24 @@ class ForkServer:
         handlers: those of logging, if none has anything to write when a child ends; else None.
     """
 
-    def __init__(self, app: Headrace, channel: Channel[ToRunner], gate: MainGate, *, profiled: bool) -> None:
+    def __init__(
+        self,
+        app: Headrace,
+        options: RunnerOptions,
+        gate: MainGate,
+        write_others: Callable[[int, FrameType | None], None],
+    ) -> None:
+        """``write_others``: writes the stacks of a child's other threads."""
         self.recalls = 0
         self.forked = 0
         self.handlers = quiet_handlers()
         self._app = app
-        self._channel = channel
+        self._channel = options.channel
+        self._store_use = options.store_use
         self._gate = gate
-        self._profiled = profiled
-        self._supervisor = os.getppid()
+        self._write_others = write_others
+        self._profiled = options.forked > 0
+        self._supervisor, self._pid = os.getppid(), os.getpid()
         self._child = 0
         self._count = 0
         # Shared with the children: what they leave here is how they say that they fell over nothing.
@@ -104,7 +124,7 @@ class ForkServer:
 
     def last_word(self, recalls: int, *, leaves: bool) -> None:
         """In the child, when its job has ended, or it was told to leave: it has not fallen, whatever comes now."""
-        self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, recalls)
+        self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, store_is_loaded(), recalls)
 
     def _fork(self) -> bool:
         """Whether this is the fork server still."""
@@ -139,10 +159,12 @@ class ForkServer:
             os.kill(self._child, signal.SIGKILL)
             os.killpg(0, signal.SIGKILL)
 
-    def _ask_stacks(self, number: int, _frame: FrameType | None) -> None:
-        """The stacks are those of the child, if there is one."""
+    def _ask_stacks(self, number: int, frame: FrameType | None) -> None:
+        """The stacks are those of the child, if there is one; in a child, whose handler it is, too, its own."""
         if self._child:
             os.kill(self._child, number)
+        elif os.getpid() != self._pid:
+            self._write_others(number, frame)
 
     def _goes_on(self) -> bool:
         """Wait for the child's end: is another one to follow?"""
@@ -150,11 +172,13 @@ class ForkServer:
         # Its number is its own until it is reaped, and nobody signals it after this.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         self._child = 0
-        said, leaves, self.recalls = _WORD.unpack(self._page[: _WORD.size])
+        said, leaves, used_store, self.recalls = _WORD.unpack(self._page[: _WORD.size])
         if said != _SAID:
             self._say(_fall(child))
             return False
         os.waitpid(child, 0)
+        if used_store and self._store_use is not None and not store_is_loaded():
+            self._store_use.learn(self._app)
         if leaves:
             return False
         if _something_lives():

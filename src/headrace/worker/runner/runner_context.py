@@ -41,6 +41,7 @@ from headrace.tasks.submission import Middleware
 from headrace.tasks.task import NO_PLAN, RunPlan, Task
 from headrace.worker.channel import Channel
 from headrace.worker.messages import ToRunner
+from headrace.worker.preload.warmup import StoreUse
 from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
 from headrace.workflows.node import Lookup
 from headrace.workflows.scope import ONCE, Flow, Scope, collected
@@ -183,6 +184,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
             is done again in it; else 0.
         is_fork_server: be one that forks a child for each job; the fork kind only.
+        store_use: of the worker; a fork server only.
         exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
     """
 
@@ -194,6 +196,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     place: str
     forked: int = 0
     is_fork_server: bool = False
+    store_use: StoreUse | None = None
     exit_deadline: float = 5.0
 
 

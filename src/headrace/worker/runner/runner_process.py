@@ -23,7 +23,6 @@ application runs there.
 from __future__ import annotations
 
 import _thread
-import asyncio
 import contextlib
 import faulthandler
 import gc
@@ -38,7 +37,7 @@ import threading
 import time
 import traceback
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -59,12 +58,16 @@ from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import FromRunner, Run, ToRunner, Up
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
-from headrace.worker.runner.async_kind import Loop
 from headrace.worker.runner.execute import perform
 from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
 from headrace.worker.runner.process_kind import ForkServer, Process
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
 from headrace.worker.runner.thread_kind import Threads
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headrace.worker.runner.async_kind import Loop
 
 # Threads whose stacks are written at most.
 MOST_THREADS = 100
@@ -73,6 +76,10 @@ MOST_THREADS = 100
 def answer_stacks() -> None:
     """From now on write the stacks of all threads to stderr on USR2."""
     signal.signal(signal.SIGUSR2, _write_others)
+    _write_main_too()
+
+
+def _write_main_too() -> None:
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=False, chain=True)
 
 
@@ -146,7 +153,7 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOption
 
 
 # One kind of runner.
-Work: TypeAlias = Process | Threads | Loop
+Work: TypeAlias = "Process | Threads | Loop"
 # The part of the time for leaving that lifespans may take before exit hooks have their turn.
 LIFESPANS = 0.8
 
@@ -163,8 +170,9 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
             answer_stacks()
     if app.job_log.level is not None:
         logging.getLogger().addHandler(JobLogHandler(app.job_log.level, Redactor.of(app.settings)))
-    loop = asyncio.new_event_loop() if options.kind == "async" else None
-    lifespans = Lifespans(of_kind(app.context.lifespans, options.kind), loop)
+    lifespans = Lifespans(
+        of_kind(app.context.lifespans, options.kind), _new_loop() if options.kind == "async" else None
+    )
     try:
         work = _forked(app, options) if options.is_fork_server else _born(app, options, lifespans)
         if work is not None:
@@ -178,16 +186,23 @@ def serve(app: Headrace, options: RunnerOptions) -> int:
     return 0
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import asyncio  # processes of other kinds must not pay for it
+
+    return asyncio.new_event_loop()
+
+
 def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     """Be a fork server. Returns in each child what it is to run; in the fork server, when it is to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
     work = Process(_runner_context(app, options), options)
     prepare(app, work.runner_context, options)
-    fork_server = ForkServer(app, options.channel, work.gate, profiled=options.forked > 0)
+    fork_server = ForkServer(app, options, work.gate, _write_others)
     if not fork_server.run():
         _write_out()
         return None
-    answer_stacks()
+    # The handler for the other threads is the fork server's: Python's way to set one touches sixty pages.
+    _write_main_too()
     work.recalls, work.fork_server = fork_server.recalls, fork_server
     work.reporter.profiler = _settle_in(app, options.channel, fork_server.forked, Lifespans(()))
     if app.after_fork_child_hooks:
@@ -203,6 +218,8 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
     if options.kind == "thread":
         work: Work = Threads(context, options)
     elif lifespans.loop is not None:
+        from headrace.worker.runner.async_kind import Loop
+
         work = Loop(context, options, lifespans.loop)
     else:
         work = Process(context, options)
@@ -238,8 +255,9 @@ def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:
         hook()
-    with told_when_slow(lifespans):
-        lifespans.enter(cuts=True)
+    if lifespans:
+        with told_when_slow(lifespans):
+            lifespans.enter(cuts=True)
     if profiler is not None:
         profiler.ready()
     return profiler
@@ -256,7 +274,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
         # No way back through the frames, each of which would cost a fork of one job some pages more.
         os._exit(0)
     # Logging and streams come last, and have a turn as well.
-    hooks = [*([work.finish] if isinstance(work, Loop) else []), *hooks, _write_out]
+    hooks = [*([] if isinstance(work, Process | Threads) else [work.finish]), *hooks, _write_out]
     # A hook is cut at its share of the time; what cannot be cut, such as C code, keeps the process no longer than all.
     left = _thread.allocate_lock()
     left.acquire()

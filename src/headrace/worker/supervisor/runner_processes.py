@@ -196,6 +196,7 @@ class RunnerProcesses:
         self._dispatcher = dispatcher
         self._strangers = strangers
         self._children: dict[int, Child] = {}
+        self._store_use = warmup.StoreUse()
 
     @property
     def present(self) -> bool:
@@ -215,6 +216,7 @@ class RunnerProcesses:
 
     def _fork(self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions) -> None:
         """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
+        self._store_use.prepare(self._app)
         kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
         ticket_read, ticket_write = _pipe(stack)
@@ -230,6 +232,7 @@ class RunnerProcesses:
             place=self._place,
             forked=began,
             is_fork_server=is_fork_server,
+            store_use=self._store_use,
         )
         # A fork server surrounds its own children with them.
         before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)

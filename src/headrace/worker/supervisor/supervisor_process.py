@@ -31,7 +31,6 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.dispatcher.loop import Dispatcher
 from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import Terminal, how, reap
 from headrace.worker.forking.standard_streams import STREAMS, log
@@ -188,6 +187,9 @@ class Supervisor:
         self._again_after = FIRST_PAUSE
 
     def _dispatch(self, control: Channel[FromSupervisor]) -> None:
+        # Here, since runners are forked from a smaller image without it.
+        from headrace.worker.dispatcher.loop import Dispatcher
+
         stamp = self.stamps.dispatched
         Dispatcher(self.app, self.options, control, self.place, stamp, self._parent_pid).run(tuple(self._owners))
 

@@ -1,0 +1,147 @@
+"""What a worker asks its server before it forks: whether it answers, can hold jobs, and is configured well.
+
+Leaves no connection open: what is forked afterwards must not share one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from redis import exceptions as driver
+
+from headrace.cli.preflight import ServerCheck, queue_warnings
+from headrace.errors import HeadraceError, ServerError, StoreFull, StoreUnavailable
+from headrace.protocol.keys import SCHEMA
+from headrace.protocol.operations import greet
+from headrace.store.connection import pause_before
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import SILENCE, accepted, examined
+from headrace.store.url import Target, located
+from headrace.store.verdict import advice, verdict
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+
+# One attempt to reach the server, seconds.
+PATIENCE = 5.0
+
+
+def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], None]) -> ServerCheck:
+    """Wait for the server, and look at it once; the arguments and errors of :func:`await_server`."""
+    version, warnings = await_server(app, warn), list[str]()
+    with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
+        warnings += queue_warnings(app, served, app.overview())
+        warnings += cluster_warnings(app)
+    # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
+    app.disconnect()
+    return ServerCheck(version, app.store.target.shown, warnings)
+
+
+def cluster_warnings(app: Headrace) -> list[str]:
+    """What of a cluster's configuration keeps jobs waiting for longer than it must. Cost: one round trip."""
+    target, lease, warnings = app.store.target, app.settings.lease, list[str]()
+    if not target.seeds:
+        return warnings
+    names = ("cluster-require-full-coverage", "cluster-node-timeout")
+    with contextlib.suppress(driver.RedisError, OSError), contextlib.closing(RawConnection(target, PATIENCE)) as link:
+        slots, *found = link.ask(("CLUSTER", "SLOTS"), *(("CONFIG", "GET", name) for name in names))
+        # A server may keep its configuration to itself.
+        coverage, timeout = (b"" if isinstance(row, Exception) or not row else row[1] for row in found)
+        if coverage == b"yes":
+            warnings.append(
+                "one node that dies without a replica stops the whole cluster: set cluster-require-full-coverage to no "
+                "on each node"
+            )
+        if timeout and int(timeout) / 1000 > lease / 3:
+            warnings.append(
+                f"a failover may outlast the lease of {lease:g} s and stop the jobs of its workers: set "
+                f"cluster-node-timeout to {lease / 3 * 1000:.0f} at most on each node, not {int(timeout)}"
+            )
+        if 1 < (primaries := len({owners[0][2] for _, _, *owners in slots})) < 3:
+            warnings.append(
+                f"the cluster has {primaries} primaries: no replica takes over when half are gone, so have three"
+            )
+    return warnings
+
+
+def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
+    """Wait until the server answers, and return its name and version.
+
+    Args:
+        warn: told once, when it does not answer at first.
+
+    Raises:
+        UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
+            name server knows, for a server that loads its data and for one whose disk is full.
+    """
+    target = located(app.client.url(), app.settings)
+    attempt = 0
+    while True:
+        try:
+            # Told after a second what it waits for, then with time for a slow network.
+            return _ask(app, target, PATIENCE if attempt else SILENCE, warn)
+        except (driver.RedisError, OSError, ServerError) as error:
+            trouble = _trouble(error, target)
+        attempt += 1
+        if attempt == 1:
+            warn(f"{trouble} Waiting for it; Ctrl-C stops this")
+        time.sleep(pause_before(attempt, random.random()))
+
+
+def _trouble(error: Exception, target: Target) -> str:
+    """What keeps a server from answering that may answer later; raises what says that it never will."""
+    word = error if isinstance(error, ServerError) else verdict(error, target, "INFO or SUBSCRIBE")
+    if isinstance(word, (StoreUnavailable, StoreFull)):
+        return f"{target.shown} does not answer as it should ({word})."
+    if isinstance(word, Exception):
+        # Never its own cause: who walks along causes would go round in a circle.
+        raise word from None if word is error else error
+    if _is_unknown_host(error):
+        return f"{target.shown} does not answer, since there is no such host: check the name in the URL."
+    return f"{target.shown} does not answer ({error}): {advice(error, target)}"
+
+
+def _ask(app: Headrace, target: Target, patience: float, warn: Callable[[str], None]) -> str:
+    keys = app.client.keys
+    with contextlib.closing(RawConnection(target, patience)) as connection:
+        facts = examined(connection, target, app.settings.allow_eviction)
+        # Its dispatcher would register and claim, and then run nothing, since it could not hear of cancellations.
+        accepted(connection.ask(("SUBSCRIBE", keys.mail("preflight"))))
+    app.store.run(greet(keys, SCHEMA))
+    app.store.close()
+    _try_to_sleep(target, patience, keys.wake("preflight"), warn)
+    return _version(facts)
+
+
+def _try_to_sleep(target: Target, patience: float, key: str, warn: Callable[[str], None]) -> None:
+    """Say which commands with which a worker waits for jobs do not work here; it works without them."""
+    for name, *arguments in (("CLIENT ID",), ("CLIENT UNBLOCK", 0), ("BZPOPMIN", key, 0.01)):
+        try:
+            with contextlib.closing(RawConnection(target, patience)) as connection:
+                accepted(connection.ask((*str(name).split(), *arguments)))
+        except (driver.RedisError, OSError) as error:
+            if not isinstance(verdict(error, target, str(name)), StoreFull):
+                warn(
+                    f"{target.shown} refuses {name} ({error}): permit it, or idle workers ask for jobs twice a second."
+                )
+
+
+def _version(facts: str) -> str:
+    found = dict(line.split(":", 1) for line in facts.splitlines() if ":" in line)
+    if "valkey_version" in found:
+        return f"Valkey {found['valkey_version']}"
+    return f"Redis {found.get('redis_version', 'of an unknown version')}"
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Whether no name server knows the host: unlike an outage or a silent name server, that does not pass."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return error.errno != socket.EAI_AGAIN
+        error = error.__cause__ or error.__context__
+    return False
