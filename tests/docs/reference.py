@@ -51,7 +51,7 @@ None and an empty variable count as not given. `app.settings` holds the values t
 from. `Headrace(settings=Settings(...))` takes the place of the environment and of the defaults. `app.override(...)` is
 the layer of the flags for programs that have a command line of their own.
 
-Ten options of [`headrace worker`](cli.md#headrace-worker) have variables: `HEADRACE_QUEUES`, `HEADRACE_STRATEGY`,
+Nine options of [`headrace worker`](cli.md#headrace-worker) have variables: `HEADRACE_QUEUES`,
 `HEADRACE_PROCESSES`, `HEADRACE_FORKS`, `HEADRACE_THREADS`, `HEADRACE_CONCURRENCY`, `HEADRACE_MAX_JOBS`,
 `HEADRACE_MAX_IDLE`, `HEADRACE_RECYCLE_JOBS` and `HEADRACE_RECYCLE_MEMORY`. Five more variables have an effect:
 `HEADRACE_APP` names the application for `headrace worker` and for commands that take `--app`. `HEADRACE_SERVER_BINARY`

@@ -390,6 +390,8 @@ def test_a_worker_that_ends_unasked_ends_the_parent_with_its_code(rolled: Rolled
     assert result(rolled.enqueue("nap", 0)) == 1
     assert worker.ended() == 0
     worker = rolled.start()
+    # The parent learns that the worker serves before the job has ended.
+    assert result(rolled.enqueue("nap", 0)) == 1
     os.kill(rolled.serving(worker), signal.SIGKILL)
     worker.says("which was serving, was ended by signal 9")
     assert worker.ended() == 128 + signal.SIGKILL

@@ -96,7 +96,7 @@ def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
     life.born(1, "process")
     lines = LocalQueues(life.runner_pool.assignment)
     claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
-    assert lines.add((claim, PLAN), "process", "hash")
+    assert lines.add((claim, PLAN), "process")
     assert lines.serve(NOW, lambda _: True) == []
     life.says(1, Up())
     (start,) = lines.serve(NOW, lambda _: True)

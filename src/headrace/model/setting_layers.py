@@ -121,7 +121,7 @@ def _checked(field: str, value: Any, label: str) -> Any:
 #: Options of ``headrace worker``.
 WORKER_VARIABLES = (
     "HEADRACE_CONCURRENCY", "HEADRACE_FORKS", "HEADRACE_MAX_IDLE", "HEADRACE_MAX_JOBS", "HEADRACE_PROCESSES",
-    "HEADRACE_QUEUES", "HEADRACE_RECYCLE_JOBS", "HEADRACE_RECYCLE_MEMORY", "HEADRACE_STRATEGY", "HEADRACE_THREADS",
+    "HEADRACE_QUEUES", "HEADRACE_RECYCLE_JOBS", "HEADRACE_RECYCLE_MEMORY", "HEADRACE_THREADS",
 )  # fmt: skip
 #: Variables of Headrace that are no settings; the last two are between a worker's own processes.
 NO_SETTINGS = (
