@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+# Python refuses to import this in an exit hook, and the driver imports it at its first use.
+import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import os
 import threading
 import weakref
