@@ -209,7 +209,7 @@ def test_jobs_longer_than_the_shutdown_timeout_go_to_the_new_code_uncharged(roll
     assert (record.interruptions, record.failures, record.crashes) == (1, 0, 0)
 
 
-def test_an_image_that_cannot_work_replaces_nothing_and_says_why(rolled: Rolled, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_work_replaces_nothing_and_says_why(rolled: Rolled, tmp_path: Path) -> None:
     """And the next one takes over."""
     worker, said = rolled.start(), "nothing is replaced: the new worker did not become ready: "
     broken = "import math\nmath.sqrt(-1)\n"
@@ -266,7 +266,7 @@ def test_the_old_code_claims_until_the_runners_of_the_new_have_settled_in(rolled
     assert result(rolled.enqueue("nap", 0)) == 2
 
 
-def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
+def test_a_new_worker_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
     rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "1.5"
     worker = rolled.start()
     rolled.program.write("tasks", STUCK)
@@ -276,7 +276,7 @@ def test_a_new_image_that_takes_too_long_is_given_up(rolled: Rolled) -> None:
 
 
 @pytest.mark.parametrize("way", ["too long", "stopped twice"])
-def test_a_new_image_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled, tmp_path: Path, way: str) -> None:
+def test_a_new_worker_that_is_given_up_charges_no_job_that_it_runs(rolled: Rolled, tmp_path: Path, way: str) -> None:
     """Its process runners have settled in, and work; its threads never do."""
     if way == "too long":
         rolled.program.environment["HEADRACE_RELOAD_TIMEOUT"] = "20"
@@ -322,7 +322,7 @@ def test_a_hup_while_a_worker_starts_is_followed_by_one_more_start(rolled: Rolle
     assert len(rolled.claims(worker)) == 2
 
 
-def test_an_old_image_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp_path: Path) -> None:
+def test_an_old_worker_killed_while_it_finishes_loses_nothing(rolled: Rolled, tmp_path: Path) -> None:
     rolled.program.environment["HEADRACE_LEASE"] = "5"
     worker = rolled.start("--shutdown-timeout", "60s")
     old = rolled.roll(worker, 2)
@@ -437,7 +437,7 @@ def test_ten_reloads_under_load_lose_and_charge_nothing(rolled: Rolled) -> None:
     assert worker.stop() == 0
 
 
-def test_ctrl_c_in_a_terminal_lets_both_images_finish(rolled: Rolled, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_terminal_lets_both_workers_finish(rolled: Rolled, tmp_path: Path) -> None:
     """The terminal signals every process of the foreground; each hears it once."""
     worker = rolled.start("--shutdown-timeout", "60s", start_new_session=True)
     first = rolled.enqueue("gate", str(tmp_path / "go"))
@@ -488,7 +488,7 @@ def test_more_runners_than_the_soft_limit_of_descriptors_allows(rolled: Rolled) 
     assert worker.stop() == 0
 
 
-def test_the_new_image_sees_the_environment_as_it_was(rolled: Rolled) -> None:
+def test_the_new_worker_sees_the_environment_as_it_was(rolled: Rolled) -> None:
     """A file of settings that the application reads into its environment may have changed since."""
     text = "import os\nos.environ.setdefault('SHOP', '{}')\n"
     show = "\n@app.task\ndef show() -> str:\n    return os.environ['SHOP'] + os.environ.get('HEADRACE_PARENT', '')\n"

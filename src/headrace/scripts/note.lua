@@ -29,7 +29,7 @@ for _, note in ipairs(notes) do
     if swallowed and swallowed ~= '' then redis.call('HSET', job .. id, 'swallowed', swallowed) end
     if spent then limiting().spend_held(owner, id, spent) end
     if #lines > 0 then
-      -- The end of a start without this mark need not remove a log: see finish.
+      -- The end of a job without this mark does not unlink its log: see finish.
       redis.call('HSET', job .. id, 'logged', 1, 'more', 1)
       rpush_all(log .. id, lines)
       redis.call('LTRIM', log .. id, -most, -1)

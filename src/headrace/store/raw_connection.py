@@ -28,7 +28,7 @@ _TOO_EARLY = (BlockingIOError, InterruptedError)
 
 
 class Lost(Exception):
-    """The link is of no use any more: nothing that was read over it may be served."""
+    """The connection is lost; discard everything read over it."""
 
 
 # Seconds for which a caller checks for its reply before it sleeps: falling asleep and waking cost client and server
@@ -120,7 +120,7 @@ class RawConnection:
         return message
 
     def send(self, *commands: Sequence[Any]) -> None:
-        """Send without waiting. Requests are tiny: when they do not fit, nobody reads them at the other end.
+        """Send without waiting. Requests are tiny: one that does not fit shows that the server does not read.
 
         Raises:
             Lost: they did not fit, or the connection is broken.
@@ -184,12 +184,12 @@ class Bell:
         return self._listens.fileno()
 
     def ring(self) -> None:
-        # It rings already, or nobody listens any more.
+        # It rings already, or its reader has ended.
         with contextlib.suppress(OSError):
             self._rings.send(b"!")
 
     def wait(self, others: Sequence[RawConnection], seconds: float | None) -> list[int]:
-        """Sockets that have something to say; none when it rang or time was up."""
+        """Sockets that can be read; none when it rang or time was up."""
         own = self.fileno()
         found = _readable([own, *(wire.fileno() for wire in others)], None if seconds is None else max(0.0, seconds))
         if own in found:
