@@ -68,6 +68,28 @@ def test_a_claim_knows_whether_an_earlier_start_wrote_lines(stage: Stage) -> Non
     assert not stage.client.exists(stage.keys.job(said.id), stage.keys(f"log:{said.id}"))
 
 
+@pytest.mark.parametrize("way", ["purge", "cancel", "delete", "fail", "crash"])
+def test_a_log_leaves_with_its_job(stage: Stage, way: str) -> None:
+    claim = stage.running()
+    say(stage, Note(claim.id, claim.token, lines=("one",)))
+    if way in ("purge", "cancel", "delete"):
+        stage.end(claim, "retry", b"", 0)
+    match way:
+        case "purge":
+            stage.run(operations.purge(stage.keys, "default", 100))
+        case "cancel":
+            stage.run(produce.cancel(stage.keys, claim.id, 0))
+        case "delete":
+            stage.run(produce.delete(stage.keys, claim.id))
+        case "fail":
+            stage.end(claim, "failed", b"{}", 0)
+        case _:
+            for _ in range(3):
+                stage.end(claim, "crashed", b"{}", 0)
+                claim = next(iter(stage.claim().jobs), claim)
+    assert not stage.client.exists(stage.keys.job(claim.id), stage.keys(f"log:{claim.id}"))
+
+
 def test_whoever_is_gone_leaves_no_trace(stage: Stage) -> None:
     assert say(stage, Note("0" * 21, 1, 0.5), request=8) == 0
     assert stage.client.dbsize() == 0

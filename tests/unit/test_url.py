@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from redis.connection import parse_url
 
 from headrace.errors import UrlError
 from headrace.store.url import TLS_FILES, parse, passwords, shown
@@ -29,6 +30,24 @@ def test_each_form_is_understood(tmp_path: Path) -> None:
     assert "ssl_check_hostname" not in parse("rediss://h?ssl_cert_reqs=none").options
     assert parse("unix:///run/s.sock?db=3").options["db"] == 3
     assert parse("unix:///run/%C3%A9%FF/s.sock").options["path"] == "/run/é\udcff/s.sock", "bytes that are no UTF-8"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://u%40x:p%2Fw@H.Example:6380/3?socket_timeout=2.5",
+        "redis://:p@[::1]/?db=4&db=5&username=a",
+        "redis://user@h?socket_keepalive=no&socket_connect_timeout=1",
+        "rediss://h/0?ssl_check_hostname=F&ssl_cert_reqs=required",
+        "unix://u:p@/run/%C3%A9?db=2",
+    ],
+)
+def test_options_are_those_of_the_drivers_own_parser(url: str) -> None:
+    """A URL is read without the driver, whose import costs each fork of a small image as much as all else."""
+    theirs: dict[str, object] = dict(parse_url(url))
+    theirs.pop("connection_class", None)
+    assert parse(url).options == theirs
 
 
 @pytest.mark.parametrize(
