@@ -12,7 +12,7 @@ from itertools import cycle
 
 from bench.context import Context
 from bench.figure import Bar, Figure
-from headrace.dispatch import Ranks, Snapshot, hash, least_loaded, random, round_robin  # noqa: A004
+from headrace.dispatch import LoadIndex, Snapshot, hash, least_loaded, random, round_robin  # noqa: A004
 
 _SIZES = (10, 100, 1_000)
 _BOOKED = "least_loaded and booked"
@@ -30,7 +30,7 @@ class _Member:
 
 
 def _crew(size: int) -> Snapshot[_Member]:
-    members, ranks = tuple(_Member(number) for number in range(size)), Ranks[_Member]()
+    members, ranks = tuple(_Member(number) for number in range(size)), LoadIndex[_Member]()
     for member in members:
         ranks.set(member, 0)
     snapshot = Snapshot(members, ranks)

@@ -566,7 +566,7 @@ class Headrace:
         """
         if self._stats is not None:
             self._stats.close()
-            self._stats.way.disconnect()
+            self._stats.client.disconnect()
         if (cache := vars(self).get("cache")) is not None:
             cache.close()
         self.client.disconnect()
@@ -579,8 +579,8 @@ class Headrace:
     async def aclose(self) -> None:
         """Flush statistics, close all connections, and leave the private server. It may be used again."""
         await aside(self.disconnect)
-        if self._stats is not None and self._stats.way is not self.client:
-            await self._stats.way.aclose()
+        if self._stats is not None and self._stats.client is not self.client:
+            await self._stats.client.aclose()
         await self.client.aclose()
 
     def __enter__(self) -> Self:

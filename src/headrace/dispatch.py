@@ -1,6 +1,6 @@
 """Strategies: plain functions that choose a member from an immutable snapshot. They hold nothing and lock nothing.
 
-1. :class:`Ranks`: members by load. The least loaded one is read in O(1). Owns no member and no lock.
+1. :class:`LoadIndex`: members by load. The least loaded one is read in O(1). Owns no member and no lock.
 2. :class:`Ring`: consistent hashing. Few keys move when members come and go. Pure.
 3. :class:`Snapshot` and the strategies, :data:`STRATEGIES` by name.
 
@@ -42,7 +42,7 @@ class Named(Protocol):
 M = TypeVar("M", bound=Named)
 
 
-class Ranks(Generic[M]):
+class LoadIndex(Generic[M]):
     """Members and their loads; equal loads are ordered by who changed longest ago, so that work is spread.
 
     One writer at a time; any number of readers, which may see a load that is one change old.
@@ -172,7 +172,7 @@ class Snapshot(Generic[M]):
 
     __slots__ = ("_ring", "members", "ranks", "size", "turn")
 
-    def __init__(self, members: tuple[M, ...], ranks: Ranks[M], turn: Callable[[], int] | None = None) -> None:
+    def __init__(self, members: tuple[M, ...], ranks: LoadIndex[M], turn: Callable[[], int] | None = None) -> None:
         self.members = members
         self.size = len(members)
         self.ranks = ranks

@@ -301,5 +301,5 @@ def test_it_tells_what_became_of_ticks(app: Headrace, stage: Any, url: str) -> N
     assert told(app)["headrace_schedule_ticks_total"] == expected
     # Schedules are with the jobs, wherever the statistics are.
     with Headrace(url, settings=Settings(stats_url=url, stats_flush_interval=3600)) as other:
-        assert other.stats.way is not other.client
+        assert other.stats.client is not other.client
         assert told(other)["headrace_schedule_ticks_total"] == expected

@@ -83,8 +83,8 @@ def test_the_mean_of_a_day_counts_where_nothing_ended_lately(app: Headrace, stag
 
 def test_statistics_may_be_on_a_server_of_their_own(url: str) -> None:
     with Headrace(url, settings=Settings(stats_url=url, stats_flush_interval=3600)) as app:
-        assert isinstance(app.stats.way, Client)
-        assert app.stats.way is not app.client
+        assert isinstance(app.stats.client, Client)
+        assert app.stats.client is not app.client
         app.stats.observe("queues/mail", {"run": 3})
         app.stats.flush()
         assert app.queues["mail"].load().run == pytest.approx(3, rel=0.02)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.dispatch import (
     STRATEGIES,
-    Ranks,
+    LoadIndex,
     Ring,
     Snapshot,
     available,
@@ -37,7 +37,7 @@ class Thing:
 
 def crew(*loads: float) -> Snapshot[Thing]:
     things = tuple(Thing(number) for number in range(len(loads)))
-    ranks: Ranks[Thing] = Ranks()
+    ranks: LoadIndex[Thing] = LoadIndex()
     for thing, load in zip(things, loads, strict=True):
         ranks.set(thing, load)
     return Snapshot(things, ranks)
@@ -61,7 +61,7 @@ def test_least_loaded_spreads_over_equals() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 50))), max_size=300))
 def test_ranks_agree_with_a_search_whatever_happened(changes: list[tuple[int, int | None]]) -> None:
-    ranks, loads = Ranks[Thing](), dict[int, int]()
+    ranks, loads = LoadIndex[Thing](), dict[int, int]()
     for number, load in changes:
         if load is None:
             ranks.remove(Thing(number))
@@ -78,7 +78,7 @@ def test_ranks_agree_with_a_search_whatever_happened(changes: list[tuple[int, in
 
 
 def test_ranks_do_not_gather_what_is_past() -> None:
-    ranks: Ranks[Thing] = Ranks()
+    ranks: LoadIndex[Thing] = LoadIndex()
     ranks.set(Thing(0), 0)
     for load in range(10_000):
         ranks.set(Thing(1), load + 1)

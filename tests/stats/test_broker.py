@@ -17,7 +17,7 @@ from headrace import Headrace
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
 from headrace.stats.batch import LINE_ROWS
-from headrace.stats.broker import Taker
+from headrace.stats.broker import BrokerConsumer
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program
@@ -67,12 +67,12 @@ def counting(make_stats: Make, rabbit: Rabbit) -> Make:
 
 
 @pytest.fixture
-def taker(counting: Make) -> Iterator[Callable[..., Taker]]:
-    made: list[Taker] = []
+def taker(counting: Make) -> Iterator[Callable[..., BrokerConsumer]]:
+    made: list[BrokerConsumer] = []
 
-    def make(**settings: Any) -> Taker:
+    def make(**settings: Any) -> BrokerConsumer:
         found = counting(**settings).consumer()
-        assert isinstance(found, Taker)
+        assert isinstance(found, BrokerConsumer)
         made.append(found)
         return found
 
@@ -85,7 +85,7 @@ def total(stats: Stats, label: str = "a", field: str = "n") -> int:
     return stats.find(label, time.time() - 3600)[field]
 
 
-def emptied(taker: Taker, least: int = 0) -> int:
+def emptied(taker: BrokerConsumer, least: int = 0) -> int:
     """Take all that waits; how many batches those were.
 
     Args:
@@ -110,7 +110,7 @@ def count(stats: Stats, number: int) -> None:
         stats.flush()
 
 
-def test_counts_are_there_when_they_were_consumed(counting: Make, taker: Callable[..., Taker]) -> None:
+def test_counts_are_there_when_they_were_consumed(counting: Make, taker: Callable[..., BrokerConsumer]) -> None:
     stats = counting()
     count(stats, 5)
     stats.observe("a/b", {"s": 1.0})
@@ -128,7 +128,9 @@ def test_counts_are_there_when_they_were_consumed(counting: Make, taker: Callabl
     assert stats.lag().oldest == line.upto > 0
 
 
-def test_what_was_confirmed_survives_a_kill(rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]) -> None:
+def test_what_was_confirmed_survives_a_kill(
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer]
+) -> None:
     stats = counting()
     count(stats, 5)
     rabbit.kill()
@@ -143,7 +145,7 @@ def test_what_was_confirmed_survives_a_kill(rabbit: Rabbit, counting: Make, take
 
 
 def test_a_batch_that_was_not_confirmed_is_counted_once(
-    rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer]
 ) -> None:
     with Proxy(rabbit) as proxy:  # type: ignore[arg-type]
         stats = counting(stats_broker=f"amqp://guest:guest@127.0.0.1:{proxy.port}//")
@@ -164,7 +166,7 @@ def test_a_batch_that_was_not_confirmed_is_counted_once(
 
 
 def test_a_broker_that_hangs_is_given_up_and_asked_again(
-    rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer]
 ) -> None:
     stats = counting(timeout=0.3)
     stats.add("a", {"n": 1})
@@ -203,7 +205,7 @@ def flushed(stats: Stats) -> bool:
     return not stats.pending
 
 
-def test_a_full_queue_leaves_counts_with_the_program(counting: Make, taker: Callable[..., Taker]) -> None:
+def test_a_full_queue_leaves_counts_with_the_program(counting: Make, taker: Callable[..., BrokerConsumer]) -> None:
     """RS15: they go on merging, nothing is lost."""
     settings = {"stats_stream_max": 2}
     stats = counting(**settings)
@@ -216,7 +218,7 @@ def test_a_full_queue_leaves_counts_with_the_program(counting: Make, taker: Call
 
 
 def test_a_refusal_after_a_lost_confirmation_is_not_believed(
-    rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer]
 ) -> None:
     """The first copy may be what fills the queue: merged into the next batch, it would be counted twice."""
     with Proxy(rabbit) as proxy:  # type: ignore[arg-type]
@@ -235,7 +237,7 @@ def test_a_refusal_after_a_lost_confirmation_is_not_believed(
 
 
 def test_a_part_that_was_confirmed_is_not_sent_again(
-    counting: Make, taker: Callable[..., Taker], monkeypatch: pytest.MonkeyPatch
+    counting: Make, taker: Callable[..., BrokerConsumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the second message of a batch was not answered, a queue that is full now would refuse the first one."""
     settings = {"stats_stream_max": 1}
@@ -262,7 +264,7 @@ def test_a_part_that_was_confirmed_is_not_sent_again(
     assert (total(stats), stats.lag().waiting) == (LINE_ROWS + 1, 0)
 
 
-def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callable[..., Taker]) -> None:
+def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callable[..., BrokerConsumer]) -> None:
     """RS15."""
     settings = {"stats_stream_max": 2, "stats_overflow": "drop_oldest"}
     stats = counting(**settings)
@@ -279,7 +281,7 @@ def test_a_full_queue_drops_the_oldest_if_told_to(counting: Make, taker: Callabl
 
 
 def test_a_consumer_that_dies_before_it_acknowledged_counts_nothing_twice(
-    rabbit: Rabbit, counting: Make, taker: Callable[..., Taker], monkeypatch: pytest.MonkeyPatch
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stats = counting()
     count(stats, 6)
@@ -302,7 +304,7 @@ def test_a_consumer_that_dies_before_it_acknowledged_counts_nothing_twice(
         first.close()
 
 
-def broke(taker: Taker) -> bool:
+def broke(taker: BrokerConsumer) -> bool:
     try:
         taker.step()
     except BrokerUnavailable:
@@ -310,7 +312,9 @@ def broke(taker: Taker) -> bool:
     return False
 
 
-def test_one_of_several_consumers_counts_and_another_follows(counting: Make, taker: Callable[..., Taker]) -> None:
+def test_one_of_several_consumers_counts_and_another_follows(
+    counting: Make, taker: Callable[..., BrokerConsumer]
+) -> None:
     stats, one, other = counting(), taker(), taker()
     count(stats, 3)
     assert emptied(one, 3) == 3
@@ -322,7 +326,7 @@ def test_one_of_several_consumers_counts_and_another_follows(counting: Make, tak
 
 
 def test_programs_and_consumers_beside_each_other_count_everything_once(
-    counting: Make, taker: Callable[..., Taker]
+    counting: Make, taker: Callable[..., BrokerConsumer]
 ) -> None:
     stop, faults = threading.Event(), list[BaseException]()
 
@@ -357,7 +361,7 @@ def test_programs_and_consumers_beside_each_other_count_everything_once(
 
 
 def test_a_message_of_somebody_else_stops_no_other(
-    rabbit: Rabbit, counting: Make, taker: Callable[..., Taker], caplog: pytest.LogCaptureFixture
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer], caplog: pytest.LogCaptureFixture
 ) -> None:
     stats = counting()
     count(stats, 1)
@@ -377,7 +381,9 @@ def test_a_message_of_somebody_else_stops_no_other(
     assert "canary" not in caplog.text
 
 
-def test_a_forked_child_sends_over_a_connection_of_its_own(counting: Make, taker: Callable[..., Taker]) -> None:
+def test_a_forked_child_sends_over_a_connection_of_its_own(
+    counting: Make, taker: Callable[..., BrokerConsumer]
+) -> None:
     """RS4."""
     stats = counting()
     count(stats, 1)
@@ -438,7 +444,9 @@ def test_what_is_wrong_is_told(rabbit: Rabbit, counting: Make, make_stats: Make)
         counting(stats_stream_max=5).lag()
 
 
-def test_a_queue_that_was_deleted_is_made_again(rabbit: Rabbit, counting: Make, taker: Callable[..., Taker]) -> None:
+def test_a_queue_that_was_deleted_is_made_again(
+    rabbit: Rabbit, counting: Make, taker: Callable[..., BrokerConsumer]
+) -> None:
     """A broker confirms, and drops, what is sent to a queue that it does not have."""
     stats = counting()
     count(stats, 2)

@@ -52,9 +52,9 @@ def test_calls_are_merged_by_series_and_bucket(make_stats: Make) -> None:
         stats.add("/a/b", {"n": 1, "m": n}, at=1_700_000_000 + n)
         stats.add("a/b/", {"n": 1})
     assert (stats.pending, total(stats)) == (200, 0)
-    before = stats.way.store.round_trips
+    before = stats.client.store.round_trips
     stats.flush()
-    assert stats.way.store.round_trips - before <= 3
+    assert stats.client.store.round_trips - before <= 3
     assert (stats.pending, total(stats, "a/b"), total(stats)) == (0, 100, 100)
     # The hours and days of 2023 are over by now: its month is what is left.
     found = stats.find("a", 1_700_000_000 - 3600, 1_700_000_000 + 3600, "hour").total()
@@ -68,7 +68,7 @@ def test_a_flush_is_one_round_trip_however_much_it_sends(make_stats: Make) -> No
     stats = make_stats()
     stats.add("a", {"n": 1})
     stats.flush()
-    store = stats.way.store
+    store = stats.client.store
     for calls in (1, 100, 5000):
         before = store.round_trips
         for n in range(calls):
@@ -361,11 +361,11 @@ def test_a_full_buffer_waits_once_for_a_server_that_is_away(
     # What is sent waits apart from what comes: there is room for as many again.
     stats.add("a", {f"g{n}": 1 for n in range(10)})
     assert stats.lost == 0
-    tried = stats._writer.way.store.round_trips
+    tried = stats._writer.client.store.round_trips
     for n in range(50):
         stats.add(f"new/{n}", {"n": 1})
         stats.add("a", {"g0": 1, "g1": 1})
-    assert stats._writer.way.store.round_trips == tried
+    assert stats._writer.client.store.round_trips == tried
     lost = stats.lost
     assert lost == 50
     assert caplog.text.count("statistics are lost, 1 counters so far: ") == 1
@@ -445,12 +445,12 @@ def test_where_the_oldest_may_be_dropped_nobody_waits(
     now = int(time.time()) // 60 * 60
     for n in range(10):
         (web if n % 2 else stats).add(f"old/{n}", {"n": 1}, at=now - 600 + n * 60)
-    trips = stats.way.store.round_trips
+    trips = stats.client.store.round_trips
     stats.add("a", {"x": 1})
     web.add("a", {"x": 1})
     # A caller's own label may be among the dropped: it is counted anew.
     stats.add("old/0", {"n": 5}, at=now - 600)
-    assert (stats.way.store.round_trips, stats.lost) == (trips, 4)
+    assert (stats.client.store.round_trips, stats.lost) == (trips, 4)
     assert caplog.text.count("statistics are lost, 2 counters so far: they come faster than they go") == 1
     batch = stats._writer.buffer.take()
     assert batch is not None
@@ -462,11 +462,11 @@ def test_where_the_oldest_may_be_dropped_nobody_waits(
 def test_the_engine_waits_for_no_flush(make_stats: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 1)
     stats = make_stats()
-    trips = stats.way.store.round_trips
+    trips = stats.client.store.round_trips
     stats.absorb("a", {"n": 1})
     stats.absorb("a", {"n": 1})
     stats.absorb("b", {"n": 1, "m": 1})
-    assert (stats.way.store.round_trips, stats.lost) == (trips, 2)
+    assert (stats.client.store.round_trips, stats.lost) == (trips, 2)
     stats.flush()
     assert (total(stats), total(stats, "b")) == (2, 0)
 

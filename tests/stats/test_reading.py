@@ -110,11 +110,11 @@ def test_a_total_agrees_with_itself_between_any_two_scripts_of_a_flush(stats: St
         stats.add(f"views/{n}", {"count": 1, "all/x": 1}, at(2026, 3, 1 + n % 3, 2))
     batch = stats._writer.buffer.take()  # pyright: ignore[reportPrivateUsage]
     assert batch is not None
-    writes = batch.writes(stats.way.keys)
+    writes = batch.writes(stats.client.keys)
     assert len(writes) > 5
     whole, before = stats.find("views", at(2026, 3, 1), at(2026, 3, 4), "hour"), 0
     for write in writes:
-        stats.way.run(write)
+        stats.client.run(write)
         total = whole.total(reload=True)
         assert below.total(reload=True)["count"] == sum(n["count"] for n in below.series(reload=True)) >= 0
         assert before < total["count"] == total["all"] == total["all/x"]
@@ -161,12 +161,12 @@ def test_many_readings_are_one_round_trip(stats: Stats) -> None:
     found = stats.find("a", at(2026, 3, 1), at(2026, 4, 1), "day")
     children = found.children()
     found.total()  # from here on the server knows the script
-    before = stats.way.store.round_trips
-    module.ask(stats.way, [found, *children], children)
+    before = stats.client.store.round_trips
+    module.ask(stats.client, [found, *children], children)
     assert [child["n"] for child in children] == [int(child.label[2:]) for child in children]
     assert [sum(bucket["n"] for bucket in child) for child in children] == [child["n"] for child in children]
     assert found["n"] == sum(range(200))
-    assert stats.way.store.round_trips == before + 1
+    assert stats.client.store.round_trips == before + 1
 
 
 async def test_children_may_be_those_that_were_counted_last(make_stats: Make) -> None:
@@ -176,9 +176,9 @@ async def test_children_may_be_those_that_were_counted_last(make_stats: Make) ->
     stats.flush()
     found = stats.find("a", time.time() - 3600)
     found.children()  # from here on the server knows the script
-    before = stats.way.store.round_trips
+    before = stats.client.store.round_trips
     assert [child.label for child in found.children(limit=10)] == [f"a/{n:02}" for n in range(0, 30, 3)]
-    assert stats.way.store.round_trips == before + 1
+    assert stats.client.store.round_trips == before + 1
     assert found.children(limit=10) is found.children(limit=10)
     assert len(found.children(limit=11)) == 11
     assert len(found.children()) == 30

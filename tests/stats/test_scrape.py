@@ -35,9 +35,9 @@ def test_a_scrape_is_two_round_trips_however_many_labels_there_are(make_stats: M
     stats.flush()
     scrape = Scrape(stats, ALL)
     first = told(scrape)
-    before = stats.way.store.round_trips
+    before = stats.client.store.round_trips
     assert told(scrape) == first
-    assert stats.way.store.round_trips - before == 2
+    assert stats.client.store.round_trips - before == 2
     assert first["headrace_stats"][f"jobs/task{names - 1}"] == names
     assert first["headrace_stats"][f"workers/host:{names - 1}"] == names
     assert set(first["headrace_stats_quantile"]) >= {"jobs", "queues", f"queues/q{names - 1}"}

@@ -22,7 +22,7 @@ from headrace.model.job import Claim
 from headrace.model.workflow import Graft, NewNode, pack_grown
 from headrace.protocol.consume import Note
 from headrace.settings import Settings
-from headrace.worker.dispatcher.admission import Known
+from headrace.worker.dispatcher.claim_demand import QueueKnowledge
 from headrace.worker.dispatcher.core import FAREWELL
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.store_session import SCRIPTS
@@ -256,7 +256,7 @@ def test_a_retry_is_promoted_when_it_is_due_though_no_claim_tells_of_it() -> Non
 def test_what_came_before_a_cursor_is_looked_for_in_time_though_nothing_is_known_to_wait() -> None:
     """The time passed unnoticed, or ended a sleep without a claim: the queue waited for the next event of any kind."""
     world = made(threads=2)
-    world.core.demand.known = Known(frozenset(), cursors={"a": (b"5", b"x")})
+    world.core.demand.known = QueueKnowledge(frozenset(), cursors={"a": (b"5", b"x")})
     world.core.worker.timers.set("anew", world.now + 1)
     claims = world.store.claims
     world.advance(world.now + 1)

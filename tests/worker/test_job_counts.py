@@ -11,7 +11,7 @@ import pytest
 from headrace.model.job import Claim
 from headrace.stats.histogram import bucket_of, middle_of
 from headrace.stats.labels import LONGEST, label_of
-from headrace.worker.dispatcher.job_stats import EVERY, Tally, coarse, middle
+from headrace.worker.dispatcher.job_stats import EVERY, JobCounts, coarse, middle
 
 SECOND = 1_000_000
 NOW = 105.5
@@ -41,11 +41,11 @@ def counts() -> Counts:
 
 
 @pytest.fixture
-def tally(counts: Counts) -> Tally:
-    return Tally(counts, counts, "host:1")
+def tally(counts: Counts) -> JobCounts:
+    return JobCounts(counts, counts, "host:1")
 
 
-def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts: Counts) -> None:
+def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: JobCounts, counts: Counts) -> None:
     assert tally.next == float("inf")
     tally.ended(CLAIM, "succeeded", 7.0, 5_000)
     assert tally.next == 7.0 + EVERY
@@ -66,19 +66,19 @@ def test_a_jobs_life_is_counted_for_its_task_and_its_queue(tally: Tally, counts:
     [("retry", "retried"), ("crashed", "crashed"), ("failed", "failed"), ("cancelled", "cancelled"),
      ("grown", "succeeded"), ("corrupt", "quarantined"), ("skipped", "skipped"), ("snoozed", "snoozed")],
 )  # fmt: skip
-def test_each_end_has_its_word(tally: Tally, counts: Counts, kind: str, word: str) -> None:
+def test_each_end_has_its_word(tally: JobCounts, counts: Counts, kind: str, word: str) -> None:
     tally.ended(CLAIM, kind, 0.0)
     tally.pass_on(NOW)
     assert counts.all["jobs/pay", NOW][word] == 1
 
 
-def test_what_was_taken_back_was_no_start(tally: Tally, counts: Counts) -> None:
+def test_what_was_taken_back_was_no_start(tally: JobCounts, counts: Counts) -> None:
     tally.ended(CLAIM, "released", 0.0)
     tally.pass_on(NOW)
     assert counts.all == {}
 
 
-def test_a_job_came_once_however_often_it_starts(tally: Tally, counts: Counts) -> None:
+def test_a_job_came_once_however_often_it_starts(tally: JobCounts, counts: Counts) -> None:
     tally.ended(CLAIM, "retry", 0.0)
     tally.ended(msgspec.structs.replace(CLAIM, failures=1), "succeeded", 0.0)
     tally.pass_on(NOW)
@@ -86,7 +86,7 @@ def test_a_job_came_once_however_often_it_starts(tally: Tally, counts: Counts) -
     assert counts.all["jobs/pay", NOW]["started"] == 2
 
 
-def test_sums_start_anew_after_they_were_passed_on(tally: Tally, counts: Counts) -> None:
+def test_sums_start_anew_after_they_were_passed_on(tally: JobCounts, counts: Counts) -> None:
     for _ in range(3):
         tally.ended(CLAIM, "succeeded", 0.0)
     tally.pass_on(NOW)
@@ -110,14 +110,16 @@ def test_rounding_keeps_the_order_and_counts_all() -> None:
     assert told == sorted(told)
 
 
-def test_a_clock_that_was_set_back_makes_no_negative_wait(tally: Tally, counts: Counts) -> None:
+def test_a_clock_that_was_set_back_makes_no_negative_wait(tally: JobCounts, counts: Counts) -> None:
     tally.ended(msgspec.structs.replace(CLAIM, ready=CLAIM.token + SECOND), "succeeded", 0.0)
     tally.pass_on(NOW)
     assert counts.all["jobs/pay", NOW]["wait~z"] == 1
 
 
 @pytest.mark.parametrize("before", ["crashes", "interruptions"])
-def test_a_start_that_keeps_its_place_has_not_waited_while_it_ran(tally: Tally, counts: Counts, before: str) -> None:
+def test_a_start_that_keeps_its_place_has_not_waited_while_it_ran(
+    tally: JobCounts, counts: Counts, before: str
+) -> None:
     claim = msgspec.structs.replace(CLAIM, **{before: 1})
     assert (CLAIM.waited, claim.waited) == (250_000, None)
     tally.ended(claim, "succeeded", 0.0)
@@ -130,7 +132,7 @@ def test_a_start_that_keeps_its_place_has_not_waited_while_it_ran(tally: Tally, 
 def test_a_stored_name_that_is_no_label_is_counted_escaped_and_stops_no_other(name: str) -> None:
     """The loop ended with the refusal, and what ran beside that job counted a crash."""
     strict = Strict()
-    tally = Tally(strict, strict, "host:1")
+    tally = JobCounts(strict, strict, "host:1")
     tally.ended(msgspec.structs.replace(CLAIM, task=name), "failed", 7.0)
     tally.ended(msgspec.structs.replace(CLAIM, queue=name, task="other"), "succeeded", 7.0)
     tally.ended(CLAIM, "succeeded", 7.0)
@@ -140,7 +142,7 @@ def test_a_stored_name_that_is_no_label_is_counted_escaped_and_stops_no_other(na
     assert strict.all[f"queues/{ascii(name)[1:-1]}"[:LONGEST], NOW]["succeeded"] == 1
 
 
-def test_a_job_that_is_parked_has_not_started_and_comes_once(tally: Tally, counts: Counts) -> None:
+def test_a_job_that_is_parked_has_not_started_and_comes_once(tally: JobCounts, counts: Counts) -> None:
     tally.ended(CLAIM, "parked", 7.0)
     tally.ended(CLAIM, "succeeded", 7.0, 5_000)
     tally.pass_on(NOW)

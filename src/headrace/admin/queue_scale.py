@@ -85,7 +85,7 @@ class LoadQuestion:
         """Raises OptionsError when the target is not a number or timedelta above 0."""
         self.target = seconds(target, "target", zero=False)
         self.now = time.time()
-        self.way: Client = stats.way
+        self.client: Client = stats.client
         self._keys, self._queue = keys, queue
         levels, label = stats.layout.levels, f"{QUEUES}/{queue}"
         hours = [level for level in levels if 0 < level.cut.step <= 3600] or levels[:1]

@@ -100,17 +100,17 @@ class Queue:
         Cost: one round trip, whatever the number of jobs; two where statistics have a server of their own.
         """
         ask = self._question(target)
-        if ask.way is self._client:
+        if ask.client is self._client:
             return ask.answer(self._client.drive(ask.all_at_once()))
-        ask.way.drive(ask.of_stats())
+        ask.client.drive(ask.of_stats())
         return ask.answer(self._client.drive(ask.of_store()))
 
     async def aload(self, target: Duration = 30) -> QueueLoad:
         """See :meth:`load`."""
         ask = self._question(target)
-        if ask.way is self._client:
+        if ask.client is self._client:
             return ask.answer(await self._client.adrive(ask.all_at_once()))
-        await ask.way.adrive(ask.of_stats())
+        await ask.client.adrive(ask.of_stats())
         return ask.answer(await self._client.adrive(ask.of_store()))
 
     def _question(self, target: Duration) -> LoadQuestion:

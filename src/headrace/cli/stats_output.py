@@ -108,7 +108,7 @@ def _look(stats: Stats, label: str, since: float, every: str | None) -> _Seen:
         if any(level.cut.name == reading.query.every for level in child.query.kept.levels)
     ]
     shown = [reading, *below]
-    ask(stats.way, shown, shown)
+    ask(stats.client, shown, shown)
     return _one(reading, since, [_one(child, since, []) for child in below], more)
 
 

@@ -157,7 +157,7 @@ class DashboardSite:
     @property
     def counts(self) -> JointClient:
         """By which pages read statistics, which may be on a server of their own."""
-        way = self.app.stats.way
+        way = self.app.stats.client
         if way is not self._counts.behind:
             self._counts = self.client if way is self.client.behind else JointClient(way)
         return self._counts

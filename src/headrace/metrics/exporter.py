@@ -29,10 +29,10 @@ class Exporter:
     takes that as the reset that it is.
     """
 
-    def __init__(self, way: Client, stats: Stats, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: Client, stats: Stats, clock: Callable[[], float] = time.time) -> None:
         """Make one for an application's client and statistics."""
         memory = LabelMemory()
-        self._shared = SharedReading(lambda: read_snapshot(way, stats, clock(), memory), clock)
+        self._shared = SharedReading(lambda: read_snapshot(client, stats, clock(), memory), clock)
 
     def collect(self) -> Iterator[Metric]:
         """All figures.

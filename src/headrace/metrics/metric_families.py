@@ -129,38 +129,38 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
     shown: Mapping[str, frozenset[str]]
 
 
-def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
+def read_snapshot(client: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
     """Read one.
 
     Args:
-        way: to the server of the jobs; that of the statistics may be another.
+        client: to the server of the jobs; that of the statistics may be another.
         now: seconds since 1970.
         memory: of the readings before this one.
 
     Cost: three round trips, however many labels there are; one more where statistics have a server of their own, one
     less where nothing was counted since the last.
     """
-    keys, level = way.keys, stats.layout.levels[-1]
+    keys, level = client.keys, stats.layout.levels[-1]
     jobs: list[Any] = [
         overviews.overview(keys, details=False), store_load(keys, soon=SOON), count_ticks(keys, MOST),
         read_limits(keys, limit=LIMITS),
     ]  # fmt: skip
     counted: list[Any] = [
-        protocol.children(stats.way.keys, TASKS, limit=LOOK),
-        protocol.children(stats.way.keys, QUEUES, limit=LOOK),
-        protocol.peek(stats.way.keys),
+        protocol.children(stats.client.keys, TASKS, limit=LOOK),
+        protocol.children(stats.client.keys, QUEUES, limit=LOOK),
+        protocol.peek(stats.client.keys),
     ]
-    if stats.way is way:
-        seen, load, schedules, limits, tasks, queues, line = way.store.run_all(jobs + counted)
+    if stats.client is client:
+        seen, load, schedules, limits, tasks, queues, line = client.store.run_all(jobs + counted)
     else:
-        seen, load, schedules, limits = way.store.run_all(jobs)
-        tasks, queues, line = stats.way.store.run_all(counted)
+        seen, load, schedules, limits = client.store.run_all(jobs)
+        tasks, queues, line = stats.client.store.run_all(counted)
     live = sorted(seen.live, key=lambda one: -one.running)
     places = [worker.place for worker in live[:MOST]]
     date, hour = (cut.date(int(now)) for cut in (level.cut, workers_layout(stats.layout).levels[-1].cut))
     totals = [f"{date}:{TASKS}", f"{date}:{QUEUES}"]
     labels = totals + [f"{date}:{TASKS}/{name}" for name in tasks] + [f"{date}:{QUEUES}/{name}" for name in queues]
-    held, workers = _read_all(stats.way, memory, labels, [f"{hour}:{WORKERS}/{name}" for name in places])
+    held, workers = _read_all(stats.client, memory, labels, [f"{hour}:{WORKERS}/{name}" for name in places])
     whole_tasks, whole_queues, held = held[0], held[1], held[2:]
     tasks_held = _bounded(dict(zip(tasks, held, strict=False)), whole_tasks, seen.parked)
     sizes = {queue.name: queue.size for queue in seen.queues}
@@ -181,20 +181,20 @@ def read_snapshot(way: Client, stats: Stats, now: float, memory: LabelMemory) ->
 
 
 def _read_all(
-    way: Client, memory: LabelMemory, labels: Sequence[str], small: Sequence[str]
+    client: Client, memory: LabelMemory, labels: Sequence[str], small: Sequence[str]
 ) -> tuple[list[Held], list[Held]]:
     """What the buckets of labels hold, and those of few counters. Cost: two round trips, one if no label changed."""
-    looks, others = _pieces(way, labels, MOST, CHANGES), _pieces(way, small, PIECE)
-    found: list[list[Held]] = way.store.run_all(looks + others) if looks + others else []
+    looks, others = _pieces(client, labels, MOST, CHANGES), _pieces(client, small, PIECE)
+    found: list[list[Held]] = client.store.run_all(looks + others) if looks + others else []
     changed = memory.changed(labels, [one for part in found[: len(looks)] for one in part])
-    read: list[list[Held]] = way.store.run_all(_pieces(way, changed, PIECE)) if changed else []
+    read: list[list[Held]] = client.store.run_all(_pieces(client, changed, PIECE)) if changed else []
     held = memory.learn(labels, changed, [one for part in read for one in part])
     return held, [one for part in found[len(looks) :] for one in part]
 
 
-def _pieces(way: Client, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
+def _pieces(client: Client, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
     """Reads of so many buckets each: others are served in between."""
-    return [protocol.read(way.keys, names[n : n + size], fields) for n in range(0, len(names), size)]
+    return [protocol.read(client.keys, names[n : n + size], fields) for n in range(0, len(names), size)]
 
 
 def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> tuple[frozenset[str], dict[str, Held]]:

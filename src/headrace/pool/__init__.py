@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.dispatch import STRATEGIES as STRATEGIES
-    from headrace.dispatch import Ranks as Ranks
+    from headrace.dispatch import LoadIndex as LoadIndex
     from headrace.dispatch import Snapshot as Snapshot
     from headrace.pool.deadlines import Leased as Leased
     from headrace.pool.events import Alert as Alert
@@ -36,7 +36,7 @@ _HOMES = {
     "Pool": "pool.pool",
     "PoolOptions": "pool.events",
     "PoolStats": "pool.events",
-    "Ranks": "dispatch",
+    "LoadIndex": "dispatch",
     "Replies": "pool.pool",
     "STRATEGIES": "dispatch",
     "Snapshot": "dispatch",

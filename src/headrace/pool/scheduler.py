@@ -26,7 +26,7 @@ from typing import Any
 from headrace.clock import monotonic
 from headrace.dispatch import (
     Key,
-    Ranks,
+    LoadIndex,
     Snapshot,
     Strategy,
     available,
@@ -61,13 +61,13 @@ class Scheduler:
     def __init__(self, *, lifo: bool, backlog: int | None) -> None:
         self.bell: SimpleQueue[bool | Lease | None] = SimpleQueue()
         self.begin_anew()
-        self.snapshot: Snapshot[Member] = Snapshot((), Ranks(), count().__next__)
+        self.snapshot: Snapshot[Member] = Snapshot((), LoadIndex(), count().__next__)
         self.members: list[Member] = []
         self.lines = CallQueues(lifo=lifo, backlog=backlog)
         self.retired = 0
         self.closed = ""
         self.broken = ""
-        self._ranks: Ranks[Member] = self.snapshot.ranks
+        self._ranks: LoadIndex[Member] = self.snapshot.ranks
         # Calls that moved from a removed member to a free one, until the lock is free.
         self._moved: list[tuple[Member, Call[Any]]] = []
 

@@ -3,7 +3,7 @@
 1. :class:`Broker`: one connection of this process to the broker, and the batches sent over it. The connection is made
    when it is first needed, and thrown away at any fault. Needs the ``amqp`` extra.
 2. :class:`Consumer`: takes batches out of the line in the store and adds them to the buckets, many batches as one.
-3. :class:`Taker`: does the same for the broker's queue.
+3. :class:`BrokerConsumer`: does the same for the broker's queue.
 
 A batch is added exactly once. In the store, leaving the line and being counted is one script, so any number of
 consumers may run. With the broker, a batch that the broker did not confirm is sent again with its number. It leaves the
@@ -304,8 +304,8 @@ class Taken(msgspec.Struct, frozen=True):
 class Consumer:
     """One consumer of an application's line of batches."""
 
-    def __init__(self, way: Client) -> None:
-        self._way = way
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def step(self) -> Taken:
         """Add the oldest batches to the buckets, as many as one script may.
@@ -315,14 +315,14 @@ class Consumer:
 
         Cost: two round trips, one when the line is empty.
         """
-        keys = self._way.keys
-        line = self._way.run(protocol.peek(keys, PEEK))
+        keys = self._client.keys
+        line = self._client.run(protocol.peek(keys, PEEK))
         lag = max(0, line.now - line.oldest) / 1e6 if line.oldest else 0.0
         if not line.batches:
             return Taken(0, line.waiting, lag, line.lost)
         rows, count = _merge(line.batches)
         first, last = line.batches[0][0], line.batches[count - 1][0]
-        applied = self._way.run(protocol.consume(keys, first, last, spread(rows)))
+        applied = self._client.run(protocol.consume(keys, first, last, spread(rows)))
         if applied.refused:
             log.warning("%d counters were refused, such as %s", len(applied.refused), applied.refused[0])
         # Gone: another consumer was quicker, or a lost reply hid that it was us.
@@ -380,16 +380,16 @@ class _Delivery(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
-class Taker:
+class BrokerConsumer:
     """One consumer of an application's queue."""
 
-    def __init__(self, way: Client, settings: Settings) -> None:
+    def __init__(self, client: Client, settings: Settings) -> None:
         """Make one; nothing connects yet.
 
         Raises:
             SettingsError, MissingExtra: as :func:`headrace.stats.broker.check`.
         """
-        self._way = way
+        self._client = client
         self._broker = Broker(settings)
         self._drops = settings.stats_overflow == "drop_oldest"
         self._channel: Any = None
@@ -441,8 +441,8 @@ class Taker:
         while new := _new(taken, known):
             spans, lost = _spans(headers for headers, _ in new)
             counts = spread(row for _, rows in new for row in rows)
-            took = self._way.run(
-                protocol.take(self._way.keys, spans, counts, upto=max(sent), lost=lost if self._drops else None)
+            took = self._client.run(
+                protocol.take(self._client.keys, spans, counts, upto=max(sent), lost=lost if self._drops else None)
             )
             if not took.known:
                 if took.refused:
@@ -466,7 +466,7 @@ class Taker:
         return taken
 
     def _lost(self) -> int:
-        return self._way.run(protocol.peek(self._way.keys)).lost if self._drops else 0
+        return self._client.run(protocol.peek(self._client.keys)).lost if self._drops else 0
 
 
 def _read(message: Any) -> _Delivery:

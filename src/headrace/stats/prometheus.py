@@ -213,14 +213,14 @@ class Scrape:
                     stats.find(label, now - WINDOW, every=recent.name),
                 )
             )
-        ask(stats.way, [one for pair in pairs for one in pair])
+        ask(stats.client, [one for pair in pairs for one in pair])
         return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs]
 
     def _expanded(self) -> list[str]:
         """The labels, and those right below them; below the root without those of the engine, which have families."""
-        way = self._stats.way
+        client = self._stats.client
         above = [self._stats.find(label, self._clock()).label for label in self._labels]
-        below = way.store.run_all([children(way.keys, label, 0, MOST) for label in above])
+        below = client.store.run_all([children(client.keys, label, 0, MOST) for label in above])
         found: dict[str, None] = {}
         for label, names in zip(above, below, strict=True):
             if label:

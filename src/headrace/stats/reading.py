@@ -299,10 +299,10 @@ class Reading:
         query: what it asks for.
     """
 
-    def __init__(self, way: Client, query: SeriesQuery, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Client, query: SeriesQuery, clock: Callable[[], float]) -> None:
         """Use ``app.stats.find``."""
         self.query = query
-        self._way = way
+        self._client = client
         self._clock = clock
         self._total: Bucket | None = None
         self._series: list[Bucket] | None = None
@@ -325,13 +325,13 @@ class Reading:
         Cost: one round trip at first, then none.
         """
         if self._total is None or reload:
-            self._total = self._way.drive(self._ask_total())
+            self._total = self._client.drive(self._ask_total())
         return self._total
 
     async def atotal(self, *, reload: bool = False) -> Bucket:
         """See :meth:`total`."""
         if self._total is None or reload:
-            self._total = await self._way.adrive(self._ask_total())
+            self._total = await self._client.adrive(self._ask_total())
         return self._total
 
     def series(self, *, reload: bool = False) -> list[Bucket]:
@@ -342,13 +342,13 @@ class Reading:
         Cost: one round trip per 1,000 buckets at first, then none.
         """
         if self._series is None or reload:
-            self._series = self._way.drive(self._ask_series())
+            self._series = self._client.drive(self._ask_series())
         return self._series
 
     async def aseries(self, *, reload: bool = False) -> list[Bucket]:
         """See :meth:`series`."""
         if self._series is None or reload:
-            self._series = await self._way.adrive(self._ask_series())
+            self._series = await self._client.adrive(self._ask_series())
         return self._series
 
     def children(self, *, limit: int | None = None, reload: bool = False) -> list[Reading]:
@@ -360,13 +360,13 @@ class Reading:
         Cost: one round trip per 1,000 children at first, then none.
         """
         if self._children is None or self._children[0] != limit or reload:
-            self._children = limit, self._way.drive(self._ask_children(limit))
+            self._children = limit, self._client.drive(self._ask_children(limit))
         return self._children[1]
 
     async def achildren(self, *, limit: int | None = None, reload: bool = False) -> list[Reading]:
         """See :meth:`children`."""
         if self._children is None or self._children[0] != limit or reload:
-            self._children = limit, await self._way.adrive(self._ask_children(limit))
+            self._children = limit, await self._client.adrive(self._ask_children(limit))
         return self._children[1]
 
     def parent(self) -> Reading:
@@ -403,11 +403,11 @@ class Reading:
         dates = [date for date, _ in plan.buckets()]
         size = max(1, READ // max(1, len(dates)))
         places = [(first, min(size, limit - first)) for first in range(0, limit, size)]
-        calls: list[Any] = [protocol.held_below(self._way.keys, self.label, dates, *place) for place in places]
+        calls: list[Any] = [protocol.held_below(self._client.keys, self.label, dates, *place) for place in places]
         return {part: _total(plan, held) for rows in (yield calls) for part, held in rows}
 
     def _other(self, query: SeriesQuery) -> Reading:
-        return Reading(self._way, query, self._clock)
+        return Reading(self._client, query, self._clock)
 
     def _ask_total(self) -> Steps[Bucket]:
         plan = self.query.plan(cover, int(self._clock()))
@@ -424,7 +424,7 @@ class Reading:
         names: list[str] = []
         while limit is None or len(names) < limit:
             size = PAGE if limit is None else min(PAGE, limit - len(names))
-            found: list[str] = yield protocol.children(self._way.keys, self.label, len(names), size)
+            found: list[str] = yield protocol.children(self._client.keys, self.label, len(names), size)
             names += found
             if len(found) < size:
                 break
@@ -435,7 +435,7 @@ class Reading:
         names = [f"{date}:{self.label}" for date, _ in plan.buckets()]
         held: list[protocol.Held] = []
         for first in range(0, len(names), protocol.READ):
-            call: Any = protocol.read(self._way.keys, names[first : first + protocol.READ], self.query.fields)
+            call: Any = protocol.read(self._client.keys, names[first : first + protocol.READ], self.query.fields)
             held += yield call
         return held
 
@@ -445,7 +445,7 @@ class Reading:
         return f"<Reading of {query.label or '/'} by {query.every} from {start} to {end}>"
 
 
-def ask(way: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
+def ask(client: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
     """Ask for several readings' totals and series at once: reading those costs nothing then.
 
     Raises:
@@ -453,7 +453,7 @@ def ask(way: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) 
 
     Cost: one round trip, one more for each 1,000 buckets of the largest.
     """
-    way.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
+    client.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 
 
 PERCENTS = (50, 90, 99)

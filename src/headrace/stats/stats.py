@@ -25,7 +25,7 @@ from headrace.store.client import Client, Steps
 from headrace.store.surroundings import aside
 
 if TYPE_CHECKING:
-    from headrace.stats.broker import Taker
+    from headrace.stats.broker import BrokerConsumer
 
 
 def kept(settings: Settings) -> Resolutions:
@@ -47,7 +47,7 @@ class Stats:
 
     def __init__(
         self,
-        way: Client,
+        client: Client,
         settings: Settings,
         *,
         clock: Callable[[], float] = time.time,
@@ -58,9 +58,9 @@ class Stats:
         """Use ``app.stats``, or ``scope`` of one."""
         self.settings = settings
         self.layout = layout or kept(settings)
-        self._way = way
+        self._client = client
         self._clock = clock
-        self._writer = writer or Writer(way, settings)
+        self._writer = writer or Writer(client, settings)
         self._lane: LabelledBuffer = self._writer.buffer.lane(self.layout, prefix)
         # What every count needs, one look-up away.
         self._count = self._lane.add
@@ -84,7 +84,7 @@ class Stats:
         """
         layout = self.layout if keep is None else layout_of(keep)
         return Stats(
-            self._way,
+            self._client,
             self.settings,
             clock=self._clock,
             writer=self._writer,
@@ -178,7 +178,7 @@ class Stats:
 
         Cost: one round trip.
         """
-        return self._way.drive(self._event(label, fields, meta or {}, self._moment(at), id))
+        return self._client.drive(self._event(label, fields, meta or {}, self._moment(at), id))
 
     async def aevent(
         self,
@@ -189,15 +189,15 @@ class Stats:
         id: str | None = None,
     ) -> str | None:
         """See :meth:`event`."""
-        return await self._way.adrive(self._event(label, fields, meta or {}, self._moment(at), id))
+        return await self._client.adrive(self._event(label, fields, meta or {}, self._moment(at), id))
 
     def get_event(self, id: str) -> Event | None:
         """The stored event of an id; None when there is none, or its time is over. Cost: one round trip."""
-        return unpack(id, self._way.run(protocol.look(self._way.keys, [id]))[0])
+        return unpack(id, self._client.run(protocol.look(self._client.keys, [id]))[0])
 
     async def aget_event(self, id: str) -> Event | None:
         """See :meth:`get_event`."""
-        return unpack(id, (await self._way.arun(protocol.look(self._way.keys, [id])))[0])
+        return unpack(id, (await self._client.arun(protocol.look(self._client.keys, [id])))[0])
 
     def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
         """The latest events of any label that happened within ``stats_events``, the newest first.
@@ -208,11 +208,11 @@ class Stats:
 
         Cost: two round trips.
         """
-        return self._way.drive(self._events(start, end, limit))
+        return self._client.drive(self._events(start, end, limit))
 
     async def aevents(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
         """See :meth:`events`."""
-        return await self._way.adrive(self._events(start, end, limit))
+        return await self._client.adrive(self._events(start, end, limit))
 
     def find(
         self,
@@ -255,7 +255,7 @@ class Stats:
             self._engine,
         )
         level = query.kept.level(every) if every else query.kept.levels[0]
-        return Reading(self._way, replace(query, every=level.cut.name), self._clock)
+        return Reading(self._client, replace(query, every=level.cut.name), self._clock)
 
     def of_workers(self) -> Stats:
         """Where a worker counts what is of itself, in resolutions and for a time of their own. Cost: none."""
@@ -282,22 +282,22 @@ class Stats:
         if self._writer.broker is not None:
             self._writer.broker.close()
 
-    def consumer(self) -> Consumer | Taker:
+    def consumer(self) -> Consumer | BrokerConsumer:
         """Whoever adds what programs line up to the buckets, with ``stats="stream"`` or ``"amqp"``. Cost: none.
 
         Raises:
             SettingsError, MissingExtra: the broker cannot be used.
         """
         if self.settings.stats != "amqp":
-            return Consumer(self._way)
-        from headrace.stats.broker import Taker
+            return Consumer(self._client)
+        from headrace.stats.broker import BrokerConsumer
 
-        return Taker(self._way, self.settings)
+        return BrokerConsumer(self._client, self.settings)
 
     @property
-    def way(self) -> Client:
+    def client(self) -> Client:
         """How calls reach the server."""
-        return self._way
+        return self._client
 
     @property
     def pending(self) -> int:
@@ -320,11 +320,11 @@ class Stats:
 
         Cost: one round trip, and one to the broker.
         """
-        return self.behind(self._way.run(protocol.peek(self._way.keys)))
+        return self.behind(self._client.run(protocol.peek(self._client.keys)))
 
     async def alag(self) -> protocol.Line:
         """See :meth:`lag`."""
-        line = await self._way.arun(protocol.peek(self._way.keys))
+        line = await self._client.arun(protocol.peek(self._client.keys))
         return await aside(lambda: self.behind(line))
 
     def behind(self, line: protocol.Line) -> protocol.Line:
@@ -346,7 +346,7 @@ class Stats:
         name = made if id is None else check_id(id)
         body = pack(row.label, int(at // 1), fields, meta)
         counts = spread([row] if fields else [])
-        call = protocol.event(self._way.keys, name, round(at * 1e6), self._keep_events, body, counts)
+        call = protocol.event(self._client.keys, name, round(at * 1e6), self._keep_events, body, counts)
         applied: protocol.Applied = yield call
         refuse(applied)
         return None if applied.word == "known" and id is not None else name
@@ -356,7 +356,7 @@ class Stats:
             raise OptionsError(f"limit must be 1 to 1000, not {limit!r}")
         since = None if start is None else instant(start, "start") * 1_000_000
         until = None if end is None else instant(end, "end") * 1_000_000 - 1
-        keys = self._way.keys
+        keys = self._client.keys
         page: index_pages.IndexPage = yield index_pages.page(keys, "stat-events", limit=limit, since=since, until=until)
         ids = [id for id, _ in page.rows]
         bodies: list[bytes | None] = (yield protocol.look(keys, ids)) if ids else []

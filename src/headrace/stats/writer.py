@@ -246,8 +246,8 @@ class Writer:
         broker: over which; None where the store itself takes it.
     """
 
-    def __init__(self, way: Client, settings: Settings) -> None:
-        self.way = way
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self.client = client
         self.settings = settings
         self.broker = _broker(settings) if settings.stats == "amqp" else None
         self.buffer = Buffer()
@@ -336,7 +336,7 @@ class Writer:
         """
         slots = self._slots
         sender, number = slots.take()
-        applied = self.way.run(self._through(row, sender, number))
+        applied = self.client.run(self._through(row, sender, number))
         slots.answered(sender, number)
         refuse(applied)
 
@@ -344,28 +344,28 @@ class Writer:
         """See :meth:`through`."""
         slots = self._slots
         sender, number = slots.take()
-        applied = await self.way.arun(self._through(row, sender, number))
+        applied = await self.client.arun(self._through(row, sender, number))
         slots.answered(sender, number)
         refuse(applied)
 
     def _through(self, row: Row, sender: str, number: int) -> Call[Applied]:
-        return protocol.add(self.way.keys, sender, number, spread([row]))
+        return protocol.add(self.client.keys, sender, number, spread([row]))
 
     def _send(self, batch: Batch) -> list[Row]:
         if self.broker is not None:
             return self.broker.send(batch)
         if self.settings.stats == "stream":
             return self._line_up(batch)
-        calls = batch.writes(self.way.keys, LAST if self.flusher.closing else protocol.WINDOW)
-        _tell(self.way.store.run_all(calls))
+        calls = batch.writes(self.client.keys, LAST if self.flusher.closing else protocol.WINDOW)
+        _tell(self.client.store.run_all(calls))
         return []
 
     def _line_up(self, batch: Batch) -> list[Row]:
         settings, portions = self.settings, batch.messages()
-        replies: list[Applied] = self.way.store.run_all(
+        replies: list[Applied] = self.client.store.run_all(
             [
                 protocol.send(
-                    self.way.keys,
+                    self.client.keys,
                     sender,
                     batch.number,
                     encode(rows),

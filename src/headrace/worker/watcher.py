@@ -368,11 +368,11 @@ class AlarmRounds:
         readings = {label: stats.find(label, start, every=every) for label in labels}
         calls = [single(self._hold(LEASE_US)), single(overviews.overview(way.keys, details=False))]
         counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
-        if stats.way is way:
+        if stats.client is way:
             held, seen, *_ = way.drive(together([*calls, *counts]))
         else:
             held, seen = way.drive(together(calls))
-            stats.way.drive(together(counts))
+            stats.client.drive(together(counts))
         # Read with the others.
         return held, seen, {label: reading.total() for label, reading in readings.items()}
 

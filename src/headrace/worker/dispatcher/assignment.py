@@ -1,8 +1,8 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
-1. :class:`Places`: the places of one kind's runners, among which strategies choose in O(1). Owns the published snapshot
-   and the ranks of one kind. A place outlives the runners that fill it: a runner that dies or is replaced leaves its
-   place, and the jobs that wait there, to the next one.
+1. :class:`RunnerSlots`: the places of one kind's runners, among which strategies choose in O(1). Owns the published
+   snapshot and the ranks of one kind. A place outlives the runners that fill it: a runner that dies or is replaced leaves
+   its place, and the jobs that wait there, to the next one.
 2. :class:`Assignment`: a job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a
    key goes to the place of its key, and waits there (``local_queues.py``).
 
@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
-from headrace.dispatch import Ranks, Snapshot, hash, least_loaded  # noqa: A004 - its public name
+from headrace.dispatch import LoadIndex, Snapshot, hash, least_loaded  # noqa: A004 - its public name
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, Place, RunnerHandle
+from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, RunnerHandle, RunnerSlot
 
 # Above every load: whoever makes no progress, or holds a suspect, is chosen last.
 LAST = float("inf")
@@ -31,7 +31,7 @@ ONE = 1e-9
 FULL = 1e6
 
 
-class Places:
+class RunnerSlots:
     """Those of one kind.
 
     Attributes:
@@ -43,26 +43,26 @@ class Places:
 
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
-        self.ranks: Ranks[Place] = Ranks()
+        self.ranks: LoadIndex[RunnerSlot] = LoadIndex()
         self._turn: Callable[[], int] = count().__next__
-        self.snapshot: Snapshot[Place] = Snapshot((), self.ranks, self._turn)
+        self.snapshot: Snapshot[RunnerSlot] = Snapshot((), self.ranks, self._turn)
 
-    def resize(self, size: int) -> list[Place]:
+    def resize(self, size: int) -> list[RunnerSlot]:
         """Have so many places; those that are left out, which are no longer chosen."""
         members = self.snapshot.members
         stay, gone = members[:size], members[size:]
-        new = tuple(Place(number, self.kind) for number in range(len(stay), size))
+        new = tuple(RunnerSlot(number, self.kind) for number in range(len(stay), size))
         self.snapshot = Snapshot((*stay, *new), self.ranks, self._turn)
         for place in gone:
             place.leaving = True
             self.ranks.remove(place)
         return list(gone)
 
-    def vacant(self) -> Place | None:
+    def vacant(self) -> RunnerSlot | None:
         """A place that a new runner may fill."""
         return next((place for place in self.snapshot.members if place.handle is None), None)
 
-    def reindex(self, place: Place) -> None:
+    def reindex(self, place: RunnerSlot) -> None:
         """Rank a place by what its runner holds now and what waits for it. Cost: O(log places)."""
         if place.leaving:
             # It is ranked no longer, and another place may have its number by now.
@@ -75,13 +75,13 @@ class Places:
         place.rank = LAST if handle.suspect else handle.load + place.queued + held * ONE if held else 0.0
         self.ranks.set(place, place.rank + FULL if held >= handle.slots else place.rank)
 
-    def demote(self, place: Place) -> None:
+    def demote(self, place: RunnerSlot) -> None:
         """Choose it last, until it is weighed again."""
         place.rank = LAST
         self.ranks.set(place, LAST)
 
 
-def place_of(snapshot: Snapshot[Place], key: str) -> Place:
+def place_of(snapshot: Snapshot[RunnerSlot], key: str) -> RunnerSlot:
     """The place where a job waits: that of its key; of one without a key, which is a broadcast, the least loaded."""
     place = hash(snapshot, key) if key else least_loaded(snapshot)
     assert place is not None
@@ -111,8 +111,8 @@ class Assignment:
 
     def __init__(self, prefetch_seconds: float) -> None:
         self.handles: dict[int, RunnerHandle] = {}
-        self.kinds: dict[Kind, Places] = {}
-        self.changed: set[Place] = set()
+        self.kinds: dict[Kind, RunnerSlots] = {}
+        self.changed: set[RunnerSlot] = set()
         self.prefetch_seconds = prefetch_seconds
         self._coarse = prefetch_seconds / 16
         self.costs: dict[str, float] = {}
@@ -155,11 +155,11 @@ class Assignment:
     def stalled(self, handle: RunnerHandle, now: float) -> bool:
         return bool(handle.starts) and now - handle.progress > STALL
 
-    def places(self, kind: Kind) -> Places:
+    def places(self, kind: Kind) -> RunnerSlots:
         """The places of this kind, none at first."""
         found = self.kinds.get(kind)
         if found is None:
-            found = self.kinds[kind] = Places(kind)
+            found = self.kinds[kind] = RunnerSlots(kind)
         return found
 
     def attach(self, handle: RunnerHandle) -> None:

@@ -15,7 +15,7 @@ from headrace.model.job import JobError
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
-from headrace.worker.dispatcher.admission import ClaimRequest
+from headrace.worker.dispatcher.claim_demand import ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.maintenance import Maintenance
@@ -211,7 +211,7 @@ class Claiming:
         for alien in claimed.aliens:
             self._quarantine(alien.id, alien.token)
         if number == self._demand.asking:
-            self._demand.told(some=any(claim.queue[0] == "@" for claim in claimed.jobs))
+            self._demand.on_claim(some=any(claim.queue[0] == "@" for claim in claimed.jobs))
         return True
 
     def _quarantine(self, id: str, token: int) -> None:

@@ -5,7 +5,7 @@ its own module and knows only those before it:
 
 1. ends go into a batch (``endings.py``), claims become starts on runners (``placement.py``, ``runner_pool.py``);
 2. ends are settled in batches, and one round trip settles and claims (``settlement.py``);
-3. claims are made while there is room (``claiming.py``, ``admission.py``);
+3. claims are made while there is room (``claiming.py``, ``claim_demand.py``);
 4. the lease is renewed, due jobs are promoted, ... with the same round trips (``maintenance.py``);
 5. runners are stopped before the lease ends if it cannot be renewed, and the worker leaves in order
    (:class:`Departure`);
@@ -26,7 +26,7 @@ from headrace import __version__
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
-from headrace.worker.dispatcher.admission import Demand
+from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
@@ -274,7 +274,7 @@ class Core:
         runner_pool = self.runner_pool = RunnerPool(worker)
         self.report = SelfReport(worker, runner_pool)
         maintenance = self.maintenance = Maintenance(worker, self.report.news, self._held)
-        demand = self.demand = Demand(worker, runner_pool)
+        demand = self.demand = ClaimDemand(worker, runner_pool)
         lines = self.lines = LocalQueues(runner_pool.assignment)
         endings = self.ends = Endings(worker, lines)
         placing = self._placement = Placement(worker, runner_pool, lines, endings, demand)
@@ -284,10 +284,10 @@ class Core:
         self._departure = Departure(worker, placing, maintenance, claiming, settling, reconciler)
         self._control = RemoteControl(worker, placing, maintenance, self.report)
         self.vitals = Vitals(worker, placing, maintenance, claiming)
-        self._heed = self._hearers()
+        self._handlers = self._make_handlers()
         self.awoken = False
 
-    def _hearers(self) -> dict[type, Callable[[Any], None]]:
+    def _make_handlers(self) -> dict[type, Callable[[Any], None]]:
         """Who hears of which event."""
         worker, runner_pool, requests = self.worker, self.runner_pool, self._requests
         endings, placement, control, departure = self.ends, self._placement, self._control, self._departure
@@ -336,7 +336,7 @@ class Core:
         if claiming.arrivals:
             claiming.hand_out()
         for event in events:
-            self._heed[type(event)](event)
+            self._handlers[type(event)](event)
             if claiming.unnoted and len(events) > 1:
                 claiming.note()
         if worker.phase == "left":

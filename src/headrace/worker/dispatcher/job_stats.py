@@ -80,7 +80,7 @@ class _Sums:
         return found
 
 
-class Tally:
+class JobCounts:
     """Sums since the last second.
 
     Attributes:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.assignment import Assignment, place_of
-from headrace.worker.dispatcher.runner_handle import Attempt, Place, Waiting
+from headrace.worker.dispatcher.runner_handle import Attempt, RunnerSlot, Waiting
 from headrace.worker.worker_options import SHARED
 
 # While so many jobs wait, no others are claimed.
@@ -36,7 +36,7 @@ class Home:
 
     def __init__(self, key: tuple[Kind, str]) -> None:
         self.key = key
-        self.place: Place | None = None
+        self.place: RunnerSlot | None = None
         self.inside = 0
         self.waiting: deque[Waiting] = deque()
 
@@ -104,7 +104,7 @@ class LocalQueues:
 
     def put_back(self, starts: list[Attempt]) -> None:
         """What was taken back from a runner is first in its line again, in its order."""
-        places: set[Place] = set()
+        places: set[RunnerSlot] = set()
         for start in reversed(starts):
             place = start.bound
             assert place is not None
@@ -127,7 +127,7 @@ class LocalQueues:
             if not home.inside and not home.waiting:
                 self._homes.pop(home.key, None)
 
-    def vacate(self, place: Place) -> None:
+    def vacate(self, place: RunnerSlot) -> None:
         """A place was removed: what waits there goes elsewhere; where its key has a running one, when that ends."""
         homes: dict[int, tuple[Home, list[Waiting]]] = {}
         for waiting in [self._next(place) for _ in range(len(place.line))]:
@@ -176,25 +176,25 @@ class LocalQueues:
             self.joined[waiting[0].token] = home
             self._queue(home.place, waiting)
 
-    def _queue(self, place: Place, waiting: Waiting) -> None:
+    def _queue(self, place: RunnerSlot, waiting: Waiting) -> None:
         place.line.append(waiting)
         place.queued += self._cost(waiting[0].task)
         self._changed(place)
 
-    def _next(self, place: Place) -> Waiting:
+    def _next(self, place: RunnerSlot) -> Waiting:
         waiting = place.line.popleft()
         place.queued = max(0.0, place.queued - self._cost(waiting[0].task)) if place.line else 0.0
         self.waiting -= 1
         return waiting
 
-    def _changed(self, place: Place) -> None:
+    def _changed(self, place: RunnerSlot) -> None:
         self._assignment.changed.add(place)
         self._assignment.kinds[place.kind].reindex(place)
 
     def _cost(self, task: str) -> float:
         return self._assignment.costs.get(task, self._assignment.prefetch_seconds)
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[RunnerSlot]:
         return [place for places in self._assignment.kinds.values() for place in places.snapshot.members]
 
     def _lines(self) -> list[deque[Waiting]]:

@@ -32,7 +32,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
 )
 from headrace.worker.dispatcher.job_log import DispatcherLog
-from headrace.worker.dispatcher.job_stats import Tally
+from headrace.worker.dispatcher.job_stats import JobCounts
 from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.status import probe
@@ -70,7 +70,7 @@ class Dispatcher:
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
-        self._tally = Tally(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
+        self._tally = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
         worker = WorkerState(
             store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe,

@@ -53,7 +53,7 @@ class Duty(Protocol):
         """Learn from the reply to a call that was made at ``sent``."""
         ...
 
-    def told(self, renewed: consume.Renewed, sent: float, /) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float, /) -> None:
         """Learn from the reply to a renewal when the duty is due next."""
         ...
 
@@ -104,7 +104,7 @@ class Reclaim:
             # There may be another lapsed owner behind this one: the next renewal names it.
             self._renew()
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self._suspect = "" if renewed.lapsing == self._worker.owner else renewed.lapsing
         if not self._victims:
             # An end of 0: another worker began to reclaim it, and died.
@@ -186,7 +186,7 @@ class Renewal:
         else:
             self.gone = True
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.doubts = self.doubts + 1 if renewed.held != self._held else 0
         self.lease_until = sent + self._lease
         self.cancels.extend(renewed.cancels)
@@ -234,7 +234,7 @@ class Unparking:
 
         return consume.unpark(self._keys, task, limit, self._queues), moved
 
-    def told(self, renewed: consume.Renewed, _: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, _: float) -> None:
         self.parked.update(task for task in renewed.parking if task in self._tasks)
 
 
@@ -277,7 +277,7 @@ class Promotion:
             # may be killed.
             self.at = min(self.at, sent + ASK_AGAIN)
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.learn(sent, renewed.now, renewed.due)
 
     def learn(self, now: float, server_now: int, due: int) -> None:
@@ -313,7 +313,7 @@ class Resumption:
         _, server_now, end = reply
         self.at = moment(sent, server_now, end)
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.at = moment(sent, renewed.now, renewed.resumes)
 
 
@@ -353,7 +353,7 @@ class Portions:
         count, server_now, due = reply
         self.at = sent + self._pause if count >= self._full else min(self.at, moment(sent, server_now, due))
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         # Whatever is known already, something sooner may have come since.
         self.at = min(self.at, moment(sent, renewed.now, self._due(renewed)))
 
@@ -386,7 +386,7 @@ class LimitDeclaration:
             # The registration came after it, since the server had forgotten that script; else the incarnation is gone.
             self.at, self._pause = sent + self._pause, ASK_AGAIN
 
-    def told(self, renewed: consume.Renewed, sent: float) -> None:
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         if "limits" in renewed.replaced:
             self.at = min(self.at, sent)
 
@@ -473,9 +473,9 @@ class Maintenance:
 
     def _tell(self, renewed: consume.Renewed, sent: float) -> None:
         for duty in self._duties:
-            duty.told(renewed, sent)
+            duty.on_renewal(renewed, sent)
         self.settled(renewed.kept, renewed.bytes, 0, sent)
-        self.unparking.told(renewed, sent)
+        self.unparking.on_renewal(renewed, sent)
         self.ticks.learn(sent, renewed.now, renewed.tick)
         if "schedules" in renewed.replaced:
             self.ticks.declare_anew(sent)

@@ -17,7 +17,7 @@ from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
-from headrace.worker.dispatcher.admission import Demand
+from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.runner_handle import Attempt, Waiting
@@ -42,7 +42,7 @@ class Placement:
     """
 
     def __init__(
-        self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: Demand
+        self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: ClaimDemand
     ) -> None:
         self.inputs = Inputs(worker.keys, self.feed)
         self.pool = runner_pool

@@ -1,6 +1,6 @@
 """Runners as the core of a dispatcher sees them. Decides nothing about jobs' outcomes.
 
-1. :class:`Attempt`, :class:`RunnerHandle`, :class:`Place`: three records that name each other: a start runs on a
+1. :class:`Attempt`, :class:`RunnerHandle`, :class:`RunnerSlot`: three records that name each other: a start runs on a
    runner, which fills a place, for which a start may wait. A handle has the runner's jobs, its free room and its
    measurements. The loop owns a runner's socket and pipes (``runner_links.py``).
 2. :class:`RunnerCommands`: the actions that runners and the supervisor get about runners.
@@ -50,7 +50,7 @@ class Attempt(msgspec.Struct, eq=False):
     claim: Claim
     plan: RunPlan
     handle: RunnerHandle
-    bound: Place | None = None
+    bound: RunnerSlot | None = None
     cost: float = 0.0
     stop_reason: StopVerdict = ""
     reminders: int = 0
@@ -120,7 +120,7 @@ class RunnerHandle:
         self.retiring: str | None = None
         self.recalling = False
         self.look_at = 0.0
-        self.place: Place | None = None
+        self.place: RunnerSlot | None = None
         self.is_fork_server = False
         self.fell: ChildCrashed | None = None
 
@@ -160,7 +160,7 @@ class RunnerHandle:
 Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
-class Place:
+class RunnerSlot:
     """Where one runner works, or will.
 
     Attributes:
@@ -190,7 +190,7 @@ class Place:
         self.failures = 0
 
     def __repr__(self) -> str:
-        return f"<Place {self.kind}/{self.id}>"
+        return f"<RunnerSlot {self.kind}/{self.id}>"
 
 
 class RunnerCommands:

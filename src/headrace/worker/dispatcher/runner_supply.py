@@ -6,7 +6,7 @@ import heapq
 
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.assignment import Assignment
-from headrace.worker.dispatcher.runner_handle import Place, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.runner_handle import RunnerCommands, RunnerHandle, RunnerSlot
 from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
 from headrace.worker.messages import Begun, Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
@@ -34,7 +34,7 @@ class RunnerSupply:
         # When a runner of a kind is to be spawned; or, for a single, wanted again by the suspect that needs it.
         self._spawn_at: list[tuple[float, Kind, bool]] = []
         # Where the first runner has not begun.
-        self._new: set[Place] = set()
+        self._new: set[RunnerSlot] = set()
 
     @property
     def _working(self) -> bool:
@@ -43,7 +43,7 @@ class RunnerSupply:
 
     # -- how many ---------------------------------------------------------------------------------------------------
 
-    def resize(self, kind: Kind, size: int) -> list[Place]:
+    def resize(self, kind: Kind, size: int) -> list[RunnerSlot]:
         """Have so many places for runners of a kind, and a runner in each.
 
         Returns:
@@ -138,7 +138,7 @@ class RunnerSupply:
             self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
         self.freed.add(handle.kind)
 
-    def _begun(self, place: Place | None) -> None:
+    def _begun(self, place: RunnerSlot | None) -> None:
         if place in self._new:
             self._new.remove(place)
             self.tell_begun()

@@ -53,7 +53,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     cursors: Mapping[str, Cursor] = msgspec.field(default_factory=dict[str, Cursor])
 
 
-class Known(msgspec.Struct, frozen=True):
+class QueueKnowledge(msgspec.Struct, frozen=True):
     """What the answers to earlier claims tell of the queues.
 
     Attributes:
@@ -70,7 +70,7 @@ class Known(msgspec.Struct, frozen=True):
     over: frozenset[Kind] = frozenset()
     beyond: bool = False
 
-    def answered(self, wanted: ClaimRequest, brought: int, looked: Looked | None) -> Known:
+    def answered(self, wanted: ClaimRequest, brought: int, looked: Looked | None) -> QueueKnowledge:
         """What is known after a claim.
 
         Args:
@@ -90,29 +90,29 @@ class Known(msgspec.Struct, frozen=True):
             # It is to look from the front since this claim was sent.
             return replace(self, waiting=waiting, crowded=crowded, over=over)
         cursors = {**(self.cursors if goes_on else {}), **looked.cursors}
-        return Known(waiting, crowded, cursors, over, looked.beyond)
+        return QueueKnowledge(waiting, crowded, cursors, over, looked.beyond)
 
-    def may_wait(self, kinds: Iterable[Kind]) -> Known:
+    def may_wait(self, kinds: Iterable[Kind]) -> QueueKnowledge:
         """What is known where jobs of these kinds may have come since."""
         return replace(self, waiting=self.waiting.union(kinds))
 
-    def handed_back(self, kind: Kind) -> Known:
+    def handed_back(self, kind: Kind) -> QueueKnowledge:
         """What is known after a job came for which no runner of its kind had room."""
         more = {kind}
         # It is before a cursor again.
         return replace(self, waiting=self.waiting | more, crowded=self.crowded | more, over=self.over | more)
 
-    def looked_anew(self) -> Known:
+    def looked_anew(self) -> QueueKnowledge:
         """The same, to look at the queues from their fronts again: something may have come before the cursors."""
         return replace(self, cursors={}, beyond=bool(self.cursors))
 
 
 # What is known when a claim took all.
-_EMPTY = Known(_NONE)
+_EMPTY = QueueKnowledge(_NONE)
 
 
 def want(
-    known: Known, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False
+    known: QueueKnowledge, rooms: Mapping[Kind, int], most: int, *, ask: bool = False, look: bool = False
 ) -> ClaimRequest | None:
     """What is wanted now; None: nothing can be taken.
 
@@ -138,7 +138,7 @@ def want(
     return ClaimRequest(now, limit, takes, passing, known.cursors if passing and known.over <= full else {})
 
 
-def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind], known: Known) -> list[str]:
+def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind], known: QueueKnowledge) -> list[str]:
     """What a sleep listens to: queues that are not paused, and in each what others pass over that may run here.
 
     Of a crowded kind there is no runner free, so that there is nothing to hear: when one is, it is claimed for at once.
@@ -152,7 +152,7 @@ def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind
     return lines
 
 
-class Demand:
+class ClaimDemand:
     """What is wanted now.
 
     Attributes:
@@ -164,7 +164,7 @@ class Demand:
         self._pool = runner_pool
         self._kinds = worker.kinds
         self._timers = worker.timers
-        self.known = Known(frozenset(self._kinds))
+        self.known = QueueKnowledge(frozenset(self._kinds))
         # Kinds for which no runner had room when a job came, whatever had been reckoned.
         self._refused = set[Kind]()
         # The tasks of each kind, for claims that pass over some.
@@ -178,7 +178,7 @@ class Demand:
 
     def begin(self) -> None:
         """A new incarnation knows nothing of the queues."""
-        self.known = Known(frozenset(self._kinds))
+        self.known = QueueKnowledge(frozenset(self._kinds))
         self.asking = 0
 
     def begin_turn(self, now: float) -> None:
@@ -247,7 +247,7 @@ class Demand:
         """The claim of this number asks for what was broadcast."""
         self.asking, self._asked = number, self._calls
 
-    def told(self, *, some: bool) -> None:
+    def on_claim(self, *, some: bool) -> None:
         """The claim that asked for what was broadcast was read.
 
         Args:

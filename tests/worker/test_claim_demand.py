@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.protocol.consume import Looked
-from headrace.worker.dispatcher.admission import ClaimRequest, Known, awaited, want
+from headrace.worker.dispatcher.claim_demand import ClaimRequest, QueueKnowledge, awaited, want
 
 ALL = frozenset({"async", "process"})
-FRESH = Known(ALL)
-NOTHING = Known(frozenset())
-CROWD = Known(frozenset({"process"}), frozenset({"process"}))
-DEEP = Known(CROWD.waiting, CROWD.crowded, {"q": (b"1", b"a")}, frozenset({"process"}), True)
+FRESH = QueueKnowledge(ALL)
+NOTHING = QueueKnowledge(frozenset())
+CROWD = QueueKnowledge(frozenset({"process"}), frozenset({"process"}))
+DEEP = QueueKnowledge(CROWD.waiting, CROWD.crowded, {"q": (b"1", b"a")}, frozenset({"process"}), True)
 
 
 def looked(*passed: str, beyond: bool = False, **cursors: str) -> Looked:
@@ -39,13 +39,13 @@ def looked(*passed: str, beyond: bool = False, **cursors: str) -> Looked:
         (CROWD, {"process": 0, "async": 100}, ClaimRequest(False, 100, frozenset({"async"}), {"process": 0})),
         (CROWD, {"process": 1, "async": 100}, ClaimRequest(True, 1, frozenset({"process"}))),
         (CROWD, {"process": 1}, ClaimRequest(True, 1, frozenset({"process"}))),
-        (Known(ALL, CROWD.crowded), {"process": 1, "async": 9}, ClaimRequest(True, 10, ALL, {"process": 1})),
+        (QueueKnowledge(ALL, CROWD.crowded), {"process": 1, "async": 9}, ClaimRequest(True, 10, ALL, {"process": 1})),
         (DEEP, {"process": 0, "async": 9}, None),
         (DEEP, {"process": 1, "async": 9}, ClaimRequest(True, 1, frozenset({"process"}))),
     ],
 )
 def test_what_is_wanted_follows_from_what_is_known_and_what_has_room(
-    known: Known, rooms: dict[str, int], wanted: ClaimRequest | None
+    known: QueueKnowledge, rooms: dict[str, int], wanted: ClaimRequest | None
 ) -> None:
     assert want(known, rooms, 300) == wanted
 
@@ -66,11 +66,11 @@ def test_it_goes_on_looking_behind_the_last_entry_when_it_is_time() -> None:
     wanted = want(DEEP, {"process": 0, "async": 9}, 300, look=True)
     assert wanted == ClaimRequest(True, 9, frozenset({"async"}), {"process": 0}, DEEP.cursors)
     # Another kind is crowded, too, whose jobs may be before the cursor.
-    more = Known(ALL, ALL, DEEP.cursors, frozenset({"process"}), True)
+    more = QueueKnowledge(ALL, ALL, DEEP.cursors, frozenset({"process"}), True)
     wanted = want(more, {"process": 0, "async": 0, "thread": 1}, 300, look=True)
     assert wanted is not None
     assert wanted.cursors == DEEP.cursors
-    other = Known(ALL, frozenset({"async"}), DEEP.cursors, frozenset({"process"}), True)
+    other = QueueKnowledge(ALL, frozenset({"async"}), DEEP.cursors, frozenset({"process"}), True)
     wanted = want(other, {"process": 1, "async": 0}, 300, look=True)
     assert wanted is not None
     assert wanted.cursors == {}
@@ -80,10 +80,10 @@ def test_a_short_answer_leaves_only_what_was_passed_over() -> None:
     wanted = ClaimRequest(True, 10, ALL)
     assert FRESH.answered(wanted, 9, None) == NOTHING
     wanted = ClaimRequest(True, 10, frozenset({"async"}), {"process": 0})
-    assert FRESH.answered(wanted, 9, looked("process", q="x")) == Known(
+    assert FRESH.answered(wanted, 9, looked("process", q="x")) == QueueKnowledge(
         CROWD.waiting, CROWD.crowded, {"q": (b"1", b"x")}, CROWD.crowded
     )
-    assert Known(ALL, CROWD.crowded).answered(wanted, 9, looked(q="x")).waiting == frozenset()
+    assert QueueKnowledge(ALL, CROWD.crowded).answered(wanted, 9, looked(q="x")).waiting == frozenset()
 
 
 def test_a_full_answer_leaves_everything_that_it_was_asked_for() -> None:
@@ -171,7 +171,7 @@ class Worker:
     def __init__(self, store: Store, sizes: dict[str, int], queues: tuple[str, ...]) -> None:
         self.store, self.sizes, self.queues = store, sizes, queues
         self.running = Counter[str]()
-        self.known = Known(frozenset(sizes))
+        self.known = QueueKnowledge(frozenset(sizes))
         self.armed: tuple[ClaimRequest, list[str]] | None = None
         self.claims = 0
         self.anew = False
