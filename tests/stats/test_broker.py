@@ -287,18 +287,18 @@ def test_a_consumer_that_dies_before_it_acknowledged_counts_nothing_twice(
     count(stats, 6)
     with Proxy(rabbit) as proxy:  # type: ignore[arg-type]
         first = taker(stats_broker=f"amqp://guest:guest@127.0.0.1:{proxy.port}//")
-        run = first._way.run
+        run = first._client.run
 
         def counted(call: Any) -> Any:
             reply = run(call)
             proxy.drop()
             return reply
 
-        monkeypatch.setattr(first._way, "run", counted)
+        monkeypatch.setattr(first._client, "run", counted)
         # Whether the acknowledgement fails, or is sent into the void and the next question fails.
         eventually(lambda: broke(first), 20)
         assert total(stats) == 63
-        monkeypatch.setattr(first._way, "run", run)
+        monkeypatch.setattr(first._client, "run", run)
         emptied(first)
         assert (total(stats), stats.lag().waiting) == (63, 0)
         first.close()

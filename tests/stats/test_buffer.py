@@ -112,7 +112,7 @@ def test_several_calls_of_a_batch_have_senders_of_their_own(client: redis.Redis,
     assert len({call.keys for call in calls}) == len(calls) > 3
     # One of several fails, and all are sent again: the others are not counted twice, and it is not passed over.
     for call in (*calls[:1], *calls[2:], *calls):
-        stats._way.run(call)
+        stats._client.run(call)
     stats._writer.buffer.answered(batch)
     assert stats.find("a", time.time() - 3600).total().counts == {f"f{n}": 40 for n in range(60)}
 
@@ -633,10 +633,10 @@ def test_random_crashes_and_repetitions_add_up(make_stats: Make, seed: int) -> N
                 batch = buffer.take()
                 if batch is not None:
                     for call in batch.writes(Keys())[: dice.randrange(3)]:
-                        stats._way.run(call)
+                        stats._client.run(call)
                     if dice.random() < 0.5:
                         for call in batch.writes(Keys()):
-                            stats._way.run(call)
+                            stats._client.run(call)
                         buffer.answered(batch)
     stats.flush()
     assert total(stats) == counted

@@ -27,7 +27,7 @@ def total(stats: Stats, label: str = "a", field: str = "n") -> int:
 
 def consume(stats: Stats) -> int:
     """Take all that waits; how many steps that was."""
-    consumer, steps = Consumer(stats._way), 0
+    consumer, steps = Consumer(stats._client), 0
     while consumer.step().batches:
         steps += 1
     return steps
@@ -94,7 +94,7 @@ def test_consumers_side_by_side_count_everything_once(make_stats: Make) -> None:
     stop = threading.Event()
 
     def consumer() -> None:
-        one, last = Consumer(make_stats()._way), False
+        one, last = Consumer(make_stats()._client), False
         # Asked before it looks: what was sent after its last look would stay.
         while one.step().waiting or not last:
             last = stop.is_set()
@@ -125,7 +125,7 @@ def test_a_batch_that_cannot_be_read_stops_no_other(
     rows = Row(layout, "a", 1 << 60, {"n": 1}), Row(layout, "a", now, {"": 1}), Row(layout, "a", now, {"n~x": 1})
     batches = b"alien", b"\x91\x94\xa1x\xa1x\x00\x80", *(encode([row]) for row in rows)
     for number, batch in enumerate(batches):
-        stats._way.run(protocol.send(Keys(), "other", number, batch, 100, hold=False))
+        stats._client.run(protocol.send(Keys(), "other", number, batch, 100, hold=False))
     stats.add("a", {"n": 1})
     stats.flush()
     consume(stats)

@@ -204,16 +204,16 @@ def test_what_has_expired_is_told(make_stats: Make) -> None:
 def test_a_reading_asks_when_it_must_and_once(stats: Stats) -> None:
     """R22, R26."""
     found = stats.find("a", at(2026, 3, 1), at(2026, 3, 2), "hour")
-    trips = stats._way.store.round_trips
+    trips = stats._client.store.round_trips
     found.parent()
     repr(found)
-    assert stats._way.store.round_trips == trips
+    assert stats._client.store.round_trips == trips
     first = found.total()
     assert (found.total(), found.series(), found.children()) == (first, found.series(), found.children())
-    trips = stats._way.store.round_trips
+    trips = stats._client.store.round_trips
     assert found.total() is first
     assert found.series() is found.series()
-    assert stats._way.store.round_trips == trips
+    assert stats._client.store.round_trips == trips
     stats.add("a", {"n": 1}, at(2026, 3, 1))
     stats.flush()
     assert (found["n"], found.total(reload=True)["n"], found["n"]) == (0, 1, 1)
@@ -384,7 +384,7 @@ async def test_every_verb_has_a_pair(stats: Stats) -> None:
     assert [e.id for e in await stats.aevents()] == ["e"] or not await stats.aevents()
     assert await stats.aget_event("nobody") is None
     assert (await stats.alag()).waiting == 0
-    await stats._way.astore.close()  # type: ignore[attr-defined]
+    await stats._client.astore.close()  # type: ignore[attr-defined]
 
 
 async def test_without_a_buffer_the_pairs_store_too(make_stats: Make) -> None:
@@ -393,7 +393,7 @@ async def test_without_a_buffer_the_pairs_store_too(make_stats: Make) -> None:
     await stats.aobserve("a", {"s": 1}, at(2026, 3, 1))
     found = await stats.find("a", at(2026, 3, 1), at(2026, 3, 2)).atotal()
     assert (found["n"], found.histogram("s").count) == (20, 1)
-    await stats._way.astore.close()  # type: ignore[attr-defined]
+    await stats._client.astore.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [Stats, Reading])

@@ -170,7 +170,6 @@ def check_kinds(kinds: Sequence[str]) -> list[str]:
 
 
 def _place(piece: StreamPiece, place: str) -> str:
-    """Behind what was looked at, events of other kinds too."""
     return piece.last or (piece.rows[-1][0] if piece.rows else place)
 
 

@@ -122,13 +122,11 @@ def _edges(node: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _counted(node: dict[str, Any]) -> list[bool]:
-    """Which of a node's edges have been counted, or will be by a chore that is left."""
     ended = text_of(node.get("st")) in ("succeeded", "skipped")
     return [ended or ("released" in node and policy != "s") for _, policy in _edges(node)]
 
 
 def _left_to_count(flow: _Flow) -> Counter[str]:
-    """By a child's digits, how often chores will count it down."""
     left: Counter[str] = Counter()
     for word, *rest in flow.chores:
         if word == "walk":
@@ -198,7 +196,6 @@ def _listed(flow: _Flow, values: Values) -> Iterator[str]:
 
 
 def _orphans(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
-    """What outlived its workflow."""
     dropping: dict[str, int] = defaultdict(lambda: 1 << 30)
     for word, *rest in map(_chore, values["chores"].get("", {})):
         if word == "drop":
@@ -215,7 +212,6 @@ def _orphans(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
 
 
 def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
-    """Rows of lists that lead nowhere, and waiters whom nobody told."""
     listed = {id for members in values["flows"].values() for id in members}
     for id in (listed | values["lapses"].get("", {}).keys()) - flows.keys():
         yield f"flow {id}: is listed, but has no record"

@@ -208,7 +208,6 @@ class LookedJobs(msgspec.Struct, frozen=True):
 
 
 def _indexes(client: Client, query: JobQuery, seen: overviews.Overview | None) -> Steps[tuple[list[str], int | None]]:
-    """The structures that hold the jobs asked for, in order; and how many jobs, where that had to be asked anyway."""
     if query.state is State.BLOCKED and query.key is not None:
         return [f"chain:{query.key}"], None
     if query.state in (State.STOPPED, State.SKIPPED):

@@ -127,7 +127,6 @@ def _value(kind: str, reply: Any) -> Any:
 
 
 def _names(client: Any, namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Shard, name and whole key of everything under a namespace."""
     form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)\}}:(.*)", re.DOTALL)
     literal = re.sub(r"([*?\[\]\\^])", r"\\\1", namespace)
     for raw in client.scan_iter(match=f"{{{literal}:*", count=1000):

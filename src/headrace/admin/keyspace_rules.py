@@ -41,7 +41,6 @@ def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
 
 
 def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
-    """The structure in which a record's state says that it is; empty for none."""
     state, lane = _state(record), text_of(record.get("lane"))
     if (place := home(id, state)) is not None:
         return place
@@ -237,7 +236,6 @@ def follows(values: Values, id: str, record: dict[str, Any]) -> bool:
 
 
 def followers(values: Values) -> int:
-    """How many do so."""
     return sum(len(value) > LENGTH for value in values["unique"].values())
 
 
@@ -256,7 +254,6 @@ PARKED = 2**50
 
 
 def class_of(lane: str) -> str:
-    """The class of a lane: its queue and its limits."""
     return "|".join(lane.split("|")[:2])
 
 
@@ -343,7 +340,6 @@ def _gates(values: Values) -> Iterator[str]:
 
 
 def _closing(values: Values, limit: str, value: str) -> tuple[bool, int | None]:
-    """Whether a gate is paused, and the most that it lets run at once."""
     fields = {field: text_of(raw) for field, raw in values["limit"].get(limit, {}).items()}
     shared, over = "by" not in fields, values["overrides"].get(limit, {})
     for one in overrides_of(over.get("*", b"")):

@@ -107,5 +107,4 @@ class LoadQuestion:
         return cast(StoreLoad, seen)
 
     def answer(self, seen: StoreLoad) -> QueueLoad:
-        """The load, once both were asked."""
         return load_of(self._queue, self.target, seen, self._recent.total(), self._day.total(), self.now)

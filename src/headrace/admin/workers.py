@@ -119,7 +119,6 @@ class Workers:
 
 
 def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
-    """Ask a worker for the stacks of its runners; the worker, and the name of the request."""
     request = os.urandom(8).hex()
     worker = yield from _get(client, name)
     yield from _told(client, worker, f"stacks:{request}")
@@ -177,13 +176,11 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
 
 
 def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
-    """Its own name, that of its place, and its process id."""
     place = worker.metadata.get("place", "")
     return worker.owner, place, place.rpartition(":")[2]
 
 
 def _parent_names(worker: WorkerFacts) -> tuple[str, str]:
-    """The place and the process id of the parent of a worker with ``--reload``."""
     parent = worker.metadata.get("parent", "")
     return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{parent}", parent
 

@@ -41,7 +41,6 @@ class Cache:
         self.reset_statistics()
 
     def follow(self) -> None:
-        """Forget all values, and go where the client goes now."""
         client, settings = self._client, self._client.settings
         bounds = Bounds(settings.cache_entries, settings.cache_bytes, cast(Eviction, settings.cache_eviction))
         self._listener = Listener(
@@ -215,7 +214,6 @@ class Cache:
         )
 
     def reset_statistics(self) -> None:
-        """Count from zero again."""
         self._hits = self._steps.hits = self._steps.misses = self._steps.faults = 0
         self._listener.local.evicted = self._listener.announced = 0
 

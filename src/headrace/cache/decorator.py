@@ -47,7 +47,6 @@ def is_plain(annotation: Any) -> bool:
 
 
 def _types(value: object) -> list[Any]:
-    """The types of a value and of what is in it, by name."""
     kind = type(value)
     inside: list[Any] = []
     if issubclass(kind, dict):

@@ -32,7 +32,6 @@ class OneTimeSignal:
         return not self.fired
 
     def fire(self) -> None:
-        """Fire the event. A second call does nothing."""
         self.fired = True
         while self._callbacks:
             self._callbacks.pop()()
@@ -143,7 +142,6 @@ class FillLeases:
                 del self._current[fill.name]
 
     def retire_names(self, names: Iterable[str]) -> None:
-        """Retire the fills of values that this process has changed."""
         for name in names:
             if (current := self._current.get(name)) is not None:
                 self.retire(current)
@@ -156,7 +154,6 @@ class FillLeases:
 
 
 def _reaches(start: Fill, goals: Sequence[Fill]) -> bool:
-    """Whether a fill is one of the goals or waits for one, directly or not. The caller holds the lock."""
     seen: set[Fill] = set()
     todo = [start] if goals else []
     while todo:

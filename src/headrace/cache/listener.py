@@ -135,7 +135,6 @@ class Listener:
                 self._plan(end)
 
     def end(self, pending: PendingRead) -> None:
-        """Forget a read that has ended or was given up."""
         with self._lock:
             if self._pending.get(pending.name) is pending:
                 del self._pending[pending.name]
@@ -148,7 +147,6 @@ class Listener:
                 self.local.drop(name)
 
     def forget_all(self) -> None:
-        """Drop all copies. Later reads ask the server again."""
         with self._lock:
             self._pending.clear()
             self.local.clear()
@@ -238,7 +236,6 @@ class Listener:
             on_end()
 
     def _live(self, link: TrackingLink, bell: Bell) -> None:
-        """Serve one link until it is lost or the listener closes."""
         try:
             with self._lock:
                 self._link = link

@@ -75,7 +75,6 @@ class LocalStore:
         return len(self._entries)
 
     def clear(self) -> None:
-        """Drop everything, in place: readers hold references to the dictionaries."""
         self.values.clear()
         self.absent.clear()
         if self.visited is not None:
@@ -89,7 +88,6 @@ class LocalStore:
         self._made = 0
 
     def visit(self, name: str) -> None:
-        """Record a read that found locally that there is no value."""
         if self.visited is not None:
             self.visited.add(name)
 
@@ -101,7 +99,6 @@ class LocalStore:
         return entry is not None
 
     def put_absent(self, name: str, end: float) -> None:
-        """Keep the fact that the server has no value."""
         if self._admit(name, 0, end) is not None:
             self.absent[name] = None
 
@@ -118,7 +115,6 @@ class LocalStore:
         return True
 
     def next_end(self) -> float | None:
-        """When the next entry ends."""
         while self._ends and self._entries.get(self._ends[0][2].name) is not self._ends[0][2]:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None

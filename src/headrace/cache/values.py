@@ -206,7 +206,6 @@ class Values:
         return (yield from self._fill(name, options))
 
     def _read(self, name: str) -> Steps[Any]:
-        """Read a value from the server. Keep a copy if the server announces changes of it."""
         pending: PendingRead | None = yield Read(name)
         if pending is None and not self._listener.tracking:
             yield Start()
@@ -255,7 +254,6 @@ class Values:
             return None
 
     def _fill(self, name: str, options: FillOptions) -> Steps[Any]:
-        """Compute an absent value, or wait for the reader who computes it."""
         reader = self._fills.reader()
         while True:
             fill, leads = yield Join(name, options.tags, reader)
@@ -316,7 +314,6 @@ class Values:
         return ABSENT, turn
 
     def _offer(self, fill: Fill, turn: protocol.Turn | None, data: bytes, options: FillOptions) -> Steps[Any]:
-        """Store the computed value if our lease still holds; return the value for the readers."""
         name = fill.name
         if turn is not None:
             stored = yield from self._attempt(
@@ -367,7 +364,6 @@ class Values:
         return count
 
     def _forget(self, names: Sequence[str]) -> None:
-        """Drop copies and running fills of names that this process has changed or tried to change."""
         self._fills.retire_names(names)
         self._listener.forget(names)
 

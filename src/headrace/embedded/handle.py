@@ -294,7 +294,6 @@ def _serves(spot: DataFiles) -> bool:
 
 
 def _ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
-    """Return once the server serves; the caller holds the users' lock, so it will not end meanwhile."""
     if _serves(spot):
         return
     # One user at a time starts it. The others wait for its lock, and then find that the server runs.
@@ -321,7 +320,6 @@ def _ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
 
 
 def _start(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
-    """Start a guard and wait for its report; a guard that was killed makes none."""
     from headrace.embedded import binary  # imports much, and only a start needs it
 
     program = binary.find()

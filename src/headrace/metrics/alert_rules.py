@@ -44,6 +44,5 @@ def rules_file(dashboard: str = "") -> str:
 
 
 def board() -> dict[str, Any]:
-    """The board, for Grafana's import. The data source is chosen there."""
     document: dict[str, Any] = json.loads((_FILES / "board.json").read_text("utf-8"))
     return document

@@ -263,7 +263,6 @@ class FoldedHistogram(msgspec.Struct, frozen=True):
 
 @lru_cache(8192)
 def _place(number: str) -> tuple[int, float]:
-    """Which of the bounds a bucket of a fine histogram is counted under, and its middle."""
     value = middle_of(number)
     return bisect_left(BOUNDS, value), value
 

@@ -102,7 +102,6 @@ _HIDDEN = ("kind", "request")
 
 
 def event_of(id: str, fields: Mapping[str, str]) -> EventRecord:
-    """An event as it is stored."""
     facts = {name: text for name, text in fields.items() if name not in _HIDDEN}
     return EventRecord(id, time_of(id), fields.get("kind", ""), facts)
 
@@ -172,7 +171,6 @@ class AlarmRule(msgspec.Struct, frozen=True):
     hold_us: int
 
     def beyond(self, value: float) -> bool:
-        """Whether a value of the figure is beyond the bound."""
         return value < self.bound if self.figure == "workers" else value > self.bound
 
     @property
@@ -184,7 +182,6 @@ class AlarmRule(msgspec.Struct, frozen=True):
 
 
 def shown(figure: str, value: float) -> str:
-    """A value of a figure for people, in its unit."""
     return {"delay": f"{value:g} s", "failed": f"{value * 100:.4g} %"}.get(figure, f"{value:g}")
 
 
@@ -210,7 +207,6 @@ class AlarmState(msgspec.Struct, frozen=True):
 
 
 def state_of(fields: Mapping[str, str]) -> AlarmState:
-    """A state as it is stored."""
     try:
         value = float(fields.get("value", "0"))
     except ValueError:
@@ -219,7 +215,6 @@ def state_of(fields: Mapping[str, str]) -> AlarmState:
 
 
 def fields_of(state: AlarmState) -> dict[str, str | int]:
-    """A state as it is stored."""
     return {"raised": state.raised_us, "since": state.since_us, "value": f"{state.value:.6g}", "words": state.words}
 
 

@@ -142,24 +142,20 @@ def instead(name: str) -> str:
 
 
 def of_workflow(workflow: str, name: str) -> str:
-    """Why a workflow's definition has no such attribute."""
     here = f": write {workflow}.create(...).start()" if name in _OF_WORKFLOW else ""
     return f"the definition of a workflow has no {name!r}{here}"
 
 
 def of_task(task: str, name: str) -> str:
-    """Why a task has no such attribute."""
     here = _OF_TASK.get(name)
     return f"a task has no {name!r}" + (f": write {task}.{here}" if here else "")
 
 
 def of_job(name: str) -> str:
-    """Why a job has no such attribute."""
     return f"a job has no {name!r}" + (f": write {_OF_JOB[name]}" if name in _OF_JOB else "")
 
 
 def of_run(name: str) -> str:
-    """Why a workflow run has no such attribute."""
     return f"a workflow run has no {name!r}" + (f": write {_OF_RUN[name]}" if name in _OF_RUN else "")
 
 
@@ -174,6 +170,5 @@ def of_settings(name: str) -> str:
 
 
 def of_app(name: str) -> str:
-    """Why an application has no such attribute."""
     here = _OF_APP.get(name)
     return f"a Headrace application has no {name!r}" + (f": {here}" if here else "")

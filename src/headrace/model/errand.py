@@ -112,7 +112,6 @@ class Errand(msgspec.Struct, frozen=True):
 
 
 def errand_of(id: str, fields: Mapping[str, str]) -> Errand:
-    """An errand as it is stored."""
     text = {name: fields.get(name, "") for name in ("verb", "phase", "who", "by")}
     which = JobFilter(*(fields.get(name, "") for name in ("state", "queue", "task", "key", "cause")))
     refused = {name.partition(":")[2]: number(count) for name, count in fields.items() if name.startswith("refused:")}

@@ -31,7 +31,6 @@ RETRY_PARTS: dict[str, tuple[str, type]] = {
 
 
 def traveling(*ways: Travel) -> dict[str, OptionRow]:
-    """The rows of options that travel in one of these ways."""
     return {name: row for name, row in ROWS.items() if row.travels in ways}
 
 
@@ -182,7 +181,6 @@ def _retries(given: Retry | int, checked: Retry, task: Retry) -> Retry:
 
 
 def _numbers(wanted: Retry, known: Retry) -> dict[str, float]:
-    """What differs from the retries that the worker knows from the task."""
     return {
         name: getattr(wanted, part)
         for name, (part, _) in RETRY_PARTS.items()

@@ -73,12 +73,10 @@ def hides(places: str, place: str) -> bool:
 
 
 def named_shown(places: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by name, or by number, without secret values."""
     return {name: HIDDEN if places and hides(places, name) else value for name, value in arguments.items()}
 
 
 def shown(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments without secret values."""
     numbered = named_shown(places, {str(n): value for n, value in enumerate(args, 1)})
     return list(numbered.values()), named_shown(places, kwargs)
 
@@ -121,7 +119,6 @@ def texts_in(places: str, data: bytes) -> tuple[str, ...]:
 
 
 def without(texts: Iterable[str], text: str) -> str:
-    """A text without these texts."""
     for secret in texts:
         text = text.replace(secret, HIDDEN)
     return text
@@ -138,7 +135,6 @@ def hidden_within(value: Any, hide: Callable[[str], str]) -> Any:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """What a value consists of, as texts; names and truths are none."""
     try:
         left = [msgspec.to_builtins(value, enc_hook=str, builtin_types=(bytes,))]
     except Exception:  # noqa: BLE001 - a class of theirs raises while it is looked into
@@ -186,7 +182,6 @@ class Redactor:
         return cls(settings.redact.split(","))
 
     def hides(self, name: str) -> bool:
-        """Whether what stands under this name is hidden."""
         plain = _plain(name)
         return any(part in plain for part in self._parts)
 

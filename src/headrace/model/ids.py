@@ -145,17 +145,14 @@ def number_of_code(code: str) -> int:
 
 
 def flow_of(id: str) -> str:
-    """The id of a node's workflow."""
     return f"{id[:15]}0000{id[19:]}"
 
 
 def is_flow(id: str) -> bool:
-    """Whether this is the id of a workflow."""
     return _ID.fullmatch(id) is not None and id[19] in _FLOW_DIGITS and id[15:19] == "0000"
 
 
 def is_node(id: str) -> bool:
-    """Whether this is the id of a workflow's node."""
     # Not by the expression: every job's end asks.
     return len(id) == LENGTH and id[19] in _FLOW_DIGITS and id[15:19] != "0000"
 
@@ -182,7 +179,6 @@ def unique_id(id: str) -> str:
 
 
 def is_unique(id: str) -> bool:
-    """Whether this is the id of a unique job."""
     return len(id) == LENGTH and id[19] in _UNIQUE_DIGITS
 
 
@@ -209,7 +205,6 @@ def run_id_of(id: str) -> str:
 
 
 def is_ordered(id: str) -> bool:
-    """Whether this is the id of an ordered job."""
     return len(id) == LENGTH and id[19] in _ORDERED_DIGITS
 
 

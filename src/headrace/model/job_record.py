@@ -73,7 +73,6 @@ class Slotted:
 
 
 def slot(position: int) -> msgspec.msgpack.Ext:
-    """What stands for the output of the parent at this position."""
     return msgspec.msgpack.Ext(SLOT, position.to_bytes(max(1, (position.bit_length() + 7) // 8), "big"))
 
 

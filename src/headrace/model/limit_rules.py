@@ -100,7 +100,6 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is an integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -304,7 +303,6 @@ def limit_names(option: str, value: object) -> tuple[str, ...]:
 
 
 def name_of_any(_: object, limit: object) -> str:
-    """The name of a limit, given as one or by name."""
     return str(getattr(limit, "name", limit))
 
 
@@ -392,7 +390,6 @@ def shared_gates(lane: str) -> list[str]:
 
 
 def own_gates(lane: str) -> list[str]:
-    """The gates of a lane's values."""
     _, limits, *values = lane.split("|")
     names = [word[:-1] for word in limits.split(",") if word.endswith("=")]
     return [f"{name}:{value}" for name, value in zip(names, values, strict=False)]
@@ -513,7 +510,6 @@ def name_of(value: object) -> str:
 
 
 def overrides_of(packed: bytes) -> tuple[Override, ...]:
-    """What the store has of an operator's."""
     if not packed:
         return ()
     found: list[Override] = []
@@ -524,7 +520,6 @@ def overrides_of(packed: bytes) -> tuple[Override, ...]:
 
 
 def state_of(row: list[Any], now: int) -> LimitState:
-    """One limit of a reply, see limit_read.lua."""
     name, value, flat, for_all, own, held, opens, waiting = row
     words = [word.decode("utf-8", "replace") for word in flat]
     fields = dict(zip(words[::2], words[1::2], strict=True))

@@ -75,8 +75,6 @@ def rows_of(kind: Any) -> dict[str, OptionRow]:
 
 
 def whole(least: int, most: int) -> Callable[[str, Any], int]:
-    """The check of a whole number."""
-
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise OptionsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
@@ -130,7 +128,6 @@ def moment(name: str, value: Any) -> int:
 
 
 def span(name: str, value: Any) -> float:
-    """Seconds, from a millisecond to a year."""
     found = seconds(value, name, zero=False)
     if not 0.001 <= found <= YEAR:
         raise OptionsError(f"{name} must be from a millisecond to a year, not {value!r}")

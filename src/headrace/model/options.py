@@ -323,7 +323,6 @@ TASK_ONLY = frozenset(TaskOptions.__annotations__) - frozenset(JobOptions.__anno
 
 
 def _document(kind: Any, rows: Mapping[str, OptionRow]) -> None:
-    """Give a dictionary the docstring that its rows make."""
     lines = "".join(f"        {name}: {row.doc}\n" for name, row in rows.items())
     # With -OO there are no docstrings.
     kind.__doc__ = f"{kind.__doc__ or ''}\n\n    Attributes:\n{lines}"

@@ -95,7 +95,6 @@ class Parameters:
         return self.positions[place] if place < len(self.positions) else self.rest or ""
 
     def named(self, args: Positions, kwargs: Keywords) -> Named:
-        """Arguments with what messages call them."""
         found = [
             (place, self.positions[place] if place < len(self.positions) else f"*{self.rest}", value)
             for place, value in enumerate(args)

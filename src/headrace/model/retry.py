@@ -131,7 +131,6 @@ def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
 
 
 def policy(value: Retry | int) -> Retry:
-    """A number of retries as a policy with the default delays."""
     return value if isinstance(value, Retry) else Retry(max=value)
 
 

@@ -40,7 +40,6 @@ def chosen(
 
 
 def _usable(settings: Settings) -> Settings:
-    """Settings that a program made, which the class itself does not check."""
     given = {field: value for field, value in msgspec.structs.asdict(settings).items() if value is not None}
     for field, value in given.items():
         _checked(field, value, f"Settings({field}=...): {field}")
@@ -135,7 +134,6 @@ _KINDS = {"float": "a number", "int": "a whole number", "bool": "1 or 0", "str":
 
 
 def _in_words(text: str) -> str:
-    """What msgspec says of a value, for people."""
     if (pattern := re.search(r"matching regex '\^(.*)\$'", text)) is not None:
         words = pattern[1].strip("()").split("|")
         # That of the namespace is the only one that is no list of words.

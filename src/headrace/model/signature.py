@@ -61,7 +61,6 @@ class Unchecked(PlainReader):
 
 
 def packed_open(task: str, values: Named, limit: int, slotted: job_record.Slotted) -> tuple[bytes, Unknown]:
-    """Arguments with slots, and which of them have any."""
     raws, unknown = dict[int | str, msgspec.Raw](), set[int | str]()
     for place, name, value in values:
         met = slotted.met
@@ -356,7 +355,6 @@ class Signature:
         return cast(Decoder, decoder)
 
     def _explain(self, text: str, kwargs: Keywords) -> str:
-        """``Expected `int`, got `str` - at `$[0][1][2]` `` with the argument's name and the path inside it."""
         name, _ = self.parameters.culprit(misfit(text, secret=True)[2], kwargs)
         fault, keys, path = misfit(text, secret=hides(self.secrets, name.removeprefix("*")))
         inside = self.parameters.culprit(path, kwargs)[1]

@@ -187,7 +187,6 @@ def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> A
 
 
 def _parts(path: str, one: Any, other: Any) -> Iterable[tuple[str, Any, Any]]:
-    """What is in a list, a tuple or a dictionary and in what came back for it, with the path to each."""
     if isinstance(other, (list, tuple)) and isinstance(one, (list, tuple)):
         items, others = cast("Sequence[object]", one), cast("Sequence[object]", other)
         met = set(map(type, others))
@@ -333,5 +332,4 @@ def misfit(text: str, *, secret: bool) -> tuple[str, str, str]:
 
 
 def _lowered(text: str) -> str:
-    """A sentence of the decoder's as the end of one of ours."""
     return text[:1].lower() + text[1:]

@@ -48,7 +48,6 @@ class Family(NamedTuple):
 
 
 def family_of(kind: type) -> Family | None:
-    """The family that a class belongs to."""
     classes = kind.__mro__
     for family in FAMILIES:
         if getattr(sys.modules.get(family.module), family.base, object) in classes[:-1]:
@@ -139,7 +138,6 @@ def _of_error(error: Any, declared: set[str]) -> str:
 
 
 def _declared(kind: Any) -> Iterator[str]:
-    """Names and aliases of the fields of a model, and of those within it."""
     seen, stack = set[Any](), [kind]
     while stack:
         one = stack.pop()
@@ -252,7 +250,6 @@ class Types:
         return False
 
     def has_added(self, kind: Any) -> bool:
-        """Whether the application says how values of this class are sent."""
         return (typing.get_origin(kind) or kind) in self._added
 
     def encode(self, value: Any) -> Any:
@@ -303,7 +300,6 @@ class Types:
 
 
 def full_name(kind: Any) -> str:
-    """Module and name of a class, for messages."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -388,12 +384,10 @@ def has_records(annotation: Any, types: Types | None = None) -> bool:
 
 
 def _custom(kind: Any) -> Iterator[type]:
-    """Types that msgspec knows nothing of."""
     return (inner.cls for inner in _within(kind) if isinstance(inner, kinds.CustomType))
 
 
 def _within(kind: Any) -> Iterator[kinds.Type]:
-    """A type and those in it; fields of records are not looked into."""
     yield kind
     for name in ("item_type", "key_type", "value_type", "type"):
         inner = getattr(kind, name, None)
@@ -479,7 +473,6 @@ def _form(value: Any, types: Types) -> bytes:
 
 
 def _fields(value: Any) -> Iterator[str]:
-    """Those of a Struct, a dataclass or an attrs class, that have a value."""
     kind = cast(Any, type(value))
     names: Any = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     names = names or [one.name for one in getattr(kind, "__attrs_attrs__", ())]

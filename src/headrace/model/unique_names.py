@@ -67,7 +67,6 @@ def digest(values: Mapping[str, Any], types: Types) -> str:
 
 
 def _known(signature: Signature, data: bytes) -> dict[str, Any]:
-    """All arguments by name, converted to their annotations, with the defaults of those that were not given."""
     found = signature.parameters.by_name(*signature.unpack(data))
     return signature.defaults | found if signature.defaults else found
 

@@ -231,7 +231,6 @@ def unique_rule(option: str, value: object) -> UniqueRule | None:
 
 
 def _carried(rule: UniqueRule) -> UniqueRule:
-    """A rule that an envelope carries, which any program may have written."""
     if rule.by or not 0 < len(rule.text) <= 256:
         raise OptionsError("unique.text must be the name, a text of 1 to 256 characters, and unique.by is not carried")
     spans = rule.hold in ("within", "window") or rule.clash == "debounce"
@@ -243,7 +242,6 @@ def _carried(rule: UniqueRule) -> UniqueRule:
 
 
 def _named(text: object, by: object) -> tuple[str, tuple[str, ...]]:
-    """The checked text, and the checked names of arguments."""
     if text is not None and by is not None:
         raise OptionsError("unique: by and text contradict each other: a text is the whole name")
     if text is not None and not is_name(text):

@@ -114,7 +114,6 @@ def _class(state: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Mermaid's own entities for all that it, Markdown or HTML could read as more than text."""
     return "".join(c if c in _PLAIN or (not c.isascii() and c.isalnum()) else f"#{ord(c)};" for c in text)
 
 

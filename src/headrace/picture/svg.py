@@ -30,7 +30,6 @@ def tag(name: str, *inside: str, **attributes: Value) -> str:
 
 
 def words(text: str, x: float, y: float, size: float = 13, fill: str = theme.INK, **attributes: Value) -> str:
-    """A line of text, escaped."""
     return tag("text", escape(text), x=x, y=y, font_size=size, fill=fill, **attributes)
 
 
@@ -197,7 +196,6 @@ def _edges(view: View) -> list[Edge]:
 
 
 def _across(view: View, boxes: Mapping[int, Box]) -> bool:
-    """Whether the picture fits a screen of 1280 by 800 better from left to right than from top to bottom."""
     sizes = Counter(layers(view).values())
     if not sizes:
         return False
@@ -209,7 +207,6 @@ def _across(view: View, boxes: Mapping[int, Box]) -> bool:
 def _page(
     view: View, layout: Layout, graph: Sequence[str], notes: Sequence[LegendNote], *, inline: bool
 ) -> Iterator[str]:
-    """The graph between its title and its legend."""
     title = "" if inline else shorten(view.title, 60)
     inner = max(layout.width, text_width(title, 17), max((note.width for note in notes), default=0), 300)
     places = rows(notes, inner)
@@ -286,7 +283,6 @@ def _draw(box: Box, centre: Point) -> str:
 
 
 def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
-    """The shares of the states, as one line below the numbers."""
     for state, count in node.states:
         share = width * count / node.count
         yield tag("rect", x=x, y=y, width=share, height=4, fill=theme.look(state).line, class_=f"share s-{state}")

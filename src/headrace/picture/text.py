@@ -93,7 +93,6 @@ def _pad(text: str, width: int) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """The text in a width; a wide character that does not fit whole goes."""
     if cells(text.rstrip()) <= width:
         return text
     while cells(text) > width - 1:

@@ -215,7 +215,6 @@ def together(name: str, group: Sequence[ViewNode]) -> ViewNode:
 
 
 def states_of(group: Iterable[ViewNode]) -> tuple[tuple[str, int], ...]:
-    """How many nodes are in each state, most first."""
     counts: Counter[str] = Counter()
     for node in group:
         for state, count in node.states or ((node.state, 1),):
@@ -262,7 +261,6 @@ def shorten(text: str, longest: int) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes in a fixed-width font."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -313,7 +311,6 @@ def _box(node: NodeRecord, *, maps: bool) -> ViewNode:
 
 
 def _joins_items(name: str, role: str, names: Collection[str]) -> bool:
-    """Whether it is what waits for the items of a map over a list that was known."""
     return role == "join" and f"{name}[0]" in names
 
 

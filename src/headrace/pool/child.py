@@ -51,7 +51,6 @@ def head(kind: int, number: int, body: bytes) -> bytes:
 
 
 def send(sock: socket.socket, kind: int, number: int, body: bytes) -> None:
-    """Send a frame, and wait for room if need be."""
     header = head(kind, number, body)
     if len(body) <= _SMALL:
         sock.sendall(header + body)

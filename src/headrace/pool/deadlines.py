@@ -98,7 +98,6 @@ class PoolWatch:
             self._answer(None if due == float("inf") else min(max(due - monotonic(), 0), threading.TIMEOUT_MAX))
 
     def _answer(self, wait: float | None) -> None:
-        """Wait until something is due or the bell rings, and do what is asked."""
         asked = set[bool | Lease | None]()
         with suppress(Empty):
             asked.add(self._bell.get(timeout=wait))

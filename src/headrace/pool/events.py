@@ -53,7 +53,6 @@ class Overrun(msgspec.Struct, frozen=True):
         return self.after * (number if self.limit else 2 ** (number - 1))
 
     def last(self, number: int) -> bool:
-        """Whether this alert kills."""
         return self.limit is not None and number >= self.limit
 
 
@@ -160,7 +159,6 @@ class PoolOptions(msgspec.Struct, frozen=True):
 
 
 def members(n: int) -> int:
-    """A checked number of members."""
     if isinstance(n, bool) or n < 1:
         raise OptionsError(f"a pool of {n!r} members cannot run anything: 1 or more")
     return n
@@ -378,7 +376,6 @@ def _state(member: Member, *, busy: bool) -> Literal["idle", "busy", "away", "le
 
 
 def _memory(pid: int) -> int | None:
-    """Resident bytes of a process."""
     if not sys.platform.startswith("linux") or not pid:
         return None
     try:

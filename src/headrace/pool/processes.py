@@ -55,7 +55,6 @@ _nursery = threading.Lock()
 
 
 def _in_fork() -> None:
-    """A fork starts processes from a server of its own, and has none yet; no thread that held a lock is here."""
     global _nursery
     _nursery = threading.Lock()
     server = vars(forkserver._forkserver)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -75,7 +74,6 @@ _PATIENCE = 5.0
 
 
 def born(name: str, sock: socket.socket, leash: socket.socket, start: bytes) -> ForkServerProcess:
-    """A process that has these ends, which are closed here."""
     with sock, leash, _nursery:
         process = multiprocessing.get_context("forkserver").Process(target=main, args=(sock, leash, start), name=name)
         process.start()
@@ -98,7 +96,6 @@ def reaped(process: ForkServerProcess, pid: int) -> int:
 
 
 def ended_by(code: int) -> str:
-    """What an exit code says, for people."""
     return f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
 
 
@@ -195,7 +192,6 @@ class ProcessBody:
         return True
 
     def _push(self, sock: socket.socket) -> None:
-        """Send what is left of the running call; one thread does, however many were started."""
         with self._sending:
             if sock is not self._sock:
                 return
@@ -247,7 +243,6 @@ class ProcessBody:
     # -- the socket --------------------------------------------------------------------------------------------------
 
     def _read(self, sock: socket.socket) -> str:
-        """Complete calls until the process closes its end; returns what it said about that."""
         said, frames = "", Frames(sock)
         while True:
             try:
@@ -322,7 +317,6 @@ class ProcessBody:
         return False
 
     def _incarnation(self) -> str:
-        """One process, from its start to its end; why it ended, or empty when it left in order."""
         (sock, its_sock), (leash, its_leash) = socket.socketpair(), socket.socketpair()
         self._ours = (sock, leash)
         # The leash is let go of last: a process that leaves in order is not to be killed for it.

@@ -204,7 +204,6 @@ class Scheduler:
         member.since = monotonic()
 
     def _weigh(self, member: Member) -> None:
-        """Tell the ranks what the member has. Lock held."""
         load = len(member.inbox) + len(member.urgent) + (member.running is not None)
         if load != member.load:
             member.load = load
@@ -223,7 +222,6 @@ class Scheduler:
             self.bell.put(True)
 
     def go_on(self, member: Member, call: Call[Any] | None) -> None:
-        """The same in a thread of ours, past what was cancelled."""
         while call is not None and not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
             call = self.finish(member, call)
 
@@ -260,7 +258,6 @@ class Scheduler:
         return None if self._grant(member, following) else self.finish(member, following)
 
     def _end(self, member: Member, call: Call[Any]) -> Call[Any] | None:
-        """Book a call off and take the next. Lock held."""
         if call.lease is None:
             member.done += 1
         self.lines.leave_home(call)
@@ -271,7 +268,6 @@ class Scheduler:
         return self._take(member)
 
     def _grant(self, member: Member, call: Call[Any]) -> bool:
-        """Give a member to who asked for a lease; False when he gave up."""
         lease = call.lease
         assert lease is not None
         if not (call.begun or call.begin()):
@@ -289,7 +285,6 @@ class Scheduler:
         return not over
 
     def _take(self, member: Member) -> Call[Any] | None:
-        """What a member that has nothing to run does next. Lock held."""
         following: Call[Any] | None
         lease = member.lease
         if lease is not None:
@@ -382,7 +377,6 @@ class Scheduler:
         return idle
 
     def _vacate(self, member: Member) -> None:
-        """Let what waits for a leaving member wait elsewhere, but for the key that it is just working on. Lock held."""
         stay = member.running.key if member.running else None
         inbox, member.inbox = member.inbox, OrderedDict()
         for call in inbox:
@@ -464,13 +458,11 @@ class Scheduler:
         return lost
 
     def expect(self, member: Member) -> None:
-        """The member's next thread or process starts at once."""
         with self.lock:
             if member.away and not member.leaving:
                 self.lines.starting.add(member)
 
     def fall_apart(self, reason: str) -> None:
-        """Accept nothing until a member comes up."""
         with self.lock:
             self.broken = reason
             self._tell()
@@ -508,7 +500,6 @@ class Scheduler:
             return True
 
     def interrupt(self, call: Call[Any]) -> None:
-        """Interrupt the member that runs this call, if one does."""
         for member in self.members:
             if member.running is call:
                 member.body.interrupt()

@@ -13,7 +13,6 @@ _known: weakref.WeakSet[Members] = weakref.WeakSet()
 
 
 def tell(crew: Members) -> None:
-    """Tell this one, as long as it exists."""
     _known.add(crew)
 
 

@@ -161,17 +161,11 @@ class MemberBackend(Protocol):
         """
         ...
 
-    def leave(self) -> None:
-        """Nothing runs and nothing will come."""
-        ...
+    def leave(self) -> None: ...
 
-    def kill(self, reason: str) -> None:
-        """End it now, with whatever it runs."""
-        ...
+    def kill(self, reason: str) -> None: ...
 
-    def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in what it runs, where that is possible."""
-        ...
+    def interrupt(self) -> None: ...
 
     def join(self, timeout: float | None) -> bool:
         """Wait for its thread; True when that has ended, or never ran, or is the one that asks."""
@@ -301,7 +295,6 @@ class CallQueues:
         return len(self.central) < sum(not each.inbox for each in self.starting)
 
     def _surplus(self) -> int:
-        """How many calls will wait when the members that are starting have taken one each."""
         empty = sum(not each.inbox for each in self.starting)
         return self.waiting - (len(self.starting) - empty) - min(empty, len(self.central))
 

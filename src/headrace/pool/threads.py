@@ -40,12 +40,10 @@ class DeferredResult(Generic[T]):
         self.future: Future[T] = Future()
 
     def reply(self, value: T) -> None:
-        """The result that the caller gets."""
         with suppress(InvalidStateError):
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """The error that the caller gets."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
@@ -137,7 +135,6 @@ class ThreadBody:
                 call = None
 
     def _prepare(self, wake: threading.Lock) -> bool:
-        """Wait for the time to start and run the initializer, until that succeeds; False when nobody needs it."""
         options = self._owner.options
         while True:
             end = monotonic() + self._delay
@@ -159,7 +156,6 @@ class ThreadBody:
                 return self._wake is wake
 
     def _run(self, call: Call[Any]) -> Call[Any] | None:
-        """Run one call; returns the next."""
         finish, member = self._scheduler.finish, self._member
         if not call.begin():
             return finish(member, call)

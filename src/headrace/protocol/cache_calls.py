@@ -61,7 +61,6 @@ class CachedPage(Page[CachedValue], frozen=True):
 
 
 def payload(stored: bytes) -> bytes:
-    """The MessagePack of a stored value, without its tags."""
     return stored.partition(b"\n")[2]
 
 

@@ -303,7 +303,6 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any])
 
 
 def _lane(held: bytes) -> str:
-    """What a start holds begins with its lane."""
     return _name(held.partition(b" ")[0])
 
 
@@ -393,7 +392,6 @@ class ClaimSummary(msgspec.Struct, frozen=True):
 
 
 def summary(reply: Any) -> ClaimSummary:
-    """Read that from a reply."""
     if len(reply) == 1:
         return ClaimSummary(0)
     return ClaimSummary(brought(reply), reply[7], _looked(reply) if len(reply) > 10 else None)

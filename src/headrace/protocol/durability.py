@@ -46,7 +46,6 @@ class Durability(msgspec.Struct, frozen=True):
         return self.fsync or self.replicas > 0
 
     def __or__(self, other: Durability) -> Durability:
-        """What keeps both."""
         return Durability(self.fsync or other.fsync, max(self.replicas, other.replicas))
 
 
@@ -117,7 +116,6 @@ class Confirmer:
         self._milliseconds, self._shown = milliseconds, shown
 
     def _mark(self) -> Command[bool]:
-        """Write the mark of the last call, and say whether it was there."""
         assert self.own is not None
         # The key never had this value before, whichever process used the slot.
         value = f"{self.own[1]}.{self._step}"

@@ -86,7 +86,6 @@ def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str
 
 
 def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
-    """Number of the last node that goes into one call with ``first``."""
     size, last = 0, min(len(nodes), first + CHUNK - 1)
     for place in range(first, last + 1):
         node = nodes[place - 1]
@@ -97,7 +96,6 @@ def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
 
 
 def _of_graph(graph: Graph) -> list[Any]:
-    """The fields of a workflow's record."""
     roots = [n for n, node in enumerate(graph.nodes, 1) if not node.waits and node.role in ("", "join", "pass")]
     facts: list[Any] = [
         "total", sum(node.role == "" for node in graph.nodes),
@@ -377,7 +375,6 @@ def _node(id: str, nth: int, flat: Any, finder: Finder | None) -> NodeRecord | N
 
 
 def node_of(job: Record, nth: int) -> NodeRecord:
-    """The node that a job is."""
     fields = job.fields
     parents, children = text_of(fields.get("parents")), text_of(fields.get("children"))
     return NodeRecord(

@@ -26,7 +26,6 @@ class IndexPage(msgspec.Struct, frozen=True):
 
 
 def rows_of(flat: Sequence[bytes]) -> list[tuple[str, int]]:
-    """A reply of ids and scores by turns, as pairs."""
     return [(text_of(flat[n]), moment(flat[n + 1])) for n in range(0, len(flat), 2)]
 
 
@@ -46,7 +45,6 @@ def slice_of(
 
 
 def _most(values: bool | None) -> int:
-    """How much a script tells of each job, as it takes that."""
     return -1 if values is None else 0 if values else LISTED_ARGS
 
 

@@ -165,7 +165,6 @@ class Keys:
         return f"{self.prefix}cache:{name}"
 
     def mail(self, owner: str) -> str:
-        """The channel on which an incarnation hears of cancellations."""
         return f"{self.prefix}mail:{owner}"
 
     def done(self, id: str) -> str:

@@ -175,7 +175,6 @@ WatchKind = Literal["hook", "alarm"]
 
 
 def watch_name(kind: WatchKind, name: str) -> str:
-    """How a hook or an alarm is stored."""
     return f"{kind}:{name}"
 
 

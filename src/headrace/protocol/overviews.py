@@ -116,7 +116,6 @@ class WorkerFacts(msgspec.Struct, frozen=True):
         return self._by_kind("runners")
 
     def _by_kind(self, name: str) -> dict[str, int]:
-        """Numbers such as ``process:2 async:1``."""
         pairs = (part.partition(":") for part in self.metadata.get(name, "").split())
         return {kind: int(count) for kind, _, count in pairs if count.isdecimal()}
 

@@ -92,7 +92,6 @@ def packed_args(job: NewJob) -> msgspec.Raw | str:
 
 
 def script_of(form: Form) -> str:
-    """The script that stores jobs of this form."""
     return "enqueue_unique" if form.unique else "enqueue_ordered" if form.ordered else "enqueue"
 
 
@@ -119,7 +118,6 @@ def batches_of(jobs: Sequence[NewJob]) -> tuple[list[Batch], str]:
 
 
 def accepted(reply: Any) -> Accepted:
-    """The answer of a script that stores jobs."""
     if reply == b"ok":
         return Accepted("ok")
     if not isinstance(reply, bytes):

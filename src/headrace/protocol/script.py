@@ -28,7 +28,6 @@ _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 
 
 def unread(call: Call[Any]) -> Call[Any]:
-    """The same call, whose reply is handed on as it came."""
     return Call(call.script, call.keys, call.args, _as_it_came)
 
 
@@ -181,7 +180,6 @@ def texts_of(values: Sequence[bytes]) -> list[str]:
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
-    """A flat reply of fields and values as a dictionary."""
     return {flat[n].decode("utf-8", "replace"): flat[n + 1] for n in range(0, len(flat), 2)}
 
 
@@ -191,7 +189,6 @@ def text_pairs(flat: Sequence[bytes]) -> dict[str, str]:
 
 
 def by_turns(fields: Mapping[str, str | int]) -> list[str | int]:
-    """A dictionary as a script takes it: field, value, ..."""
     return [part for pair in fields.items() for part in pair]
 
 

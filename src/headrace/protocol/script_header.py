@@ -141,7 +141,6 @@ class Header(msgspec.Struct, frozen=True):
 
 @cache  # a file is in many scripts
 def parse_header(text: str) -> Header:
-    """Read the comment lines that open a script."""
     lines = text.splitlines()
     if not lines or not lines[0].startswith("-- "):
         raise HeaderError("a script opens with a title line: -- Title: what changes for a job")
@@ -253,7 +252,6 @@ def merge(header: Header, includes: list[Header]) -> Header:
 
 
 def removable(header: Header) -> Key:
-    """The key of the first removal."""
     for key in header.keys:
         if key.name == header.removes:
             return key
@@ -311,7 +309,6 @@ class Code(NamedTuple):
 
 @cache  # a file is in many scripts
 def code_of(file: str, text: str) -> Code:
-    """The code of a file."""
     lines = ["" if line.lstrip().startswith("--") else line for line in text.splitlines()]
     functions = tuple(
         Function(name, (file, own.start), own, *_names(lines[n] for n in own)) for name, own in _functions(lines)
@@ -381,7 +378,6 @@ def _functions(lines: Sequence[str]) -> Iterator[tuple[str, range]]:
 
 
 def _names(lines: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names and numbers in code, and those outside its texts."""
     code = "\n".join(lines)
     return _split(code), _split(_TEXT.sub("", code))
 
@@ -541,7 +537,6 @@ def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, 
 
 
 def _bindings(header: Header) -> list[str]:
-    """Lua that names every argument."""
     parts = ["local prefix = ARGV[1]"]
     first = 2
     if header.clock:
@@ -565,7 +560,6 @@ def _in_pieces(many: Many) -> str:
 
 
 def _inside(word: str, given: Sequence[str], group: Sequence[str], rows: Sequence[Row], own: str) -> list[Row]:
-    """The rows of a lazy function, with what it binds by itself."""
     first, *_, last = [*group, *group]
     gives = ", ".join(f"{name} = {name}" for name in given)
     opening = f"local function {word}() if batch.{word} then return batch.{word} end {own}".rstrip()

@@ -73,7 +73,6 @@ def _wire(id: str) -> str | msgspec.Raw:
 
 
 def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
-    """The starts whose ends a settle says: id and token."""
     names = [arg.name for arg in call.script.header.args]
     packed = call.args[names.index("outcomes") - len(names)]
     assert isinstance(packed, bytes)

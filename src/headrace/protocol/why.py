@@ -159,7 +159,6 @@ class WhyFacts(msgspec.Struct, frozen=True):
         return self.record.get("task", "")
 
     def time(self, field: str) -> int:
-        """A time or count of its record."""
         return number(self.record.get(field))
 
     def where(self, name: str) -> int:

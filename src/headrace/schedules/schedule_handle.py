@@ -212,7 +212,6 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
-    """The form of its jobs, with a header that names the schedule."""
     wrong = {"delay": form.delay, "at": form.at, "request_id": request_id}
     for option, value in wrong.items():
         if value:
@@ -501,7 +500,6 @@ def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int
 
 
 def times_of(record: ScheduleRecord) -> str:
-    """When it ticks, for people."""
     timing = read_timing(record.about)
     return "cannot be read" if timing is None else timing.text
 
@@ -534,7 +532,6 @@ def schedule_document(record: ScheduleRecord, time: Callable[[int], str | None] 
 
 
 def tick_document(one: TickRecord) -> dict[str, Any]:
-    """What became of a tick."""
     job = one.text if one.what in ("ran", "skipped", "twice") else None
     return {
         "tick": iso(one.tick),

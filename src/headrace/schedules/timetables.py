@@ -264,7 +264,6 @@ def _by_elapsed(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
 
 
 def _matches(expression: str, time: datetime) -> bool:
-    """Whether a minute is one that the expression names."""
     from cronsim import CronSim
 
     naive = time.replace(tzinfo=None)
@@ -272,7 +271,6 @@ def _matches(expression: str, time: datetime) -> bool:
 
 
 def _existing(time: datetime, zone: tzinfo) -> datetime:
-    """A time of the clock in its zone; one that is left out becomes the first one after it that is not."""
     while True:
         found = time.replace(tzinfo=zone, fold=0)
         if found.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == time:

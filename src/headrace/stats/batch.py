@@ -65,7 +65,6 @@ class _Sheet:
         self._index: dict[str, dict[str, int]] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row to every bucket that it belongs to."""
         layout, label, at, counts = row
         fields = grouped(counts)
         dates = [(level.cut.date(at), level.ends(at)) for level in layout.levels]
@@ -86,7 +85,6 @@ class _Sheet:
 
 
 def spread(rows: Iterable[Row]) -> Counts:
-    """All buckets that the rows add to."""
     sheet = _Sheet()
     for row in rows:
         sheet.add(row)
@@ -111,7 +109,6 @@ def pieces(rows: Iterable[Row]) -> Iterator[Counts]:
 
 
 def _parts(row: Row) -> Iterator[Row]:
-    """A row in parts of few enough fields for one piece."""
     most = max(1, MOST // (len(levels(row.label)) * len(row.layout.levels)))
     if len(row.counts) <= most:
         yield row
@@ -168,7 +165,6 @@ class Batch:
 
 
 def encode(rows: list[Row]) -> bytes:
-    """Rows as one message."""
     return msgspec.msgpack.encode(
         # As text: a sum may have more than 64 bits.
         [(row.layout.text, row.label, row.at, {field: str(n) for field, n in row.counts.items()}) for row in rows]
@@ -193,7 +189,6 @@ def decode(message: bytes) -> list[Row]:
 
 @lru_cache(4096)
 def _check(field: str) -> None:
-    """Refuse a field that could not be stored, or not be read once it is."""
     name, mark, bucket = field.partition(MARK)
     field_of(name)
     if mark:

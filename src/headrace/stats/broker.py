@@ -250,7 +250,6 @@ class Broker:
                 return action()
 
     def _publish(self, batch: Batch, sender: str, rows: list[Row]) -> bool:
-        """Whether the broker took it."""
         channel = self.open()
         doubt = sender in batch.doubted
         batch.doubted.add(sender)
@@ -333,7 +332,6 @@ class Consumer:
 
 
 def _merge(batches: list[tuple[str, bytes]]) -> tuple[list[Row], int]:
-    """Rows of the first batches, until there are many; and how many batches that is."""
     rows: list[Row] = []
     for count, (id, message) in enumerate(batches, 1):
         try:
@@ -416,7 +414,6 @@ class BrokerConsumer:
         self._broker.close()
 
     def _gather(self) -> int:
-        """Hear what the broker sends; how many batches wait, those that are here included."""
         channel = self._broker.open()
         if channel is not self._channel:
             self._held.clear()
@@ -455,7 +452,6 @@ class BrokerConsumer:
         return Taken(len(taken), waiting, max(0.0, time.time() - min(sent) / 1e6), self._lost())
 
     def _some(self) -> list[_Delivery]:
-        """The first messages, until they have many rows."""
         taken: list[_Delivery] = []
         count = 0
         for one in self._held:
@@ -483,7 +479,6 @@ def _read(message: Any) -> _Delivery:
 
 
 def _new(taken: Iterable[_Delivery], known: Mapping[str, int]) -> list[tuple[_Headers, list[Row]]]:
-    """The batches that were not counted, each once however often it came."""
     last = dict(known)
     found: list[tuple[_Headers, list[Row]]] = []
     for one in taken:
@@ -494,7 +489,6 @@ def _new(taken: Iterable[_Delivery], known: Mapping[str, int]) -> list[tuple[_He
 
 
 def _spans(new: Iterable[_Headers]) -> tuple[list[Span], int]:
-    """What is new, by sender, and how many numbers are missing between."""
     spans: dict[str, Span] = {}
     lost = 0
     for headers in new:

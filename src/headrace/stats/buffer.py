@@ -125,7 +125,6 @@ class LabelledBuffer:
             return calls
 
     def row(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> Row:
-        """Counts that go past the buffer, checked alike."""
         for field, n in named(fields).items():
             check(field, n)
         return Row(self.layout, self.label(label), int(at) // self._slot * self._slot, dict(fields))
@@ -158,7 +157,6 @@ class LabelledBuffer:
         self._buffer.counters += len(row.counts)
 
     def _open(self, label: str, at: float) -> dict[str, int]:
-        """The counts of a label in the piece of time that holds ``at``."""
         slot = int(at) // self._slot
         key = self.label(label), slot
         counts = self._rows.get(key)

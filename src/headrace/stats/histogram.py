@@ -43,7 +43,6 @@ def bucket_of(value: float) -> str:
 
 @lru_cache(4096)
 def middle_of(bucket: str) -> float:
-    """What the values in a bucket are told as."""
     if bucket == "z":
         return 0.0
     try:

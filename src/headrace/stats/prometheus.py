@@ -83,7 +83,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket) -> str:
-    """Where a listening socket is asked."""
     host, port = sock.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
@@ -123,8 +122,6 @@ def serve_pages(
 def _routed(
     metrics: Callable[[Any, Any], Iterable[bytes]], pages: Mapping[str, Page]
 ) -> Callable[[Any, Any], Iterable[bytes]]:
-    """Pages by their path, metrics elsewhere. A store that does not answer is told, and no fault of this program."""
-
     def answered(environ: Any, start: Any) -> Iterable[bytes]:
         page = pages.get(environ.get("PATH_INFO", ""))
         try:
@@ -200,7 +197,6 @@ class Scrape:
         return []
 
     def _figures(self) -> list[tuple[str, Bucket, Bucket]]:
-        """Each label with what its coarsest bucket and its last hour hold."""
         now, stats = self._clock(), self._stats
         labels = self._expanded()
         pairs: list[tuple[Reading, Reading]] = []
@@ -237,7 +233,6 @@ _UNITS = f"; of what workers count {', '.join(f'{field} in {unit}' for field, un
 
 
 def _recent(layout: Resolutions) -> Resolution:
-    """The finest resolution of which an hour is no more than sixty buckets."""
     fit = [level for level in layout.levels if level.cut.step == 0 or level.cut.step * 60 >= WINDOW]
     return (fit or list(layout.levels))[0].cut
 

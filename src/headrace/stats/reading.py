@@ -72,7 +72,6 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(piece.size for piece in self.pieces)
 
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """Date and sign of each bucket."""
         for piece in self.pieces:
             cut = piece.level.cut
             for at in cut.walk(piece.start, piece.end):
@@ -100,7 +99,6 @@ def _step(level: Level, start: int, end: int, now: int, add_only: bool) -> Path 
 def _spread(
     level: Level, parent: Level, ends: dict[int, Path], now: int, add_only: bool, forward: bool
 ) -> dict[int, Path]:
-    """From each time to the edges of the coarser bucket that holds it, at the least cost."""
     found: dict[int, Path] = {}
     for at, (cost, pieces) in ends.items():
         for edge in {parent.cut.floor(at), parent.cut.ceil(at)}:

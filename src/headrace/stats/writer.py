@@ -154,7 +154,6 @@ class Flusher:
         return not self._blocked()
 
     def dropped(self) -> None:
-        """Counters were dropped: say so, once a minute."""
         now = monotonic()
         if now < self._quiet_until:
             return
@@ -190,7 +189,6 @@ class Flusher:
             self._due.put(None)
 
     def _wait(self, seconds: float) -> None:
-        """Wait until somebody rouses the thread or the time is over, and forget who did."""
         with contextlib.suppress(Empty):
             self._due.get(timeout=seconds)
             while True:
@@ -212,7 +210,6 @@ class Flusher:
 
 
 def last_words(flusher: Flusher) -> None:
-    """Flush, and say what is lost if that fails."""
     flusher.closing = True
     try:
         flusher.flush()
@@ -258,7 +255,6 @@ class Writer:
         self._slots = Slots()
 
     def merged(self, calls: int) -> None:
-        """The buffer holds so many calls now."""
         # Not the first call alone: it may have been interrupted here, or have found no room for a thread.
         if calls & 63 == 1 or calls == self.flusher.size:
             self.flusher.send_in_time(calls)

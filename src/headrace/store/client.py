@@ -287,7 +287,6 @@ class Client:
         return accepted
 
     def _begun(self, store: Store | AsyncStore, confirmer: Confirmer, slot: Slot | None = None) -> Steps[Durability]:
-        """How safe work is to be, where the server can say that it is."""
         wanted = durability(self.settings, confirmer.asked)
         if not store.confirms:
             return Durability()
@@ -358,7 +357,6 @@ class Client:
 
 
 def _checked(accepted: Accepted) -> Accepted:
-    """The answer to an enqueue, if anything was stored."""
     if accepted.full is not None:
         raise LaneFull(*accepted.full)
     if not accepted.clashes:

@@ -80,7 +80,6 @@ class ConnectionPool(Generic[C]):
             self.serve()
 
     def serve(self) -> None:
-        """Hand what is free to the callers in line."""
         while self.line:
             try:
                 found = self.take()

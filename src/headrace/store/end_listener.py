@@ -143,7 +143,6 @@ class EndLink:
             wire.sock.settimeout(self._timeout)
 
     def _is_announcement(self, message: Any, wire: RawConnection) -> bool:
-        """Whether it is one, or the confirmation of a subscription; an announcement is kept."""
         pushed = isinstance(message, hiredis.PushNotification)
         if not pushed and (wire is self._replies or _refused(message)):
             return False
@@ -269,7 +268,6 @@ class EndListener(Reach):
             life.thread.join(2 * self.settings.timeout)
 
     def begin_anew(self) -> None:
-        """Forget the parent's thread and close our copies of its sockets."""
         life = self._life
         self._begin()
         with contextlib.suppress(Exception):
@@ -287,7 +285,6 @@ class EndListener(Reach):
         self._life.bell.ring()
 
     def _leave(self, error: Exception | None = None) -> None:
-        """The thread is to end, and nobody waits for it any more. Holds the lock."""
         life, self._life, self.fault = self._life, None, ""
         waits, self._waits, questions, self._questions = self._waits, {}, self._questions, deque()
         self._due.clear()
@@ -358,7 +355,6 @@ class EndListener(Reach):
                 self._tell(channel[len(self.keys.done("")) :], state)
 
     def _forget_removed(self) -> None:
-        """Holds the lock."""
         while self._removed:
             ids, tell = self._removed.popleft()
             for id in ids:

@@ -173,7 +173,6 @@ class Reach:
 
 
 def names(calls: Sequence[Call[Any]]) -> str:
-    """The scripts that a request runs, for messages."""
     return "+".join(dict.fromkeys(call.script.name for call in calls))
 
 

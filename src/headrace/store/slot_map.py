@@ -113,13 +113,11 @@ class SlotMap:
         return follow
 
     def _candidates(self) -> list[Place]:
-        """Nodes to ask in random order, the doubtful one last."""
         found = [*self._nodes.union(self._seeds)]
         random.shuffle(found)
         return sorted(found, key=lambda place: place == self._doubted)
 
     def _read(self, slots: Any, asked: Place, wanted: int) -> None:
-        """Take in the whole map, as the node ``asked`` knows it."""
         self.asked += 1
         nodes: set[Place] = set()
         self._places.pop(wanted, None)

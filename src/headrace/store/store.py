@@ -129,7 +129,6 @@ class Store(Reach):
                 pool.give(None)
 
     def _another(self, pool: ConnectionPool[RawConnection], seconds: float) -> RawConnection:
-        """A new connection, or in line the next that is given back."""
         try:
             found = pool.take()
         except IndexError:
@@ -137,7 +136,6 @@ class Store(Reach):
         return self._open(pool) if found is None else found
 
     def _open(self, pool: ConnectionPool[RawConnection]) -> RawConnection:
-        """A new connection, by the permit that the caller has."""
         try:
             connection = self._connect()
         except BaseException:

@@ -98,7 +98,6 @@ _NO_DISK = (
 
 
 def _misnamed(error: Exception, target: Target) -> UrlError | None:
-    """The error to raise where the URL takes a server for a cluster, or a node of a cluster for a server."""
     if target.seeds:
         return no_cluster(target) if "cluster support disabled" in str(error) else None
     return node_of_a_cluster(target) if isinstance(error, driver.AskError) else None

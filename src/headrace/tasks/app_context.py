@@ -96,7 +96,6 @@ def kinds_of(kind: Any) -> frozenset[Kind]:
 
 
 def of_kind(lifespans: Iterable[Lifespan], kind: Kind) -> list[Lifespan]:
-    """Those that runners of a kind enter."""
     return [one for one in lifespans if kind in one.kinds]
 
 

@@ -228,7 +228,6 @@ class BoundTask(Generic[P, R]):
         return NewJob(self.fitting(new_id()), data, self.form(), self._name(data))
 
     def _name(self, data: bytes) -> str:
-        """The name of a unique job with these arguments; empty where it is not unique."""
         rule = self._options.unique
         return unique_name(rule, self._signature, data, self.context.types) if rule else ""
 

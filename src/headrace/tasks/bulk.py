@@ -137,7 +137,6 @@ class ChunkStream:
 
     @contextmanager
     def told(self) -> Generator[None, None, None]:
-        """Whatever ends the stream early says how far it came."""
         try:
             yield
         except Exception as error:

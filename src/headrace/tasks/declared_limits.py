@@ -128,7 +128,6 @@ class LimitSet:
 
 
 def _own_limit(known: Mapping[str, Limit], task: Task[..., Any, Any], name: str) -> Limit:
-    """One of a task's limits, if it is declared and goes by nothing that the task does not take."""
     if name not in known:
         raise UnknownLimit(
             f"task {task.name} has a limit {name!r}, which is not declared: the limits of this application are "
@@ -146,7 +145,6 @@ def _own_limit(known: Mapping[str, Limit], task: Task[..., Any, Any], name: str)
 
 
 def _defaults(task: Task[..., Any, Any]) -> dict[str, str]:
-    """What the defaults of a task's parameters are called as values of a limit."""
     found, encoder = dict[str, str](), task.context.types.encoder
     for parameter in inspect.signature(task.function).parameters.values():
         default = parameter.default

@@ -44,7 +44,6 @@ def check_id(id: str) -> str:
 
 
 def not_found(id: str) -> JobNotFound:
-    """What to raise where nothing is stored."""
     if is_flow(id):
         return JobNotFound(f"{id} is the id of a workflow, not of a job: headrace workflows show {id}")
     return JobNotFound(
@@ -220,7 +219,6 @@ class EditedJob(msgspec.Struct, frozen=True):
     as_json: bool
 
     def enqueue(self) -> Any:
-        """Store it."""
         return self.bound.enqueue_json(*self._json) if self.as_json else self.bound.enqueue(*self.args, **self.kwargs)
 
     async def aenqueue(self) -> Any:

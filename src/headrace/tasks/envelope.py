@@ -188,7 +188,6 @@ def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "") ->
 
 
 def _fields(form: Form, request_id: str) -> dict[str, Any]:
-    """The options of a form as the fields of an envelope."""
     own = overrides_of(form)
     found: dict[str, Any] = {"request_id": request_id, "headers": dict(shown(form.headers))}
     for name, field in OPTION_FIELDS.items():
@@ -294,7 +293,6 @@ def _refused(row: int, id: str, why: str) -> EnvelopeError:
 
 
 def _checked(found: Envelope) -> Options:
-    """What an envelope asks for, under the checks of every option."""
     given = {
         name: field.given(value)
         for name, field in OPTION_FIELDS.items()
@@ -312,7 +310,6 @@ def _checked(found: Envelope) -> Options:
 
 
 def _retries(found: Envelope) -> dict[str, Any]:
-    """What it asks for its retries, checked."""
     parts = {name: getattr(found, name) for name in RETRY_PARTS if name != "retries"}
     given = {name: OPTION_FIELDS[name].given(value) for name, value in parts.items() if value is not None}
     # What the task says of the longest delay is not known here.

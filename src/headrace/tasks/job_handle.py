@@ -262,7 +262,6 @@ class Job(Generic[R]):
         return await self._client.adrive(explain(self._client, self.id))
 
     def _learn(self) -> None:
-        """Read which task it is of, where that is not known."""
         if self._reader is None:
             self.refresh()
 

@@ -112,7 +112,6 @@ class Why(msgspec.Struct, frozen=True):
 
 
 def reasons(facts: WhyFacts) -> tuple[Reason, ...]:
-    """Every reason that holds, the deciding one first. Pure."""
     if facts.kind == "none":
         return (state.unknown(facts),)
     found = tuple(reason for decide in TABLE.get(facts.state, ()) if (reason := decide(facts)) is not None)
@@ -123,7 +122,6 @@ def reasons(facts: WhyFacts) -> tuple[Reason, ...]:
 
 
 def reason(facts: WhyFacts) -> str:
-    """The deciding reason, and what helps, as a sentence."""
     return reasons(facts)[0].sentence
 
 
@@ -164,7 +162,6 @@ def explain(client: Client, id: str) -> Steps[Why]:
 
 
 def _by(reason: Reason, facts: WhyFacts, acts: Sequence[Act]) -> Reason:
-    """The reason with the person who made it so, if that is among the newest acts."""
     subjects = {"queues": facts.queue, "jobs": facts.id, "workflows": flow_of(facts.id)}
     made = _VERBS.get(reason.code)
     act = newest_act(acts, *made, subjects[made[1]]) if made else None

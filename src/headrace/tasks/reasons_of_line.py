@@ -51,7 +51,6 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def lasting(microseconds: int | float) -> str:
-    """A duration."""
     seconds = max(0.0, microseconds / 1e6)
     for unit, size, least in (("days", 86_400, 172_800), ("h", 3600, 7200), ("min", 60, 120)):
         if seconds >= least:
@@ -69,12 +68,10 @@ STALE = 10_000_000
 
 
 def _able(facts: WhyFacts) -> list[WorkerSeen]:
-    """Live workers that serve its queue, know its task and claim."""
     return [worker for worker in facts.here if worker.able and not worker.draining]
 
 
 def _waited(facts: WhyFacts) -> int:
-    """Since how many microseconds it is ready."""
     score = facts.where("score")
     return facts.now - (score + priority_of(facts.record.get("priority")) * HEAD_START) if score else 0
 
@@ -98,7 +95,6 @@ def broadcast(facts: WhyFacts) -> Reason | None:
 
 
 def queue_paused(facts: WhyFacts) -> Reason | None:
-    """No job of its queue is claimed."""
     if not facts.where("paused"):
         return None
     until = facts.where("until")
@@ -111,7 +107,6 @@ def queue_paused(facts: WhyFacts) -> Reason | None:
 
 
 def no_worker_serves(facts: WhyFacts) -> Reason | None:
-    """No live worker names its queue."""
     queue = facts.queue
     if facts.here or queue.startswith("@"):
         return None
@@ -161,7 +156,6 @@ def no_runner_of_its_kind(facts: WhyFacts) -> Reason | None:
 
 
 def draining(facts: WhyFacts) -> Reason | None:
-    """All workers that could run it are stopping."""
     able = [worker for worker in facts.here if worker.able]
     if not able or _able(facts):
         return None
@@ -186,7 +180,6 @@ def gate_closed(facts: WhyFacts) -> Reason | None:
 
 
 def _shut(facts: WhyFacts, gate: GateSeen) -> tuple[str, str]:
-    """How a gate is closed, and what opens it."""
     one = gate.value not in ("", "*")
     name, value = f"limit {gate.limit}" + f" of {gate.value}" * one, f" --value {shlex.quote(gate.value)}" * one
     lasts = lasting(gate.opens - facts.now)
@@ -214,7 +207,6 @@ def runners_missing(facts: WhyFacts) -> Reason | None:
 
 
 def all_busy(facts: WhyFacts) -> Reason | None:
-    """No runner is free for it."""
     able = _able(facts)
     if not able or not all(worker.busy for worker in able):
         return None
@@ -263,7 +255,6 @@ def claims_stopped(facts: WhyFacts) -> Reason | None:
 
 
 def jobs_ahead(facts: WhyFacts) -> Reason | None:
-    """Others start before it."""
     ahead = facts.where("ahead")
     if not ahead or not _able(facts):
         return None
@@ -285,6 +276,5 @@ def suspect(facts: WhyFacts) -> Reason | None:
 
 
 def next_in_line(facts: WhyFacts) -> Reason | None:
-    """Nothing that the store knows keeps it."""
     text = f"it is the next of queue {facts.queue}, and a runner was free for it a moment ago"
     return Reason("jobs_ahead", text, {"ahead": 0}) if _able(facts) else None

@@ -16,7 +16,6 @@ _LATE = 2_000_000
 
 
 def unknown(facts: WhyFacts) -> Reason:
-    """No record is stored."""
     if made := facts.place.get("request"):
         text = f"this is no job but a request id, which made job {made}"
         return Reason("unknown", text, {"job": made}, f"headrace jobs why {made}")
@@ -43,7 +42,6 @@ def unknown(facts: WhyFacts) -> Reason:
 
 
 def not_consistent(facts: WhyFacts) -> Reason | None:
-    """Its record and the structure of its state disagree."""
     state = facts.state
     if facts.kind != "hash":
         text = f"the key of its record holds another type ({facts.kind})"
@@ -61,7 +59,6 @@ def not_consistent(facts: WhyFacts) -> Reason | None:
 
 
 def store_refuses(facts: WhyFacts) -> Reason | None:
-    """The server accepts no writes, so no job is claimed."""
     server = facts.server
     if server.get("role") == "slave" and server.get("slave_read_only") == "1":
         link = server.get("master_link_status", "")
@@ -132,7 +129,6 @@ def _skipped(facts: WhyFacts) -> str:
 
 
 def overdue(facts: WhyFacts) -> Reason | None:
-    """Its time has come, and no worker has made it ready."""
     late = facts.now - facts.where("score")
     if late <= (_LATE if facts.live else 0):
         return None
@@ -147,7 +143,6 @@ def overdue(facts: WhyFacts) -> Reason | None:
 
 
 def scheduled(facts: WhyFacts) -> Reason:
-    """It waits for its time."""
     due, failures, snoozes = facts.where("score"), facts.time("failures"), facts.time("snoozes")
     text = f"it is due in {lasting(due - facts.now)}"
     error = parse_error(facts.record.get("error", "").encode())
@@ -162,7 +157,6 @@ def scheduled(facts: WhyFacts) -> Reason:
 
 
 def workflow_not_started(facts: WhyFacts) -> Reason | None:
-    """Its workflow waits for its start."""
     if facts.flow.get("st") != "pending":
         return None
     flow = flow_of(facts.id)
@@ -173,7 +167,6 @@ def workflow_not_started(facts: WhyFacts) -> Reason | None:
 
 
 def workflow_stopped(facts: WhyFacts) -> Reason | None:
-    """Its workflow is stopped, or has ended."""
     state, flow = facts.flow.get("st", ""), flow_of(facts.id)
     evidence: Evidence = {"workflow": flow, "state": state}
     if state == "stopped" or facts.state == State.STOPPED:
@@ -234,7 +227,6 @@ def _named(other: OtherJob) -> str:
 
 
 def _with_reason(facts: WhyFacts, other: OtherJob, name: str) -> str:
-    """Where another job is, and what a second read says of it."""
     why = facts.told.get(other.id)
     return f"{name} is {other.state or 'not stored'}" + (f": {why}" if why else "")
 
@@ -244,7 +236,6 @@ _ONE_AT_A_TIME = ("process", "fork")
 
 
 def owner_silent(facts: WhyFacts) -> Reason | None:
-    """The lease of its worker is over."""
     owner = facts.record.get("owner", "")
     worker = next((one for one in facts.workers if one.owner == owner), None)
     if not owner or (worker is not None and worker.lease > facts.now):
@@ -290,7 +281,6 @@ def sent_ahead(facts: WhyFacts) -> Reason | None:
 
 
 def runs(facts: WhyFacts) -> Reason:
-    """It has started."""
     token = facts.time("token")
     evidence: Evidence = {"worker": facts.record.get("owner", ""), "since_us": token}
     if (runner := _runner(facts)) is not None:
@@ -300,7 +290,6 @@ def runs(facts: WhyFacts) -> Reason:
 
 
 def _runner(facts: WhyFacts) -> RunnerFacts | None:
-    """The runner that runs it, as of its worker's last heartbeat."""
     return next((one for worker in facts.workers for one in worker.runners if one.job == facts.id), None)
 
 

@@ -95,7 +95,6 @@ async def aenter(stack: AsyncExitStack, manager: Any) -> None:
 
 
 def is_asynchronous(manager: object) -> bool:
-    """Whether a coroutine awaits it."""
     return hasattr(type(manager), "__aenter__")
 
 
@@ -364,13 +363,9 @@ class JobSource(Protocol[R]):
     def task(self) -> str: ...
     @property
     def asked(self) -> Wishes: ...
-    def draw(self) -> str:
-        """An id for the job, which no other process draws."""
-        ...
+    def draw(self) -> str: ...
 
-    def fitting(self, id: str, /) -> str:
-        """An id that was drawn, as the options want it."""
-        ...
+    def fitting(self, id: str, /) -> str: ...
 
     def handle(self, id: str, /, *, fresh: bool = False) -> Job[R]:
         """A handle on the stored job."""

@@ -62,7 +62,6 @@ tracer = trace.get_tracer("headrace")
 
 
 def install(client: Client, closers: list[Callable[[], object]]) -> None:
-    """Trace what an application stores, and flush when a runner leaves."""
     client.enqueue_middlewares.append(sending)
     closers.append(flush)
 

@@ -304,7 +304,6 @@ class Draining:
         return seen
 
     def _is_left(self, seen: Overview) -> bool:
-        """Whether jobs are left that may start now."""
         queues = [queue for queue in seen.queues if self._wishes.queue in ("", queue.name)]
         return any(queue.size > queue.held and not queue.paused for queue in queues)
 
@@ -496,7 +495,6 @@ class DrainDriver:
             self.busy = False
 
     def _left_behind(self, drain: Draining) -> Call[bool] | None:
-        """The last word of an incarnation that an error has ended."""
         if drain.turned is None or not drain.owner or drain.died or drain.turned.core.left:
             return None
         return consume.retire(self._store.keys, drain.owner, 0)

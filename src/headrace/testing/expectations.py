@@ -226,7 +226,6 @@ class Stub:
         return await answer if inspect.isawaitable(answer) else answer
 
     def _stands_in(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Note a call; whether it is still ours to answer."""
         if self._times and len(self.calls) >= self._times:
             return False
         self.calls.append((args, kwargs))

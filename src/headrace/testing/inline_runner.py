@@ -275,7 +275,6 @@ class InlineRunner:
     # -- lifespans --------------------------------------------------------------------------------------------------
 
     def _new(self, claim: Claim) -> Lifespans | None:
-        """The lifespans of a runner of the kind that this job needs, if they are still to be entered."""
         task = self._app.tasks.get(claim.task)
         if task is None or task.kind in self._lifespans:
             return None
@@ -288,7 +287,6 @@ class InlineRunner:
                 end()
 
     def _not_entered(self, claim: Claim, error: LifespanError) -> Performed:
-        """The job goes back to its queue, as one that no runner could take."""
         del self._lifespans[self._app.tasks[claim.task].kind]
         return Performed(Released(), error)
 
@@ -369,7 +367,6 @@ class InlineRunner:
                 left += [other for other in (one.__cause__, one.__context__) if other is not None]
 
     def _restored(self) -> BaseException | None:
-        """The exception that left the code, with its tracebacks."""
         for error, trace in self._links:
             error.__traceback__ = trace
         found, self._error, self._links = self._error, None, []

@@ -134,7 +134,6 @@ def _releases(calls: Wave) -> bool:
 
 
 def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
-    """The jobs that these calls have made, with their delays."""
     found: dict[str, int] = {}
     for call, value in zip(calls, values, strict=True):
         found |= _made(call, value)
@@ -142,7 +141,6 @@ def _new(calls: Wave, values: Sequence[Any]) -> dict[str, int]:
 
 
 def _made(call: Call[Any], answer: Any) -> dict[str, int]:
-    """Ids of the jobs that an answered call has stored, each with its delay (microseconds); none of any other call."""
     if call.script.name == "broadcast":
         return dict.fromkeys(answer, 0)
     if call.script.name == "schedule_run":

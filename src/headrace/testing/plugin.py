@@ -65,7 +65,6 @@ def headrace_app(request: pytest.FixtureRequest, headrace_target: Headrace) -> I
 
 
 def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers of a test say, the nearest last."""
     node: Any = request.node
     found: dict[str, Any] = {}
     for mark in reversed(list(node.iter_markers("headrace"))):

@@ -75,7 +75,6 @@ def _of(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 def _filled(annotation: Any) -> Any:
-    """An annotation with something for hypothesis in each place where anything may stand."""
     if annotation is Any or annotation is object:
         return _Anything
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)

@@ -184,7 +184,6 @@ class HealthStamps:
         return f"{self._app}\n{url}\n".encode(errors="surrogateescape")
 
     def begin(self, lease: float, now: float) -> None:
-        """The supervisor begins its work, and the dispatcher is to follow."""
         self._every = lease * _SUPERVISED
         for place, value in ((_LEASE, lease), (_DISPATCHER, now), (_SUPERVISOR, now)):
             self._stamp(place, "d", value)

@@ -183,7 +183,6 @@ class ReloadParent:
                 self._stop(at_once=number == signal.SIGQUIT)
 
     def _reload(self) -> None:
-        """Start a worker with the code that is there now, after the one that starts already."""
         before, self._again = self._again, self._in("starting") is not None
         if self._again and not before:
             log.info("a reload is in progress; another one follows it", code="reload.waiting")
@@ -252,7 +251,6 @@ class ReloadParent:
             log.error("%s did not become ready: %s", what, reason, code="reload.failed")
 
     def _give_up(self, child: ReloadedWorker) -> None:
-        """End a worker that may run jobs already; these are not charged."""
         child.state, child.due = "leaving", min(child.due, time.monotonic() + PATIENCE)
         child.signal(signal.SIGQUIT)
 

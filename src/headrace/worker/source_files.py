@@ -30,7 +30,6 @@ class SourceFiles:
         self.next = 0.0
 
     def add(self, files: Iterable[str]) -> None:
-        """Watch these too, from what they are now."""
         new = set(files) - self._named
         self._named |= new
         self._seen |= {path: stamp for path in new - self._seen.keys() if (stamp := _stamp(path))}
@@ -77,7 +76,6 @@ def _is_skipped(place: str, name: str) -> bool:
 
 
 def application_files(modules: Iterable[Any]) -> list[str]:
-    """Files of imported modules that are neither Python's nor installed."""
     installed = {"site-packages", "dist-packages", "lib-dynload"}
     library = Path(os.__file__).parent
     files = {Path(module.__file__) for module in modules if isinstance(getattr(module, "__file__", None), str)}

@@ -73,7 +73,6 @@ class HookCall:
         kill_group(self.pid)
 
     def cut(self, now: float) -> None:
-        """End it if its time is over."""
         if now >= self.until and not self._late:
             self._late = True
             self.kill()
@@ -91,7 +90,6 @@ class HookCall:
 
 
 def _call(app: Headrace, hook: EventHook, events: list[EventRecord]) -> int:
-    """Be the process; the exit code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warmup.reseed()
@@ -239,7 +237,6 @@ class HookRounds:
                 one.call.kill()
 
     def release(self) -> Sequence[Call[Any]]:
-        """What gives the hooks to another watcher at once."""
         unsaved = [self._note(one) for one in self._all if one.unsaved]
         return [*unsaved, hold_watches(self._app.client.keys, self._holder, self._names, 0)] if self._all else []
 
@@ -250,7 +247,6 @@ class HookRounds:
         return operations.told(self._app.client.keys, "events", BATCH, one.at, desc=False, kinds=one.hook.kinds)
 
     def _take(self, one: _HookProgress, piece: StreamPiece, now: float) -> None:
-        """Begin a call with what was read, if the hook wants any of it."""
         # What was given before is given again, and nothing else with it.
         rows = [row for row in piece.rows if not one.end or _order(row[0]) <= _order(one.end)]
         events = [event for row in rows if one.hook.wants(event := event_of(*row))]
@@ -307,7 +303,6 @@ class HookRounds:
 
 
 def _order(id: str) -> tuple[int, int]:
-    """Ids of a stream in their order."""
     at, _, sequence = id.partition("-")
     return number(at), number(sequence)
 
@@ -355,7 +350,6 @@ class AlarmRounds:
             self._app.client.store.run_all(notes)
 
     def release(self) -> Sequence[Call[Any]]:
-        """What gives the alarms to another watcher at once."""
         return [self._hold(0)] if self._rules else []
 
     def _hold(self, lease: int) -> Call[HeldWatches]:
@@ -377,7 +371,6 @@ class AlarmRounds:
         return held, seen, {label: reading.total() for label, reading in readings.items()}
 
     def _judged(self, rule: AlarmRule, name: str, state: AlarmState, found: FoundFigure, now: int) -> list[Call[bool]]:
-        """What records where an alarm stands now; nothing if it stands as it did."""
         new = next_state(rule, state, found.value, now)
         if new == state:
             return []
@@ -404,7 +397,6 @@ class FoundFigure(NamedTuple):
 
 
 def _label_of(rule: AlarmRule) -> str:
-    """Where the starts that a share is of are counted."""
     return f"{TASKS}/{rule.task}" if rule.task else TASKS
 
 
@@ -436,7 +428,6 @@ PATIENCE = 4.0
 
 
 def watch(app: Headrace) -> None:
-    """Be the watcher of a worker, until TERM."""
     gc.enable()
     wake = child_process.listen((signal.SIGTERM, signal.SIGCHLD))
     holder = os.urandom(9).hex()
@@ -468,7 +459,6 @@ def _look(part: HookRounds | AlarmRounds, now: float) -> None:
 
 
 def _finish(hooks: HookRounds, wake: int) -> None:
-    """Tell of what happened last, such as the end of the last jobs, and let the calls end."""
     end = time.monotonic() + PATIENCE
     if hooks.next < float("inf"):
         _look(hooks, time.monotonic())
@@ -480,5 +470,4 @@ def _finish(hooks: HookRounds, wake: int) -> None:
 
 
 def _wait(wake: int, until: float) -> None:
-    """Wait for a signal, or until then."""
     select.select([wake], [], [], max(0.0, min(until - time.monotonic(), 3600.0)))

@@ -38,7 +38,6 @@ def usable_cores(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgro
 
 
 def _group_cores(groups: str, mounted: str) -> list[int]:
-    """The cores that each control group above this process has time for, as far as it has a limit."""
     try:
         lines = Path(groups).read_text().splitlines()
     except OSError:
@@ -168,9 +167,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, **count)
 
     def runners(self, kind: Kind) -> int:
-        """How many runner processes of a kind work at once."""
         return min(self.at_once(kind), 1) if kind in SHARED else self.at_once(kind)
 
     def slots(self, kind: Kind) -> int:
-        """How many jobs one runner of a kind runs at once."""
         return self.at_once(kind) if kind in SHARED else 1

@@ -132,7 +132,6 @@ class Completions(Generic[H]):
         return [(self._left.pop(id), word) for id, word in words if word]
 
     def _more(self) -> bool:
-        """Whether anything has to be waited for; a mere look needs no listener."""
         if self._left and self._timeout == 0:
             raise ResultTimeout(self._late())
         return bool(self._left)

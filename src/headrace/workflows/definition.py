@@ -352,8 +352,6 @@ class Workflow(Generic[P]):
 
 
 def _task(workflow: Workflow[...], registered: Lookup, function: Callable[..., object]) -> Task[..., Any, Any]:
-    """The task that builds a nested workflow where its arguments are known."""
-
     @wraps(function)
     def grow(*args: Any, **kwargs: Any) -> None:
         job = running_job()

@@ -96,7 +96,6 @@ class GraphBuilder:
                 return name
 
     def _number(self, stem: str) -> None:
-        """Give the one node of a kind that has no number its number, and what it stands for."""
         place, name = self.names.get(stem, -1), f"{stem}-1"
         if stem not in self.bare or place < 0 or name in self.names:
             return

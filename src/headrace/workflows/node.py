@@ -260,7 +260,6 @@ def node_request(given: Mapping[str, Any]) -> NodeRequest:
 
 
 def _hint(name: str) -> str:
-    """What somebody may have meant by an option that nodes do not have."""
     if name in REFUSED:
         return REFUSED[name]
     if name in JobOptions.__annotations__:

@@ -388,13 +388,11 @@ class Flow:
         return node_request(given)
 
     def _grows(self, place: int, asked: NodeRequest) -> int:
-        """Make a row one that fans out over its first argument at run time."""
         row = self.scope.builder.rows[place]
         row.map, row.of_items, row.on_failure = True, asked.on_failure, "stop"
         return place
 
     def _spread(self, task: Any, items: list[Any], args: tuple[Any, ...], asked: NodeRequest, name: str) -> int:
-        """A row for each item, and one that joins them."""
         scope, first = self.scope, len(self.scope.builder.rows)
         if len(items) > 1 and (args or asked.params):
             # What stands for a large argument of all is not checked with the items.
@@ -426,13 +424,11 @@ class Flow:
         return replace(asked, params={**asked.params, OUTER: given})
 
     def _within(self, asked: NodeRequest) -> Policy:
-        """What a failure within a nested workflow means for the node that stands for it."""
         if asked.on_failure == "stop" and self.scope.on_failure != "stop":
             return "skip"
         return asked.on_failure
 
     def _nest(self, definition: Definition, args: tuple[Any, ...], asked: NodeRequest) -> Node[Any]:
-        """Another definition's nodes, built in place if all that it needs is known by now."""
         scope = self.scope
         if asked.undo is not None:
             raise OptionsError(f"workflow {definition.name} takes no undo=: give it to the nodes that can be undone")

@@ -97,7 +97,6 @@ def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[N
 
 
 def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
-    """Number of the last node, by what is stored of its workflow."""
     if records[0] is None:
         raise WorkflowNotFound(f"no workflow {id} is stored: it was deleted, or ended and its retention is over")
     return number(records[0].fields.get("size"))
@@ -155,13 +154,11 @@ def _gathered(node: NodeRecord) -> int:
 
 
 def _has_output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> bool:
-    """Whether a node has succeeded, and what it added for an output, if it did, as well."""
     joint = by_number.get(_gathered(node), node)
     return node.job.state is joint.job.state is State.SUCCEEDED
 
 
 def _output(node: NodeRecord, by_number: dict[int, NodeRecord]) -> Any:
-    """A node's output as a value; the way through joins is as deep as maps and workflows were nested."""
     if node.job.state is not State.SUCCEEDED:
         return None
     if node.role in ("join", "pass"):

@@ -1,8 +1,8 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
-1. :class:`RunnerSlots`: the places of one kind's runners, among which strategies choose in O(1). Owns the published
-   snapshot and the ranks of one kind. A place outlives the runners that fill it: a runner that dies or is replaced leaves
-   its place, and the jobs that wait there, to the next one.
+1. :class:`RunnerSlots`: the places of one kind's runners, among which strategies choose in O(1). It owns the published
+   snapshot and the ranks of one kind. A place outlives its runners: a runner that dies or is replaced leaves its place,
+   and the jobs that wait there, to the next one.
 2. :class:`Assignment`: a job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a
    key goes to the place of its key, and waits there (``local_queues.py``).
 
@@ -76,7 +76,6 @@ class RunnerSlots:
         self.ranks.set(place, place.rank + FULL if held >= handle.slots else place.rank)
 
     def demote(self, place: RunnerSlot) -> None:
-        """Choose it last, until it is weighed again."""
         place.rank = LAST
         self.ranks.set(place, LAST)
 
@@ -156,7 +155,6 @@ class Assignment:
         return bool(handle.starts) and now - handle.progress > STALL
 
     def places(self, kind: Kind) -> RunnerSlots:
-        """The places of this kind, none at first."""
         found = self.kinds.get(kind)
         if found is None:
             found = self.kinds[kind] = RunnerSlots(kind)
@@ -170,7 +168,6 @@ class Assignment:
             self.reindex(handle)
 
     def detach(self, handle: RunnerHandle) -> None:
-        """Free the place of a runner that leaves or died."""
         if (place := handle.place) is not None:
             place.handle = handle.place = None
             self.kinds[place.kind].reindex(place)
@@ -183,7 +180,6 @@ class Assignment:
                 self.changed.add(place)
 
     def single(self, kind: Kind) -> RunnerHandle | None:
-        """A runner that waits for one suspect of a shared kind."""
         return next(
             (s for s in self.handles.values() if s.single and s.kind == kind and s.ready and not s.starts), None
         )

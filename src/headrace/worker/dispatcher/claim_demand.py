@@ -177,7 +177,6 @@ class ClaimDemand:
         self._timers.set("look", 0.0)
 
     def begin(self) -> None:
-        """A new incarnation knows nothing of the queues."""
         self.known = QueueKnowledge(frozenset(self._kinds))
         self.asking = 0
 
@@ -229,7 +228,6 @@ class ClaimDemand:
         return [(kind, most, self._tasks[kind]) for kind, most in wanted.passing.items()]
 
     def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
-        """What a sleep listens to."""
         return awaited(queues, paused, self._kinds, self.known)
 
     # -- broadcasts -------------------------------------------------------------------------------------------------
@@ -244,7 +242,6 @@ class ClaimDemand:
         return self._calls != self._answered and not self.asking
 
     def ask(self, number: int) -> None:
-        """The claim of this number asks for what was broadcast."""
         self.asking, self._asked = number, self._calls
 
     def on_claim(self, *, some: bool) -> None:

@@ -51,7 +51,6 @@ class Claiming:
     # -- what is wanted ---------------------------------------------------------------------------------------------
 
     def claimable(self, now: float) -> ClaimRequest | None:
-        """The claim that is to be made at once, if any."""
         if self.waits:
             return None
         known, parked = self._demand.known, self._parked
@@ -68,7 +67,6 @@ class Claiming:
 
     @property
     def _parked(self) -> Collection[str]:
-        """Tasks of which parked jobs may be moved in the trip of a claim."""
         return () if self._requests.waits("unpark") else self._maintenance.unparking.parked
 
     @property
@@ -132,7 +130,6 @@ class Claiming:
         return call, number
 
     def _private(self) -> list[str]:
-        """The line of what was broadcast to this worker, while there may be something in it."""
         if not self._demand.called:
             return []
         self._demand.ask(self._requests.number + 1)
@@ -150,12 +147,10 @@ class Claiming:
         return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
 
     def _arrived(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
-        """A claim was answered; its jobs are read when the next request is on its way."""
         self.arrivals.append((call, reply, number))
         self._demand.answered(wanted, consume.summary(reply), self._worker.now, woken=False)
 
     def hand_out(self) -> None:
-        """Read the claims that were answered and hand their jobs out."""
         while self.arrivals:
             call, reply, number = self.arrivals.popleft()
             claimed = call.parse(reply)

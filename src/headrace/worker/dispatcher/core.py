@@ -288,7 +288,6 @@ class Core:
         self.awoken = False
 
     def _make_handlers(self) -> dict[type, Callable[[Any], None]]:
-        """Who hears of which event."""
         worker, runner_pool, requests = self.worker, self.runner_pool, self._requests
         endings, placement, control, departure = self.ends, self._placement, self._control, self._departure
         return {
@@ -448,7 +447,6 @@ class Core:
         )
 
     def _held(self) -> int:
-        """How many jobs the store should count as ours."""
         return len(self.worker.starts.held) + self._claiming.leased
 
     def _connected(self) -> None:

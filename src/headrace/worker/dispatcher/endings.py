@@ -121,11 +121,9 @@ class Endings:
                 add(end, now)
 
     def end(self, claim: Claim, ended: Ended) -> None:
-        """A start ends that no runner was given."""
         self.ended([End(claim, ended)])
 
     def end_with(self, claim: Claim, how: type[Failed | Corrupt], error: JobError) -> None:
-        """A start that no runner was given ends with an error."""
         self.end(claim, how(error_json(error), self._keep))
 
     def interrupt_growth(self) -> None:
@@ -203,7 +201,6 @@ class Endings:
         return batch
 
     def settle(self, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
-        """The call that tells the store of a batch."""
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         worker = self._worker

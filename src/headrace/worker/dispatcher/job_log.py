@@ -48,7 +48,6 @@ def kinds(settings: Settings) -> frozenset[EndKind]:
 
 
 def level(kind: EndKind) -> int:
-    """Of the line for an outcome."""
     return logging.ERROR if kind == "crashed" else logging.WARNING if kind in _FAILURES else logging.INFO
 
 
@@ -92,7 +91,6 @@ def _peak(error: JobError | None) -> int:
 
 
 def error_of(kind: EndKind, data: bytes) -> JobError | None:
-    """The error that came with an outcome."""
     return None if kind in _NO_ERROR else parse_error(data)
 
 

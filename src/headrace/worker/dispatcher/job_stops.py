@@ -113,7 +113,6 @@ class JobStops:
         self._commands = commands
 
     def enforce(self, now: float) -> None:
-        """Stop what ran past a limit."""
         for deadline in self.limits.due(now):
             for handle in self._assignment.handles.values():
                 start = handle.starts.get(deadline.token)

@@ -154,7 +154,6 @@ class LocalQueues:
         return None
 
     def take_all(self) -> list[Waiting]:
-        """Take out everything, oldest first: the worker stops."""
         taken: list[Waiting] = []
         for line in self._lines():
             taken += line
@@ -165,7 +164,6 @@ class LocalQueues:
         return sorted(taken, key=lambda waiting: waiting[0].token)
 
     def _admit(self, home: Home) -> None:
-        """Let those of a key join its home that may."""
         while home.waiting and not home.closed:
             waiting = home.waiting.popleft()
             if not home.inside:

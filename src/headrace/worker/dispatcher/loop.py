@@ -123,7 +123,6 @@ class Dispatcher:
         self._log.pass_on(float("inf"))
 
     def _pass_on(self) -> None:
-        """Hand the statistics on, with the time by the server's clock."""
         if self._tally is not None:
             worker = self._core.worker
             self._tally.pass_on(worker.now + worker.server_ahead / 1e6)
@@ -136,7 +135,6 @@ class Dispatcher:
             traceback.print_exc()
 
     def _turn(self) -> None:
-        """Notify the core what happened until it has nothing more to do about it."""
         while True:
             actions = self._core.on(self._inbox, time.monotonic())
             self._inbox.clear()

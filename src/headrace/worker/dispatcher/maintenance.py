@@ -213,7 +213,6 @@ class Unparking:
         self._under_way = 0
 
     def begin(self) -> None:
-        """A new incarnation waits for no answer to an older one."""
         self._under_way = 0
 
     def __bool__(self) -> bool:
@@ -371,7 +370,6 @@ class LimitDeclaration:
         self._owner, self._pause = "", 0.0
 
     def first(self, owner: str, now: float) -> Step:
-        """What a new incarnation says, behind its registration."""
         self._owner, self._pause = owner, 0.0
         return _step(self, now)
 

@@ -73,7 +73,6 @@ class Placement:
             self.hand_out(claimed.jobs)
 
     def feed(self) -> None:
-        """Hand out the nodes whose inputs are complete."""
         fed: list[Claim] = []
         for inputs, claims in self.inputs.ready():
             if not (text := too_large(inputs)):
@@ -105,11 +104,9 @@ class Placement:
         self.pool.recall(self._shut)
 
     def _shut(self, claim: Claim) -> bool:
-        """Whether a gate of a job was closed after the job had passed it."""
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
 
     def _sent_back(self, claim: Claim, kind: Kind) -> bool:
-        """Hand a job back to the server before it starts, if a gate was closed after it had passed; whether one was."""
         if not self._shut(claim):
             return False
         self.endings.end(claim, Released())
@@ -164,7 +161,6 @@ class Placement:
         return refused
 
     def hand_back(self, refused: Iterable[Refused]) -> None:
-        """Send claims back for which no runner has room."""
         for claim, kind in refused:
             self.endings.end(claim, Released())
             if self._worker.phase == "working" and not self._worker.fenced:
@@ -197,7 +193,6 @@ class Placement:
     # -- what may not start -----------------------------------------------------------------------------------------
 
     def _startable(self, claim: Claim, now: int) -> bool:
-        """Whether the job may start at all; one that may not ends here."""
         if not self._may_start(claim, now):
             return False
         if claim.parents:

@@ -51,7 +51,6 @@ class SelfReport:
         self._pool = runner_pool
 
     def begin(self) -> None:
-        """A new incarnation has said nothing."""
         self.said = self.busy = ""
         self._pool.advice.renew()
 
@@ -122,7 +121,6 @@ class StackRequests:
             text += event.text
 
     def steps(self, now: float) -> list[Step]:
-        """What is told, once the time is over."""
         worker = self._worker
         if not self._requests or not worker.timers.due(_TIMER, now):
             return []
@@ -162,7 +160,6 @@ class RemoteControl:
         self.stacks = StackRequests(worker, placement.pool)
 
     def grow(self, by: int) -> None:
-        """Have so many runners more, or fewer."""
         main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
         self._scale(main, self._worker.options.at_once(main) + by)
 

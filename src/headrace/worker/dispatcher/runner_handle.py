@@ -200,7 +200,6 @@ class RunnerCommands:
         self._actions = actions
 
     def say(self, handle: RunnerHandle, message: Stop | Exit) -> None:
-        """Send it a message, if it still hears."""
         if not handle.gone:
             self._actions.add(Notify(handle.number, message))
 

@@ -232,7 +232,6 @@ class RunnerLinks:
         self._inbox.append(TakenBack(action.runner, count))
 
     def capture(self, action: Capture) -> None:
-        """Keep the stacks that a runner is about to write."""
         if (link := self._links.get(action.runner)) is not None:
             link.captures = action.until
 
@@ -300,7 +299,6 @@ class RunnerLinks:
             self._close(link, garbled=True)
 
     def _close(self, link: RunnerLink, *, garbled: bool = False) -> None:
-        """Nothing more can be learned there. The supervisor tells how it died."""
         if not link.closed:
             link.closed = True
             self._watched.unwatch(link.channel)

@@ -101,7 +101,6 @@ class RunnerPool:
     # -- work -------------------------------------------------------------------------------------------------------
 
     def give(self, starts: list[Attempt], now: float) -> None:
-        """Send booked starts to their runners, one message each."""
         batches: dict[int, list[Attempt]] = {}
         for start in starts:
             batches.setdefault(start.handle.number, []).append(start)
@@ -110,14 +109,12 @@ class RunnerPool:
             self._start_clocks(batch[0].handle, now)
 
     def _start_clocks(self, handle: RunnerHandle, now: float) -> None:
-        """Limits run for as many jobs as run at once, oldest first; of these none waits behind another."""
         for start in islice(handle.starts.values(), handle.clocks, handle.slots):
             start.clocked = True
             handle.clocks += 1
             self.stops.limits.begin(start, now)
 
     def recall_stalled(self, now: float) -> None:
-        """Take back what waits behind slow jobs."""
         soonest = NEVER
         for handle in self.assignment.handles.values():
             if not handle.ahead or len(handle.starts) <= handle.slots:
@@ -275,7 +272,6 @@ class RunnerPool:
         return Returned(ends + returned.ends, returned.back)
 
     def _broken(self, start: Attempt, handle: RunnerHandle, died: RunnerDied) -> End:
-        """Decide what the death of its runner means for one start."""
         claim, plan = start.claim, start.plan
         error = JobError(
             type="Crashed",

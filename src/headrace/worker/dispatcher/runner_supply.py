@@ -38,7 +38,6 @@ class RunnerSupply:
 
     @property
     def _working(self) -> bool:
-        """Whether dead and worn runners are replaced."""
         return self._worker.phase == "working"
 
     # -- how many ---------------------------------------------------------------------------------------------------
@@ -83,7 +82,6 @@ class RunnerSupply:
         return handle
 
     def respawn(self, now: float) -> None:
-        """Ask for the runners that were to be replaced later."""
         if self._timers.due("tidy", now):
             self._tidy(now)
         while self._spawn_at and self._spawn_at[0][0] <= now:
@@ -95,7 +93,6 @@ class RunnerSupply:
         self._timers.set("spawn", self._spawn_at[0][0] if self._spawn_at else NEVER)
 
     def _tidy(self, now: float) -> None:
-        """Dismiss runners whose suspect another worker took."""
         waiting = [
             handle
             for handle in self._assignment.handles.values()
@@ -149,7 +146,6 @@ class RunnerSupply:
             self._worker.actions.add(Begun())
 
     def dismiss(self, handle: RunnerHandle) -> None:
-        """Let a runner leave when what it holds is done."""
         handle.leaving = True
         self._assignment.reindex(handle)
         self._commands.say(handle, Exit())

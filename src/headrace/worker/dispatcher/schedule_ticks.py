@@ -63,7 +63,6 @@ class TickDuty:
         self._refused = set[str]()
 
     def begin(self, owner: str, now: float) -> None:
-        """A new incarnation declares all again."""
         self._owner = owner
         self._walk_at = NEVER
         self.declare_anew(now)
@@ -91,7 +90,6 @@ class TickDuty:
         self._fire_at = now + max(0, due - server_now) / 1e6 if due else NEVER
 
     def steps(self, now: float) -> list[Step]:
-        """The calls that are due."""
         found: list[Step] = []
         if now >= self._declare_at:
             found.append(self._declare(now))

@@ -50,7 +50,6 @@ class Settlement:
         return self._notes() if self._pool.notes and self._noted(now) else []
 
     def settle(self) -> Step:
-        """The call that tells the next batch of ends."""
         worker, requests = self._worker, self._requests
         requests.number += 1
         number, batch, mine = requests.number, self._endings.take(), worker.starts
@@ -87,7 +86,6 @@ class Settlement:
         self._maintenance.settled(reply.kept, reply.bytes, reply.chores, worker.now)
 
     def _learn(self, batch: Outcomes, stale: list[str]) -> None:
-        """What nodes of workflows returned is known here from now on."""
         refused, inputs = set(stale), self._placement.inputs
         for outcome, claim in batch:
             if claim.facts and outcome.kind == "succeeded" and claim.id not in refused:
@@ -96,7 +94,6 @@ class Settlement:
             self._placement.feed()
 
     def _gathered(self, now: float) -> bool:
-        """Whether ends have gathered for long enough; they may while every runner has work ahead."""
         until = self._endings.since + GATHER
         if now >= until or self._endings.urgent or not self._pool.assignment.least_held:
             return True
@@ -104,7 +101,6 @@ class Settlement:
         return False
 
     def _noted(self, now: float) -> bool:
-        """Whether what running jobs say of themselves is to be stored now."""
         timers = self._worker.timers
         if timers.at("notes") == NEVER:
             timers.set("notes", now + NOTES_EVERY)
@@ -209,7 +205,6 @@ class Reconciler:
             self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])
 
     def _restored(self, reply: settle_calls.Restored) -> None:
-        """What another start has, or will have, stops here; a job whose record is gone runs to its end."""
         held = set(self._worker.starts.held.values())
         self._worker.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:

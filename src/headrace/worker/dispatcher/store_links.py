@@ -162,7 +162,6 @@ class StoreConnection:
         return messages
 
     def _feed(self) -> bool:
-        """Read what is there; False when nothing is."""
         try:
             data = self._sock.recv(1 << 16)
         except _LATER:
@@ -381,13 +380,11 @@ class StoreLinks:
             self._say_again = {said: at for said, at in self._say_again.items() if said[0] != name}
 
     def refused(self, error: Exception, doing: str) -> None:
-        """The server refused one call, and works."""
         text = str(verdict(error, self.target, doing))
         self._refused[doing] = text
         self.tell(logging.ERROR, text, code="store.refuses")
 
     def accepted(self, doing: str) -> None:
-        """The server did what was asked."""
         if self._refused and doing in self._refused:
             self._say_again.pop(("", self._refused.pop(doing)), None)
             log.info("%s accepts %s again", self.target.shown, doing, code="store.back")

@@ -217,7 +217,6 @@ class StoreSession:
             self._inbox.append(Ready())
 
     def _resend(self, scripts: Collection[Script] = ()) -> None:
-        """Send what is not answered, after ``scripts``."""
         made = self.links.made
         if self._inflight and made is not None:
             self._awaited.extend("load" for _ in scripts)
@@ -339,7 +338,6 @@ class StoreSession:
             self._inbox.append(Woken(step[1], step[0].parse(replies[-1]), by_queue))
 
     def _slept(self, replies: list[Any]) -> bool:
-        """Learn from how a sleep ended, if there was one; whether a queue ended it."""
         if not replies:
             return False
         (woke,) = replies

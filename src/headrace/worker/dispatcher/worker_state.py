@@ -130,7 +130,6 @@ class Starts(msgspec.Struct):
         self.held = {token: id for token, id in self.held.items() if id not in gone}
 
     def view(self) -> Starts:
-        """A copy, to compare with what the store answers later."""
         return msgspec.structs.replace(self, held=dict(self.held), sent=self.sent.copy())
 
 
@@ -185,7 +184,6 @@ class Timers:
         return now >= self._times.get(name, NEVER)
 
     def next(self, now: float) -> float:
-        """The first of them after now."""
         first = NEVER
         for at in self._times.values():
             if now < at < first:
@@ -239,7 +237,6 @@ class StoreRequests:
         self._actions.add(Send(steps))
 
     def send_first(self, steps: list[Step]) -> None:
-        """Send these before what waits to be sent again."""
         self.ready, self.firsts = False, True
         self._actions.add(SendFirst(steps))
 
@@ -260,7 +257,6 @@ class StoreRequests:
         self.away = True
 
     def may_send(self) -> None:
-        """Everything that was sent is answered."""
         self.ready, self.away = not self.firsts, False
 
     # -- what the store refused -------------------------------------------------------------------------------------
@@ -277,12 +273,10 @@ class StoreRequests:
             one.again_at = now + min(pause_before(one.count, dice), self._longest)
 
     def accepted(self, script: str) -> None:
-        """A call of this script was answered without an error."""
         if script in self._refusals and not self._refusals[script].steps:
             del self._refusals[script]
 
     def again(self, now: float) -> list[Step]:
-        """Refused calls whose pause is over, to be sent now."""
         steps: list[Step] = []
         for one in self._refusals.values():
             if now >= one.again_at:
@@ -304,7 +298,6 @@ class StoreRequests:
             self._refusals.pop(name, None)
 
     def next(self, now: float) -> float:
-        """When refused calls are to be sent again."""
         return min((one.again_at for one in self._refusals.values() if one.again_at > now), default=NEVER)
 
 

@@ -70,7 +70,6 @@ class Growth:
         self._queue.append(_Growing(end.claim, unpack_grown(end.ended.data), end.ended.amount))
 
     def steps(self) -> list[Step]:
-        """The next piece of the first graft."""
         if not self._queue or self._sent:
             return []
         self._sent = True
@@ -169,7 +168,6 @@ class Inputs:
         return sum(map(len, self._waiting.values()))
 
     def add(self, claim: Claim) -> None:
-        """Wait for the outputs of a claim's parents."""
         alike = (flow_of(claim.id), claim.parents)
         if alike in self._waiting:
             self._waiting[alike].append(claim)
@@ -238,7 +236,6 @@ class Inputs:
         self._size += OVERHEAD + len(output.result or b"")
 
     def _unknown(self, ids: list[str]) -> str:
-        """One that was not read, of these and of those that stand for them; empty when all were."""
         # They are read in the reverse order: the first one comes last.
         stack = ids[::-1]
         while stack:
@@ -250,7 +247,6 @@ class Inputs:
         return ""
 
     def _input(self, id: str, output: NodeOutput) -> Input:
-        """What a child gets of this node."""
         state = output.state
         if output.sources and not output.many and self._known[output.sources[0]].state == "skipped":
             # It has succeeded, and all that it had added for an output was skipped.
@@ -268,7 +264,6 @@ class Inputs:
         return parts[0] if parts else _NONE
 
     def _forget(self) -> None:
-        """Drop all outputs once they are too many, and nobody waits for any."""
         if self._size > MEMORY and not self._waiting:
             self._known.clear()
             self._size = 0

@@ -160,7 +160,6 @@ def heard() -> Counter[int]:
 
 
 def listen_no_more() -> None:
-    """In a forked child: leave the pipe to its parent."""
     signal.set_wakeup_fd(-1)
     while _ends:
         os.close(_ends.pop())
@@ -212,7 +211,6 @@ class Terminal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_process(cls) -> Self:
-        """To be called before HUP has a handler."""
         return cls(_has_terminal(), signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
 
     @property
@@ -234,7 +232,6 @@ def leave_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def how(status: int) -> str:
-    """How a process ended, in words."""
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 

@@ -224,7 +224,6 @@ def join() -> None:
 
 
 def _mappings() -> Iterator[Mapping]:
-    """Of this process; none where the system does not tell."""
     try:
         # The name of a file may be anything: bytes, and nothing but line feeds between lines.
         lines = Path("/proc/self/smaps").read_bytes().split(b"\n")
@@ -243,7 +242,6 @@ def _mappings() -> Iterator[Mapping]:
 
 @cache
 def _huge() -> int:
-    """Bytes of a huge page; 0 where there are none, or none are wanted."""
     try:
         size = int((_HUGE / "hpage_pmd_size").read_text())
         return size if size <= _MOST and "[never]" not in (_HUGE / "enabled").read_text() else 0

@@ -108,7 +108,6 @@ class StandardStream(io.RawIOBase):
             log.warning("%d lines of output were dropped, since their reader was too slow", lost, code="log.dropped")
 
     def be_patient(self) -> None:
-        """From now on to write waits for room."""
         self.patient = True
         if self._exit is not None:
             self._exit.close()
@@ -235,7 +234,6 @@ class Streams:
             os.register_at_fork(after_in_child=stream.forget)
 
     def pass_on(self) -> None:
-        """Write what is kept, as far as there is room now."""
         self.next = _NEVER
         for stream in self._all:
             stream.pass_on()

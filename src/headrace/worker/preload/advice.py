@@ -88,7 +88,6 @@ class Advice:
         self.changed = bool(self.rows)
 
     def profiles(self, kind: Kind) -> bool:
-        """Whether the next runner of this kind is to be profiled."""
         number, self._spawned[kind] = self._spawned[kind], self._spawned[kind] + 1
         return self._enabled and (number < FIRST or number % EACH == 0)
 
@@ -98,7 +97,6 @@ class Advice:
             row.jobs += 1
 
     def heard(self, task: str, kind: Kind, found: Found) -> None:
-        """A profiled runner said what it found in a start."""
         if found.born:
             count, cost = self._born.get(kind, (0, 0))
             self._born[kind] = count + 1, cost + found.born
@@ -129,7 +127,6 @@ class Advice:
     # -- what to say ------------------------------------------------------------------------------------------------
 
     def _worth(self, *, functions: bool) -> list[str]:
-        """What each first start loses most to, of those that are worth doing before; modules, or functions."""
         worth: Counter[str] = Counter()
         for row in self.rows.values():
             if row.certain:

@@ -144,7 +144,6 @@ class Drive(Generator[Any, Any, Any]):
         return self._step(self._coroutine.throw, late)
 
     def _warn(self, job: CurrentJob, taken: float) -> None:
-        """Log once for each task that a step of it blocked the loop."""
         if job.task in self._blockers:
             return
         self._blockers.add(job.task)
@@ -160,7 +159,6 @@ class Drive(Generator[Any, Any, Any]):
 
 
 def _paused(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
-    """Where a coroutine waits, from its outermost frame on; nothing if it has ended."""
     # Not any object that has the attributes: an awaitable of the application may answer to every name.
     while isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None:
         yield coroutine.cr_frame, coroutine.cr_frame.f_lineno
@@ -228,7 +226,6 @@ class Loop:
             self.reporter.flush()
 
     def finish(self) -> None:
-        """End what jobs left behind in the loop: tasks, generators, threads."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -309,7 +306,6 @@ class Loop:
         self._tell(job_reporter, claim, ended, began)
 
     def _tell(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
-        """Send a start's end, or keep it for this turn of the loop."""
         self.reporter.done(job_reporter, claim, ended, began)
         if self._channel.full and not self._sends:
             self._sends = True
@@ -319,7 +315,6 @@ class Loop:
         return self._unbegun + len(self._inbox)
 
     def _send(self) -> None:
-        """Send the ends of the tasks that had their turn."""
         self._sends = False
         try:
             self.reporter.flush()
@@ -343,7 +338,6 @@ class Loop:
         self._file()
 
     def _look(self, job: CurrentJob) -> StopReason:
-        """Why to raise in this start, whose code keeps the loop from turning."""
         try:
             # Ends of mates do not wait for this one.
             self.reporter.flush()
@@ -376,7 +370,6 @@ class Loop:
         return ""
 
     def _stop_of(self, job: CurrentJob) -> Stop | None:
-        """The first stop of this start that nobody has filed yet."""
         stops = (message for message in self._stash if isinstance(message, Stop) and message.token == job.token)
         return next((stop for stop in stops if not told(job, stop.reason)), None)
 

@@ -69,7 +69,6 @@ def called(
 async def acalled(
     middlewares: Sequence[Middleware], job: CurrentJob, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """The same for a coroutine function."""
     result, innermost = SWALLOWED, _Innermost()
     async with AsyncExitStack() as stack:
         stack.enter_context(running(job))
@@ -165,7 +164,6 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
 
 
 def _submitted(runner: RunnerContext, job: CurrentJob, ended: Growing) -> Growing:
-    """What a node adds, as the application's enqueue middleware changed it; raises what a middleware raises."""
     act, grown = _submission(job, ended)
     with running(job), around(runner.app.client, act):
         return _changed(ended, act, grown)
@@ -191,7 +189,6 @@ def _changed(ended: Growing, act: Submission, grown: Grown) -> Growing:
 
 
 def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
-    """An enqueue middleware refused what the node adds."""
     try:
         return Failed(evidence(error, claim.attempt, runner.place), runner.failure_ttl)
     finally:
@@ -199,7 +196,6 @@ def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> End
 
 
 def _tell_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
-    """The record keeps what a middleware swallowed; afterwards nothing holds its frames."""
     told = evidence(error, claim.attempt, runner.place, hide=job.hide).decode()
     emit(Note(claim.id, claim.token, swallowed=told))
     forget(error)

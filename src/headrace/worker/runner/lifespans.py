@@ -112,13 +112,11 @@ class Lifespans:
                 self._cut_off()
 
     def _cut_off(self) -> None:
-        """Cut the one that is being left."""
         self._cut = True
         if self._task is not None:
             self._task.cancel()
 
     def _leave(self) -> None:
-        """Leave the last one that was entered."""
         lifespan, manager = self._entered.pop()
         with _logged(lifespan):
             manager.__exit__(None, None, None)
@@ -146,7 +144,6 @@ class Lifespans:
             raise failed from error
 
     async def _hold(self, entered: asyncio.Future[None]) -> None:
-        """Enter, wait until the runner leaves, and leave."""
         import asyncio
 
         values: list[tuple[str, Any]] = []

@@ -16,7 +16,6 @@ Aperform: TypeAlias = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[En
 
 
 def performers(runner_context: RunnerContext) -> tuple[Perform, Aperform]:
-    """What runs functions, and what runs coroutines."""
     client = runner_context.app.client
     if client.settings.traces == "off":
         return perform, aperform

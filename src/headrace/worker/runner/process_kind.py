@@ -127,7 +127,6 @@ class ForkServer:
         self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, store_is_loaded(), recalls)
 
     def _fork(self) -> bool:
-        """Whether this is the fork server still."""
         profiled = self._profiled and (self._count < FIRST or self._count % EACH == 0)
         self.forked = time.monotonic_ns() if profiled else 0
         self._page[0] = 0
@@ -149,7 +148,6 @@ class ForkServer:
         return True
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """A child's job is to be told something, or the supervisor is gone; in a child, whose handler it is, too."""
         if not self._child:
             self._gate.on_signal(number, frame)
         elif os.getppid() == self._supervisor:
@@ -160,7 +158,6 @@ class ForkServer:
             os.killpg(0, signal.SIGKILL)
 
     def _ask_stacks(self, number: int, frame: FrameType | None) -> None:
-        """The stacks are those of the child, if there is one; in a child, whose handler it is, too, its own."""
         if self._child:
             os.kill(self._child, number)
         elif os.getpid() != self._pid:
@@ -199,7 +196,6 @@ def _fall(child: int) -> ChildCrashed:
 
 
 def _something_lives() -> bool:
-    """Whether the last job left something running; what has ended is reaped on the way."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -266,7 +262,6 @@ class Process:
         return self._channel.receive(wait=True)
 
     def _admitted(self) -> bool:
-        """Take the ticket of the inbox's head; False when it was taken back, and the inbox is as that left it."""
         recalls = take_ticket(self._tickets)
         if recalls is None:
             self._file(self._channel.receive(wait=True))
@@ -288,7 +283,6 @@ class Process:
         self.reporter.done(job_reporter, claim, ended, began)
 
     def _file(self, messages: list[ToRunner], current: CurrentJob | None = None) -> StopReason:
-        """Sort what arrived; returns why to raise in the code of ``current``."""
         reason: StopReason = ""
         for message in messages:
             if isinstance(message, Run):
@@ -306,7 +300,6 @@ class Process:
         return reason
 
     def _stop(self, stop: Stop, current: CurrentJob | None) -> StopReason:
-        """Why to raise in the code of ``current``; a stop of another start that is here waits for that."""
         if current is not None and stop.token == current.token:
             return _raised(current, stop.reason)
         # A limit is one of code that runs.

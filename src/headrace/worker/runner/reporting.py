@@ -164,7 +164,6 @@ def where(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame of the job on."""
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
     return trace

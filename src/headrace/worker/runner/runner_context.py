@@ -131,7 +131,6 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
 
 
 def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
-    """An argument that all items take; where it is large, what stands for it, and it becomes one of ``given``."""
     if len(part) < ONCE:
         return part
     given.append(NewNode(NO_FORM, bytes(part), role="given"))
@@ -139,7 +138,6 @@ def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
 
 
 def collecting(registered: Lookup, claim: Claim) -> Flow:
-    """What collects the nodes that a running one adds."""
     facts = parse_facts(claim.facts)
     scope = Scope(registered, facts.definition, GraphBuilder(facts.definition), f"{facts.name}/")
     scope.headers = unpacked(claim.headers)

@@ -84,7 +84,6 @@ def _write_main_too() -> None:
 
 
 def _write_others(_number: int, _frame: FrameType | None) -> None:
-    """Write the stacks of all threads but the main one, which runs this."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented
     del frames[threading.get_ident()]
     if frames:
@@ -243,7 +242,6 @@ def _say_up(channel: Channel[ToRunner]) -> None:
 
 
 def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
-    """Make the fork a process of its own."""
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
     warmup.reseed()
@@ -264,7 +262,6 @@ def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans
 
 
 def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> None:
-    """Leave the lifespans, run exit hooks, write out what is buffered; when the deadline passes, the process ends."""
     hooks = [*app.exit_hooks, *app.closers]
     if not (hooks or lifespans) and isinstance(work, Process):
         # Nothing of the application's can hang here, so the kernel's own watch is enough.

@@ -214,7 +214,6 @@ class Threads:
         return min(longer + 1, len(claims))
 
     def _wake(self, count: int) -> None:
-        """Wake so many threads; all, if one of them has a ticket already."""
         if self._early:
             self._filed.notify_all()
         else:

@@ -215,7 +215,6 @@ class RunnerProcesses:
             self._fork(stack, wanted, options)
 
     def _fork(self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions) -> None:
-        """Fork it; ``stack`` closes what is not ours to keep, whether it was forked or not."""
         self._store_use.prepare(self._app)
         kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
@@ -306,7 +305,6 @@ class RunnerProcesses:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
-    """Both ends of a pipe, for reading and for writing, which the stack closes."""
     ends = os.pipe()
     for end in ends:
         stack.callback(os.close, end)
@@ -371,7 +369,6 @@ def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoRe
 
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:
-    """What is told besides metrics, by path."""
     from headrace.stats.prometheus import Answer
 
     def verdict(troubles: list[str]) -> Answer:
@@ -477,7 +474,6 @@ class SideProcess:
 
 
 def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:
-    """The process that answers Prometheus and probes there."""
     return SideProcess("metrics server", lambda app: answer(app, stamps, address), address=address)
 
 

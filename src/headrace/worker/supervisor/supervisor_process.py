@@ -295,7 +295,6 @@ class Supervisor:
                 any(side.reaped(pid, status) for side in self.sides)
 
     def _dispatcher_died(self, status: int) -> None:
-        """What it held is taken over by the next one, once nothing runs that no process could settle."""
         self._dispatcher.reaped()
         # The next one asks for its own.
         self._wanted.clear()
@@ -307,7 +306,6 @@ class Supervisor:
             self._dispatcher.replace()
 
     def _keep_fence(self, now: float) -> None:
-        """Kill the runners of a dispatcher that does not move (SIGSTOP) before another worker may start its jobs."""
         stamp, lease = self.stamps.read(), self.app.settings.lease
         at = max(fence_at(stamp.until, lease), stamp.dispatcher + STILL * lease)
         if not (stamp.flags & REGISTERED and self._runners.present):
