@@ -116,7 +116,7 @@ class CurrentJob:
 
     @property
     def log_fields(self) -> dict[str, str | int]:
-        """What log lines say of it, by name, for loggers of your own; docs/logs.md lists them."""
+        """What log lines say of it, by name, for loggers of your own; docs/observability.md lists them."""
         return fields_of(self._claim, self.headers)
 
     @property

@@ -110,7 +110,7 @@ def test_limits_that_users_read_are_those_of_the_code() -> None:
             f"at most {MOST_EDGES} edges",
         ],
         "docs/pool.md": [f"only after {members.FIRST:g}, 2, 4 and up to {members.MOST:g} seconds"],
-        "docs/migrations.md": [
+        "docs/server.md": [
             f"refused for at most {migrator.LEASE / 1e6:g} seconds",
             f"refused for {default.lease:g} seconds (`lease`)",
         ],

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # docs/design is for those who work on Headrace; generated references have tests of their own.
 GENERATED = {"cli.md", "settings.md"}
 # What an interpreter has imported is shown, or processes are spawned, which begin with the file that their parent ran.
-OWN = {"warm-up.md", "pool.md"}
+OWN = {"workers.md", "pool.md"}
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED]
 
 

@@ -108,7 +108,7 @@ def row(family: MetricFamily) -> str:
 
 
 def test_the_page_has_the_table_and_the_rules(root: Path) -> None:
-    page = (root / "docs" / "metrics.md").read_text().splitlines()
+    page = (root / "docs" / "observability.md").read_text().splitlines()
     rows = [line for line in page if line.startswith("| `headrace_")]
     assert rows == [row(family) for family in FAMILIES]
     assert [line.split()[1] for line in page if line.startswith("| Headrace")] == [rule["alert"] for rule in RULES]

@@ -1,7 +1,7 @@
 """The table of the metrics: name, type, unit, labels, meaning and source of each family.
 
-The exporter, the alert rules, the board and ``docs/metrics.md`` are made of it or checked against it. Beside it stands
-the one reading of all metrics: in three round trips, of a bounded number of queues, tasks and workers.
+The exporter, the alert rules, the board and ``docs/observability.md`` are made of it or checked against it. Beside it
+stands the one reading of all metrics: in three round trips, of a bounded number of queues, tasks and workers.
 
 1. :class:`LabelMemory`: earlier readings. A label whose counts did not change is not read again. A label holds some
    hundred counters, most of them buckets of histograms, and two of them are enough to see a change: each end of a start

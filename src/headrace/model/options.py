@@ -220,7 +220,7 @@ class JobOptions(TypedDict, total=False):
             kind=bytes,
             default=(),
             claimed=True,
-            envelope="[headers](headers.md): at most 16, and 4,096 bytes in all",
+            envelope="[headers](envelope.md#headers): at most 16, and 4,096 bytes in all",
         ),
     ]
     note: Annotated[

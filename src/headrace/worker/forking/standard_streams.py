@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WorkerLog(logging.LoggerAdapter[logging.Logger]):
-    """The worker's log: each call gives a ``code``, which stays when the words change. ``docs/logs.md`` lists them."""
+    """The worker's log. Each call gives a lasting ``code``, which ``docs/observability.md`` lists."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         kwargs["extra"] = {"code": kwargs.pop("code"), **(kwargs.get("extra") or {})}
