@@ -236,9 +236,10 @@ def test_functions_stay_short(sources: dict[Path, ast.Module]) -> None:
 
 
 def test_lua_stays_short(root: Path) -> None:
-    """Files of 150 lines at most, and functions of 60: no file needs more."""
+    """Files of 160 lines at most, functions of 60, and lines of 120 columns: no file needs more."""
     sources = {path.name: path.read_text().splitlines() for path in (root / "src").rglob("*.lua")}
-    assert {name: len(lines) for name, lines in sources.items() if len(lines) > 150} == {}
+    assert {name: len(lines) for name, lines in sources.items() if len(lines) > 160} == {}
+    assert {name: line for name, lines in sources.items() for line in lines if len(line) > 120} == {}
     long: dict[str, int] = {}
     for name, lines in sources.items():
         for first, line in enumerate(lines):

@@ -158,6 +158,7 @@ _COMMAND = Script("confirm", Header(""), "", ())
 def load(name: str) -> Script:
     """The script of ``scripts/<name>.lua``."""
     header, rows = assemble(name)
+    rows = [row for row in rows if row[0]]
     return Script(name, header, "\n".join(line for line, _ in rows), tuple(place for _, place in rows))
 
 

@@ -1,7 +1,9 @@
--- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not. Included, never run alone.
+-- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not.
+-- Included, never run alone.
 -- Returns ok, where all were stored, or
 -- {full, {limit, its backlog, jobs that wait in the lane}}, where none was, or
--- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each with the job that its request id had made.
+-- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each
+-- with the job that its request id had made.
 -- include request_ids
 -- include lane_entry
 -- include backlog
@@ -9,7 +11,9 @@
 -- key     scheduled  zset    scheduled
 -- derive  ready      zset    ready:<queue>
 -- derive  job        hash    job:<id>
--- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua. before: what seen was, where it is this request's by now.
+-- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns
+-- where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua.
+-- before: what seen was, where it is this request's by now.
 local function accept(ordered, take_names, by_rule, before)
   if before == nil then before = redis.call('SET', seen, number, 'EX', 600, 'GET') end
   local repeated = before == number
@@ -28,8 +32,7 @@ local function accept(ordered, take_names, by_rule, before)
     local score = waits and due or now - priority * 600000000
     local state = waits and 'scheduled' or 'ready'
     if ends > 0 then
-      fields[#fields + 1] = 'expires'
-      fields[#fields + 1] = now + ends
+      fields[#fields + 1], fields[#fields + 2] = 'expires', now + ends
     end
     local rule = limits and not waits and limiting().limits_of(fields[2], queue)
     if rule and not key then
@@ -43,7 +46,8 @@ local function accept(ordered, take_names, by_rule, before)
       end
     elseif names then
       for n = 1, last, 2 do
-        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'unique', names[(n + 1) / 2], 'st', state, unpack(fields))
+        redis.call('HSET', job .. rows[n], 'args', rows[n + 1], 'unique', names[(n + 1) / 2], 'st', state,
+          unpack(fields))
         line[n], line[n + 1] = score, rows[n]
       end
     else

@@ -6,9 +6,13 @@
 local function retry_node(id, f)
   local h = redis.call('HMGET', job .. id, 'st', 'soft', 'queue', 'priority')
   if h[1] ~= 'failed' and h[1] ~= 'quarantined' and h[1] ~= 'cancelled' then return end
-  if h[1] == 'failed' then redis.call('ZREM', failed, id) elseif h[1] == 'quarantined' then redis.call('ZREM', quarantined, id) end
-  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'finished', 'progress', 'note',
-    'cancel', 'expires', 'swallowed')
+  if h[1] == 'failed' then
+    redis.call('ZREM', failed, id)
+  elseif h[1] == 'quarantined' then
+    redis.call('ZREM', quarantined, id)
+  end
+  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited',
+    'finished', 'progress', 'note', 'cancel', 'expires', 'swallowed')
   count(f, h[1], -1)
   if not h[2] then count(f, 'hard', -1) end
   begin_node(id, f, h[3], h[4], 0)

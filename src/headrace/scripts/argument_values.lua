@@ -1,4 +1,5 @@
--- Argument values: the value of an argument, as it stands in names of keys, read from the stored arguments. Included, never run alone.
+-- Argument values: the value of an argument, as it stands in names of keys, read from the stored arguments.
+-- Included, never run alone.
 -- lazy    limiting
 -- The position behind the MessagePack value at one: values that Lua cannot read are passed over, too.
 local function behind_value(data, at)
@@ -50,7 +51,9 @@ end
 local function json_name(value)
   if type(value) == 'string' then return value_name(value) end
   if type(value) == 'boolean' then return tostring(value) end
-  if type(value) == 'number' and value == math.floor(value) and math.abs(value) < 2 ^ 53 then return string.format('%.0f', value) end
+  if type(value) == 'number' and value == math.floor(value) and math.abs(value) < 2 ^ 53 then
+    return string.format('%.0f', value)
+  end
   return (value == nil or value == cjson.null) and '' or redis.sha1hex(cjson.encode(value))
 end
 
@@ -120,7 +123,8 @@ local function opened(data, at)
   return n, at + 1 + bytes
 end
 
--- The value of one argument, by its position or else its name; nil for one that was not given. A job without any has an empty text.
+-- The value of one argument, by its position or else its name; nil for one that was not given. A job without any has an
+-- empty text.
 local function argument(args, name, position)
   if args == '' then return nil end
   if string.byte(args) ~= 0x92 then
@@ -144,7 +148,9 @@ local function argument(args, name, position)
   for _ = 1, count do
     local value_at = behind_value(args, at)
     local next_at = behind_value(args, value_at)
-    if packed_name(string.sub(args, at, value_at - 1)) == name then return packed_name(string.sub(args, value_at, next_at - 1)) end
+    if packed_name(string.sub(args, at, value_at - 1)) == name then
+      return packed_name(string.sub(args, value_at, next_at - 1))
+    end
     at = next_at
   end
 end

@@ -1,5 +1,7 @@
--- Backlog: new jobs are refused, all of a call or none, where more would wait in a lane than its limits let wait. Included, never run alone.
--- Jobs that were accepted before count when they wait, also after a retry; they are never refused. Delayed, ordered and unique ones are not counted when they come.
+-- Backlog: new jobs are refused, all of a call or none, where more would wait in a lane than its limits let wait.
+-- Included, never run alone.
+-- Jobs that were accepted before count when they wait, also after a retry; they are never refused. Delayed, ordered and
+-- unique ones are not counted when they come.
 -- lazy    limiting overfull
 -- include lane_classes
 -- include limited_values

@@ -17,7 +17,8 @@ local DONE = {retried = true, cancelled = true, asked = true, deleted = true}
 local SHOWN, FEW = 604800, 100
 
 local function errand_of(id)
-  local flat, e = redis.call('HGETALL', of .. id), {id = id, queue = '', task = '', key = '', cause = '', after = '', member = '', lane = ''}
+  local flat, e = redis.call('HGETALL', of .. id),
+    {id = id, queue = '', task = '', key = '', cause = '', after = '', member = '', lane = ''}
   for n = 1, #flat, 2 do e[flat[n]] = flat[n + 1] end
   for _, name in ipairs({'bound', 'ttl', 'rate'}) do e[name] = tonumber(e[name]) or 0 end
   return e.verb and e

@@ -1,4 +1,5 @@
--- Cache stale: whether a tag of a value, or all values, were dropped since a lease was given. Included, never run alone.
+-- Cache stale: whether a tag of a value, or all values, were dropped since a lease was given.
+-- Included, never run alone.
 -- derive  dropped  string  dropped:<tag>
 local function is_stale(lease, tags)
   for tag in string.gmatch(tags .. ',*', '[^,]+') do

@@ -1,4 +1,5 @@
--- Causes read: what failures have in common and how many there were of each, with what is stored of the newest ones. Changes nothing.
+-- Causes read: what failures have in common and how many there were of each, with what is stored of the newest ones.
+-- Changes nothing.
 -- include records
 -- key     causes    zset  causes
 -- derive  cause_at  hash  cause:<cause>
@@ -8,7 +9,8 @@
 -- arg     each      int   most failures of one cause that are told
 -- arg     reads     int   most failures that are told, where that leaves one of each
 -- arg     most      int   longest arguments that are told, in bytes; see records.lua
--- return  {how many causes there are, {{cause, {field, value, ...}, how many failures are told}, ...}, what is stored of these}
+-- return  {how many causes there are, {{cause, {field, value, ...}, how many failures are told}, ...}, what is stored
+--         of these}
 local found = {}
 for _, name in ipairs(redis.call('ZREVRANGE', causes, 0, -1)) do
   local f = redis.call('HMGET', cause_at .. name, 'task', 'number')

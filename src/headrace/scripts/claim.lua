@@ -20,12 +20,15 @@
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
--- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such kinds no more are claimed, others of any kind
---                            are; behind which entries of a queue to go on looking for them
--- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options, parents, facts, ...}, lost ids,
---         how many paused queues it met, {limited id, what it holds, ...}} | {gone}
--- With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others are behind it, ...}.
--- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes, once, expires, priority, attempts, and as far as it has any, headers, cost, limited, logged.
+-- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such
+--                            kinds no more are claimed, others of any kind are; behind which entries of a queue to go
+--                            on looking for them
+-- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options,
+--         parents, facts, ...}, lost ids, how many paused queues it met, {limited id, what it holds, ...}} | {gone}
+--         With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others
+--         are behind it, ...}.
+-- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes,
+-- once, expires, priority, attempts, and as far as it has any, headers, cost, limited, logged.
 -- What every node has comes in a list of its own.
 -- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
 local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
@@ -45,8 +48,8 @@ local function claimed(id, token, queue, score, f, node)
   jobs[size + 6] = f[2] or '\146\144\128'
   size, bytes = size + 6, bytes + #jobs[size + 6]
   if f[3] then
-    local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes', 'once', 'expires', 'priority',
-      'attempts', 'headers', 'cost', 'limited', 'logged')
+    local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes',
+      'once', 'expires', 'priority', 'attempts', 'headers', 'cost', 'limited', 'logged')
     -- No byte for what few jobs have.
     while #rest > 10 and not rest[#rest] do rest[#rest] = nil end
     more[#more + 1] = {id, rest}
@@ -74,15 +77,18 @@ local first, holds, left = token, {}, limit
 
 -- The fields of a record, and whether it is a node.
 local function read(id)
-  if is_node(id) then return redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts'), true end
+  if is_node(id) then
+    return redis.pcall('HMGET', job .. id, 'task', 'args', 'more', 'options', 'parents', 'facts'), true
+  end
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
--- full: it brings 4 MiB of arguments, and ends with the job that made them so many. A longer reply could outlast the lease, which a request behind it renews.
+-- full: it brings 4 MiB of arguments, and ends with the job that made them so many. A longer reply could outlast the
+-- lease, which a request behind it renews.
 local ways = {read = read, looks = before[3], full = false}
 
--- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits for the end of its node all the
--- same: a node without a record is leased, and ends as any job that names no task.
+-- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits
+-- for the end of its node all the same: a node without a record is leased, and ends as any job that names no task.
 ways.take = function(queue, id, score, fields, node)
   if fields.err or not (fields[1] or node) and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id
@@ -108,7 +114,8 @@ for _, queue in ipairs(names) do
     left = crowded.look(queue, left)
   else
     -- Few steps for each job without limits: every one passes here.
-    local popped, byte, looks, take, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks, ways.take, 0, nil
+    local popped, byte, looks, take, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks,
+      ways.take, 0, nil
     for n = 1, #popped, 2 do
       local id = popped[n]
       if byte(id) == 126 or ways.full then
@@ -139,7 +146,8 @@ if left <= 0 or ways.full then
     if redis.call('EXISTS', ready .. queue) == 1 and redis.call('SISMEMBER', paused, queue) == 0 then wake_up(queue) end
   end
 end
--- A long member that comes and goes keeps the set out of its compact form, which is searched from end to end: a fifth of a job's cost with 100 claims.
+-- A long member that comes and goes keeps the set out of its compact form, which is searched from end to end: a fifth
+-- of a job's cost with 100 claims.
 local large = #holds > 32
 if large then redis.call('ZADD', claims, 0, string.rep('-', 65)) end
 if size > 0 then redis.call('ZADD', claims, unpack(holds)) end

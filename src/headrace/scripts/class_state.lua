@@ -1,4 +1,5 @@
--- Class state: how many jobs wait in a class, whose turn it is, and where it stands in its line. Included, never run alone.
+-- Class state: how many jobs wait in a class, whose turn it is, and where it stands in its line.
+-- Included, never run alone.
 -- include lane_classes
 -- lazy    limiting
 -- clock   now
@@ -9,7 +10,8 @@
 -- In a class, lanes that are behind a gate have their turn above this.
 local PARKED = 2 ^ 50
 
--- How many jobs wait in its lanes, the turn from which these go on, and its pace: where it stands in its line, by the time of its jobs.
+-- How many jobs wait in its lanes, the turn from which these go on, and its pace: where it stands in its line, by the
+-- time of its jobs.
 local function read_class(c)
   if not c.turn then
     local said = redis.call('HMGET', classes .. c.queue, c.limits, c.limits .. '|')
@@ -24,8 +26,8 @@ local function first_lane(c)
   return redis.call('ZRANGEBYSCORE', class .. c.name, '-inf', '(' .. PARKED, 'LIMIT', 0, 1)[1]
 end
 
--- Where it is to stand: as old as the job whose turn it is, or older where its jobs wait longer than those of its line. So a new value that has its turn
--- does not keep old jobs waiting behind all others of the queue.
+-- Where it is to stand: as old as the job whose turn it is, or older where its jobs wait longer than those of its line.
+-- So a new value that has its turn does not keep old jobs waiting behind all others of the queue.
 local function class_score(c, first)
   local head = tonumber(redis.call('ZRANGE', lane .. first, 0, 0, 'WITHSCORES')[2] or now)
   return math.min(head, read_class(c).pace or head)

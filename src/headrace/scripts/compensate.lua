@@ -1,4 +1,5 @@
--- Compensate: a workflow of which nothing is active has ended, or undoes what it did, node by node. Included, never run alone.
+-- Compensate: a workflow of which nothing is active has ended, or undoes what it did, node by node.
+-- Included, never run alone.
 -- include node
 -- include callback
 -- include telling
@@ -14,8 +15,8 @@
 -- step    count_all
 -- Nothing of it is active any more: it has ended, or goes back over what can be undone, or waits to be started again.
 local function conclude(fid, f)
-  local h = redis.call('HMGET', flow .. fid, 'hard', 'total', 'succeeded', 'failed', 'cancelled', 'quarantined', 'skipped', 'ttl',
-    'key', 'on_success', 'on_failure', 'unstarted')
+  local h = redis.call('HMGET', flow .. fid, 'hard', 'total', 'succeeded', 'failed', 'cancelled', 'quarantined',
+    'skipped', 'ttl', 'key', 'on_success', 'on_failure', 'unstarted')
   local ended = 0
   for n = 3, 7 do ended = ended + (tonumber(h[n]) or 0) end
   local state = f.cancel and 'cancelled' or (tonumber(h[1]) or 0) > 0 and 'failed' or 'succeeded'
@@ -46,7 +47,11 @@ local function conclude(fid, f)
     redis.call('UNLINK', live .. f.definition .. ':' .. h[9])
   end
   -- One that stays for ever may have had a time as it was stopped before its start.
-  if (tonumber(h[8]) or -1) >= 0 then redis.call('ZADD', lapses, now + h[8], fid) else redis.call('ZREM', lapses, fid) end
+  if (tonumber(h[8]) or -1) >= 0 then
+    redis.call('ZADD', lapses, now + h[8], fid)
+  else
+    redis.call('ZREM', lapses, fid)
+  end
   call_back(fid, state == 'succeeded' and h[10] or state ~= 'succeeded' and h[11])
   if redis.call('ZREM', waited, fid) == 1 then redis.call('PUBLISH', done .. fid, state) end
 end

@@ -1,12 +1,15 @@
--- Declare: a worker says which limits its code has, and which of its tasks and queues have them. Included, never run alone.
--- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still there, or starts again, says what was
--- superseded, and is heard only where no worker says what counts that lives and goes on claiming.
+-- Declare: a worker says which limits its code has, and which of its tasks and queues have them.
+-- Included, never run alone.
+-- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still
+-- there, or starts again, says what was superseded, and is heard only where no worker says what counts that lives and
+-- goes on claiming.
 -- include look_anew
 -- include sort_anew
 -- clock   now
 -- derive  about         hash  owner:<owner>
 -- derive  limit_at      hash  limit:<limit>
--- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark of what it says of each
+-- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark
+--                                               of what it says of each
 -- derive  former        hash  superseded
 -- derive  replaced      set   replaced:<owner>
 -- key     limited       hash  limited
@@ -42,7 +45,8 @@ local function said_by_others(owner, what, mark)
   return false
 end
 
--- Whether what counts of something is to be replaced, since a worker says otherwise; and whether newer code keeps it. Texts; nil: there is none.
+-- Whether what counts of something is to be replaced, since a worker says otherwise; and whether newer code keeps it.
+-- Texts; nil: there is none.
 local function heard(owner, what, text, current)
   local mark, counts = mark_of(text), mark_of(current)
   if text and owner ~= '' then redis.call('HSET', known_by .. owner, '%' .. what, mark) end
@@ -70,9 +74,10 @@ local function declare_limit(name, fields)
   if count then redis.call('HSET', limit_at .. name, 'overrides', count) end
 end
 
--- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have limits, {field, row, ...}.
--- Returns of how many of them newer code says otherwise. Where something changes, the others that go on claiming declare theirs anew: the worker whose code it is
--- may leave before they do.
+-- Limits, {name, {field, value, ...}}, the tasks that the worker knows, and the rows of tasks and queues that have
+-- limits, {field, row, ...}.
+-- Returns of how many of them newer code says otherwise. Where something changes, the others that go on claiming
+-- declare theirs anew: the worker whose code it is may leave before they do.
 local function declare(owner, limits, tasks, rows)
   redis.call('SREM', replaced .. owner, 'limits')
   if #rows == 0 and #limits == 0 and redis.call('EXISTS', limited) == 0 then return 0 end
@@ -99,10 +104,13 @@ local function declare(owner, limits, tasks, rows)
     end
   end
   -- From now on each claim looks whether what stands in a line has limits.
-  for _, owner_name in ipairs(#rows > 0 and redis.call('ZRANGE', owners, 0, -1) or {}) do redis.call('HSET', about .. owner_name, 'limits', 1) end
+  for _, owner_name in ipairs(#rows > 0 and redis.call('ZRANGE', owners, 0, -1) or {}) do
+    redis.call('HSET', about .. owner_name, 'limits', 1)
+  end
   local fresh = {}
   for _, one in ipairs(limits) do
-    local new, newer = heard(owner, 'limit:' .. one[1], text_of_numbers(one[2]), text_of_numbers(redis.call('HGETALL', limit_at .. one[1])))
+    local new, newer = heard(owner, 'limit:' .. one[1], text_of_numbers(one[2]),
+      text_of_numbers(redis.call('HGETALL', limit_at .. one[1])))
     if new then
       declare_limit(unpack(one))
       fresh[#fresh + 1] = one[1]
@@ -113,7 +121,9 @@ local function declare(owner, limits, tasks, rows)
   -- Once all are stored, since a class may have several of them.
   for _, name in ipairs(fresh) do limiting().look_at_all(name) end
   for _, other in ipairs(changed and redis.call('ZRANGE', owners, 0, -1) or {}) do
-    if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then redis.call('SADD', replaced .. other, 'limits') end
+    if other ~= owner and redis.call('HEXISTS', about .. other, 'draining') == 0 then
+      redis.call('SADD', replaced .. other, 'limits')
+    end
   end
   return kept
 end

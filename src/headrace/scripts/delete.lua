@@ -1,4 +1,5 @@
--- Delete: a job that does not run leaves with all that is stored of it; those who wait for it hear that it was cancelled.
+-- Delete: a job that does not run leaves with all that is stored of it; those who wait for it hear that it was
+-- cancelled.
 -- include discard
 -- removes first scheduled
 -- commit  batch

@@ -5,7 +5,8 @@
 -- key     totals   hash  totals
 -- derive  job      hash  job:<id>
 -- derive  log      list  log:<id>
--- Returns deleted | missing | node | broadcast | running | blocked. A node belongs to its workflow, which is deleted as a whole.
+-- Returns deleted | missing | node | broadcast | running | blocked. A node belongs to its workflow, which is deleted as
+-- a whole.
 local function discard(id)
   if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
   local f = redis.call('HMGET', job .. id, 'st', 'queue')
@@ -19,7 +20,8 @@ local function discard(id)
   end
   redis.call('ZREM', finals[state], id)
   redis.call('ZREM', expires, id)
-  redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error'))
+  redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id,
+    state == 'succeeded' and 'result' or 'error'))
   redis.call('UNLINK', job .. id, log .. id)
   return 'deleted'
 end

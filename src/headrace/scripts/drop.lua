@@ -1,4 +1,5 @@
--- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore. Included, never run alone.
+-- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore.
+-- Included, never run alone.
 -- include finish
 -- include take_out
 -- clock   now
@@ -42,10 +43,16 @@ local function drop_flow(fid)
   for _, view in ipairs({'|', '|' .. (f[1] or ''), definition .. '|', definition .. '|' .. (f[1] or '')}) do
     redis.call('ZREM', flows .. view, fid)
   end
-  if f[3] and redis.call('GET', live .. definition .. ':' .. f[3]) == fid then redis.call('UNLINK', live .. definition .. ':' .. f[3]) end
+  if f[3] and redis.call('GET', live .. definition .. ':' .. f[3]) == fid then
+    redis.call('UNLINK', live .. definition .. ':' .. f[3])
+  end
   redis.call('UNLINK', flow .. fid, broken .. fid, undo .. fid)
   tell_gone(fid, 'cancelled')
   local rest = drop_nodes(fid, 1, tonumber(f[4]) or 0)
-  if rest then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. f[4]) else redis.call('UNLINK', held .. fid) end
+  if rest then
+    redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. f[4])
+  else
+    redis.call('UNLINK', held .. fid)
+  end
   return true
 end

@@ -1,4 +1,5 @@
--- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others. Included by fire, never run alone.
+-- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others.
+-- Included by fire, never run alone.
 -- include tick
 -- include tick_failures
 -- include telling
@@ -13,7 +14,9 @@ local function chosen(rules, tick, due, is_last)
   local late = now - due > LATE
   if is_last and not late then return true end
   local missed, within = rules[2], rules[3]
-  if missed == 'skip' or missed ~= 'all' and not is_last then return false, is_last and 'late' or 'a later tick was due' end
+  if missed == 'skip' or missed ~= 'all' and not is_last then
+    return false, is_last and 'late' or 'a later tick was due'
+  end
   if within > 0 and now - tick > within then return false, 'older than within' end
   return true
 end
@@ -30,7 +33,8 @@ local function tell_missed(name, missed)
   end
 end
 
--- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether the schedule is paused now.
+-- The due ticks of one schedule, oldest first: {tick, due, ...}. count: how many ran, the job of the last one, whether
+-- the schedule is paused now.
 local function run_due(name, f, due, count)
   local work, rules, left, missed = {unpack(f, 5, 7)}, RULES[f[5]], tonumber(f[2]), {}
   for n = 1, #due, 2 do

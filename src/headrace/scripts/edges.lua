@@ -42,7 +42,8 @@ local function walk_some(walk)
   local last = walk.from == 1 and edges > 2 * FIRST and FIRST or edges
   while walk.from <= last and batch.room > 0 do
     local at = walk.from * 5 - 4
-    pcall(step, walk, node_of(walk.id, string.sub(walk.children, at, at + 3)), string.sub(walk.children, at + 4, at + 4))
+    pcall(step, walk, node_of(walk.id, string.sub(walk.children, at, at + 3)),
+      string.sub(walk.children, at + 4, at + 4))
     walk.from, batch.room = walk.from + 1, batch.room - 1
   end
   if walk.from <= edges then

@@ -7,6 +7,8 @@
 -- arg     number   text    number of the request; the same again means: the reply was lost
 -- arg     requests packed  the request id of each job, or empty; {} when no job has one
 -- arg     request_id_ttl   int     milliseconds that a request id is remembered
--- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args, ...}} each; microseconds. The key of ordered jobs, else none
--- return  ok | {full, {limit, its backlog, jobs that wait}} | 'ok | repeated <id> <id> ...': of those that were not stored, each with the job that its request id had made
+-- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args, ...}} each;
+--                          microseconds. The key of ordered jobs, else none
+-- return  ok | {full, {limit, its backlog, jobs that wait}} | 'ok | repeated <id> <id> ...': of those that were not
+--         stored, each with the job that its request id had made
 return accept(turns)

@@ -1,4 +1,5 @@
--- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is refused.
+-- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is
+-- refused.
 -- include accept
 -- include turn
 -- include unique_alive
@@ -9,8 +10,12 @@
 -- arg     number   text    number of the request; the same again means: the reply was lost
 -- arg     requests packed  the request id of each job, or empty; {} when no job has one
 -- arg     request_id_ttl   int     milliseconds that a request id is remembered
--- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds, microseconds at most} of unique ones, true for {done, existing}, and behind their rows {name, ...}
--- return  ok | {full, ...} as of enqueue | 'ok | repeated <id> <id> ...': of those that were not stored, each with the job that has its name or request id | 'clash <id> <id> ...': none is stored; with the jobs that have their names
+-- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds,
+--                          microseconds at most} of unique ones, true for {done, existing}, and behind their rows
+--                          {name, ...}
+-- return  ok | {full, ...} as of enqueue | 'ok | repeated <id> <id> ...': of those that were not stored, each with the
+--         job that has its name or request id | 'clash <id> <id> ...': none is stored; with the jobs that have their
+--         names
 local before = redis.call('SET', seen, number, 'EX', 600, 'GET')
 -- A repeat is answered alike, though names may have changed hands.
 if before and #before > #number and string.sub(before, 1, #number + 1) == number .. '|' then
@@ -18,7 +23,8 @@ if before and #before > #number and string.sub(before, 1, #number + 1) == number
   return string.sub(before, #number + 2)
 end
 
--- As far as names are free, or held by jobs that stand for the new ones. Returns where the rows end that accept stores, now without gaps, and where those begin that are stored by their rule.
+-- As far as names are free, or held by jobs that stand for the new ones. Returns where the rows end that accept stores,
+-- now without gaps, and where those begin that are stored by their rule.
 local function take_names(one, twice)
   local head, rows, names = unpack(one)
   local rule, last = head[8], 0
@@ -44,6 +50,7 @@ for _, one in ipairs(batches) do
   local rule = before ~= number and one[1][8]
   if rule and rule ~= true and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
 end
-local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ') or accept(turns, take_names, naming, before)
+local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ')
+  or accept(turns, take_names, naming, before)
 if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end
 return reply

@@ -11,20 +11,25 @@
 -- derive  parked_at       zset  parked:<task>
 -- derive  lane_at         zset  lane:<lane>
 -- derive  job             hash  job:<id>
--- What is read of a job, of which the first ones are enough where fewer are asked for: each costs the server a sixth of a look.
+-- What is read of a job, of which the first ones are enough where fewer are asked for: each costs the server a sixth of
+-- a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}
 
--- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state later.
+-- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state
+-- later.
 local function line_of(e)
   if e.state == 'ready' then return ready_at .. e.queue end
   if e.state == 'parked' then return parked_at .. e.task end
-  return ({succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at, scheduled = scheduled_at})[e.state]
+  return ({succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at,
+    scheduled = scheduled_at})[e.state]
 end
 
 -- Microseconds of the time at which the id was made.
 local function made_at(id)
   local steps = 0
-  for n = 1, 8 do steps = steps * 32 + (string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) or 1) - 1 end
+  for n = 1, 8 do
+    steps = steps * 32 + (string.find('0123456789abcdefghjkmnpqrstvwxyz', string.sub(id, n, n), 1, true) or 1) - 1
+  end
   return steps * 5000
 end
 
@@ -38,14 +43,19 @@ end
 local function is_meant(e, id, score, asked)
   local f = redis.pcall('HMGET', job .. id, unpack(FIELDS, 1, asked))
   if f.err or f[1] ~= e.state then return false end
-  if e.queue ~= '' and e.queue ~= (f[3] or 'default') or e.task ~= '' and e.task ~= f[2] or e.key ~= '' and e.key ~= f[4] then return false end
+  if e.queue ~= '' and e.queue ~= (f[3] or 'default') or e.task ~= '' and e.task ~= f[2]
+    or e.key ~= '' and e.key ~= f[4] then
+    return false
+  end
   if not was_there(e, id, score, f) then return false end
   return e.cause == '' or telling().cause_of(f[2] or '', redis.call('HGET', job .. id, 'error') or '') == e.cause
 end
 
--- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one or nil: no more.
+-- The next jobs behind the cursor: those that are meant, how many were looked at, and {score, id, lane} of the last one
+-- or nil: no more.
 -- Looks at as many as limit says, and no further than to as many that are meant as most says.
--- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among the first.
+-- Behind the line of a queue come the lanes of its limited jobs. What is done leaves them, so that others come among
+-- the first.
 local function pick(e, limit, most)
   local ended = e.state ~= 'ready' and e.state ~= 'parked' and e.state ~= 'scheduled'
   local asked = not ended and 6 or e.key ~= '' and 4 or e.queue ~= '' and 3 or 2
@@ -55,11 +65,13 @@ local function pick(e, limit, most)
   end
   for n, one in ipairs(lanes) do
     local place, name = one[1], one[2]
-    local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and e.after or '', n == 1 and e.member or '', 0, limit - looked, 0, '-inf',
-      ended and string.format('%.0f', e.bound) or '+inf')
+    local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and e.after or '', n == 1 and e.member or '',
+      0, limit - looked, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
     for m = 1, #rows, 2 do
       -- A class of lanes, or the first timer, is no job.
-      if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then found[#found + 1] = rows[m] end
+      if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then
+        found[#found + 1] = rows[m]
+      end
       if #found == most then return found, looked + (m + 1) / 2, {rows[m + 1], rows[m], place} end
     end
     looked = looked + #rows / 2

@@ -10,7 +10,8 @@
 -- arg     fields   packed  {field, value, ...}: verb, state, queue, task, key, cause, who, by, total, rate, ttl
 -- return  {field, value, ...} of the errand
 if redis.call('EXISTS', self) == 0 then
-  redis.call('HSET', self, 'phase', 'running', 'bound', string.format('%.0f', now), 'looked', 0, 'done', 0, unpack(fields))
+  redis.call('HSET', self, 'phase', 'running', 'bound', string.format('%.0f', now), 'looked', 0, 'done', 0,
+    unpack(fields))
   redis.call('EXPIRE', self, 604800)
   redis.call('ZADD', errands, now, id)
   redis.call('EXPIRE', errands, 604800)

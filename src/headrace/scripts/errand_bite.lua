@@ -1,4 +1,5 @@
--- Errand bite: the program that began an errand does the next piece of it; workers do pieces with their background work.
+-- Errand bite: the program that began an errand does the next piece of it; workers do pieces with their background
+-- work.
 -- include bite
 -- removes first chores
 -- commit  batch

@@ -11,8 +11,10 @@
 -- arg     member  text  cursor: the last job seen
 -- arg     lane    text  cursor: the lane in which it waits, or empty
 -- arg     limit   int   jobs that are looked at, at most 1000
--- return  {jobs that are meant, those of them that are nodes of workflows, jobs that were looked at, score, id and lane of the last one where there may be more}
-local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member, lane = lane, bound = now}
+-- return  {jobs that are meant, those of them that are nodes of workflows, jobs that were looked at, score, id and lane
+--         of the last one where there may be more}
+local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member,
+  lane = lane, bound = now}
 local found, looked, last = pick(e, limit)
 local nodes = 0
 for _, id in ipairs(found) do

@@ -1,5 +1,6 @@
 -- Excess: where jobs come while a limit with full= is full, some end as cancelled. Included, never run alone.
--- One that waits goes on with the time of its end at 1, in the line of its queue: a worker claims it, passes no gate, and settles it as cancelled.
+-- One that waits goes on with the time of its end at 1, in the line of its queue: a worker claims it, passes no gate,
+-- and settles it as cancelled.
 -- include lane_classes
 -- lazy    limiting
 -- clock   now

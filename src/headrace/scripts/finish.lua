@@ -29,7 +29,8 @@
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 
 -- A waiter reads the result after it was woken: a job that is waited for stays for a minute at least.
--- ttl: microseconds that it stays; 0: it leaves; -1: it leaves, and has no log. To unlink a log that is not there costs a cache miss.
+-- ttl: microseconds that it stays; 0: it leaves; -1: it leaves, and has no log. To unlink a log that is not there costs
+-- a cache miss.
 local function finish(id, state, data, ttl)
   if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
   local waits = batch.waits and redis.call('ZSCORE', waited, id)

@@ -9,8 +9,10 @@
 -- key     schedules  zset  schedules
 -- derive  plan       hash  schedule:<name>
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
--- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks wanted, ...} of those that need more ticks, names of those whose records cannot be read}
--- A schedule that waits for ticks is looked at again after RETRY (microseconds), one that no code declares after WAIT, one that cannot be read after BROKEN;
+-- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks
+--         wanted, ...} of those that need more ticks, names of those whose records cannot be read} A schedule that
+--         waits for ticks is looked at again after RETRY (microseconds), one that no code declares after WAIT, one that
+--         cannot be read after BROKEN;
 -- SHOWN: after its end.
 -- TICK: bytes of a tick, its nominal and its due time; a schedule that has less than LOW of them needs more.
 local RETRY, WAIT, BROKEN, LOW, TICK, SHOWN = 5000000, 30000000, 60000000, 8, 16, 7 * 86400000000
@@ -19,7 +21,8 @@ local ran, seen, wanting, broken = 0, 0, {}, {}
 -- Whether a schedule needs more ticks; the answer asks for them.
 local function wants(name, rules)
   -- All that may fail comes before anything is written down: half a row would shift those of the others.
-  local missed, n, p = RULES[rules][2], #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known', 'final')
+  local missed, n, p = RULES[rules][2], #wanting, redis.call('HMGET', plan .. name, 'version', 'about', 'known',
+    'final')
   if not (p[1] and p[2] and p[3]) then error('no record') end
   if p[4] then return false end
   wanting[n + 1], wanting[n + 2], wanting[n + 3], wanting[n + 4] = name, p[1], p[2], p[3]
@@ -73,7 +76,8 @@ local function fire(name)
   end
   -- As if no worker were there: the missed policy says what becomes of these ticks if its code comes back.
   if #due > 0 and f[8] == 'code' and not declared(name, f[9] or '', f[10]) then
-    return standing(name, {f[8], f[9], f[10], unpack(redis.call('HMGET', plan .. name, 'undeclared', 'orphaned'))}) == 'waits' and now + WAIT or nil
+    return standing(name, {f[8], f[9], f[10], unpack(redis.call('HMGET', plan .. name, 'undeclared',
+      'orphaned'))}) == 'waits' and now + WAIT or nil
   end
   local rest, count = string.sub(f[1], at), {ran = 0}
   local ok, wrong = pcall(run_due, name, f, due, count)

@@ -41,5 +41,7 @@ if unstarted >= 0 then
   redis.call('HSET', flow .. id, 'unstarted', unstarted)
   redis.call('ZADD', lapses, now + unstarted, id)
 end
-for _, view in ipairs({'|', '|pending', definition .. '|', definition .. '|pending'}) do redis.call('ZADD', flows .. view, now, id) end
+for _, view in ipairs({'|', '|pending', definition .. '|', definition .. '|pending'}) do
+  redis.call('ZADD', flows .. view, now, id)
+end
 return {'ok', id}

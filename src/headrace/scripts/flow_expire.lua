@@ -10,5 +10,9 @@ local state = redis.call('HGET', flow .. id, 'st')
 if not state then return 'missing' end
 local ended = state == 'succeeded' or state == 'failed' or state == 'cancelled'
 redis.call('HSET', flow .. id, 'ttl', ttl)
-if ended and ttl >= 0 then redis.call('ZADD', lapses, now + ttl, id) elseif ended then redis.call('ZREM', lapses, id) end
+if ended and ttl >= 0 then
+  redis.call('ZADD', lapses, now + ttl, id)
+elseif ended then
+  redis.call('ZREM', lapses, id)
+end
 return 'ok'

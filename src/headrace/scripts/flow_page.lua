@@ -13,10 +13,11 @@
 -- arg     desc    int   1: newest first
 -- arg     low     text  least time of creation, such as -inf
 -- arg     high    text  greatest
--- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of the first broken node, values}, ...}}
--- Each is searched for in each row, so the last two are read of what runs alone: only there they say more than the state.
-local FIELDS = {'definition', 'st', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed', 'cancelled',
-  'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
+-- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of
+--         the first broken node, values}, ...}} Each is searched for in each row, so the last two are read of what runs
+--         alone: only there they say more than the state.
+local FIELDS = {'definition', 'st', 'created', 'started', 'finished', 'total', 'active', 'succeeded', 'failed',
+  'cancelled', 'quarantined', 'skipped', 'key', 'ttl', 'cancel', 'undoing'}
 local common = #FIELDS - 2
 local size, seen = slice(line, after, member, offset, limit, desc, low, high)
 local rows = {}
@@ -30,7 +31,8 @@ for n = 1, #seen, 2 do
     end
     local ended = values[2] ~= 'running'
     local first = (values[9] or values[10] or values[11]) and redis.call('ZRANGE', broken .. id, 0, 0)[1]
-    rows[#rows + 1] = {id, ended and redis.call('ZSCORE', lapses, id) or 0, first and redis.call('HGET', job .. first, 'facts') or '', values}
+    rows[#rows + 1] = {id, ended and redis.call('ZSCORE', lapses, id) or 0,
+      first and redis.call('HGET', job .. first, 'facts') or '', values}
   else
     -- Its record is gone: the row is dropped, the page goes on.
     redis.call('ZREM', line, id)

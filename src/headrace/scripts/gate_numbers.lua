@@ -20,7 +20,9 @@ local function overlaid(found, packed)
   local own = {}
   for field, value in pairs(found) do own[field] = value end
   for _, part in pairs(cmsgpack.unpack(packed)) do
-    for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do own[part[2][n]] = tonumber(part[2][n + 1]) or part[2][n + 1] ~= '' and part[2][n + 1] or nil end
+    for n = 1, part[1] > 0 and part[1] <= now and 0 or #part[2], 2 do
+      own[part[2][n]] = tonumber(part[2][n + 1]) or part[2][n + 1] ~= '' and part[2][n + 1] or nil
+    end
   end
   return reckoned(own)
 end

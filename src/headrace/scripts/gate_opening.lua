@@ -46,7 +46,8 @@ local function free_starts(list)
   return free
 end
 
--- What is open, but not for a job of this cost, closes until that fits, so that cheap ones do not keep it waiting for ever. Whether there was any of these.
+-- What is open, but not for a job of this cost, closes until that fits, so that cheap ones do not keep it waiting for
+-- ever. Whether there was any of these.
 local function too_dear(lists, cost)
   local found = false
   for _, list in ipairs(lists) do

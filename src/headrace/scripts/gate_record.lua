@@ -1,4 +1,5 @@
--- Gate record: how a gate is stored: 29 bytes, 9 more where a call was refused, and 12 for each of its cells. Included, never run alone.
+-- Gate record: how a gate is stored: 29 bytes, 9 more where a call was refused, and 12 for each of its cells.
+-- Included, never run alone.
 -- lazy    limiting
 -- clock   now
 -- key     rewound  string  rewound
@@ -9,11 +10,14 @@ local SHAPES = {window = 1, clock = 2}
 local function pack_gate(g)
   local shape = SHAPES[g.limit.shape] or 0
   local refused = g.till > 0 or g.strikes > 0
-  local text = struct.pack('<dddI4B', g.next, g.at, g.limit.step or 0, g.held, (g.waits and 1 or 0) + 2 * shape + (refused and 8 or 0))
+  local text = struct.pack('<dddI4B', g.next, g.at, g.limit.step or 0, g.held,
+    (g.waits and 1 or 0) + 2 * shape + (refused and 8 or 0))
   if shape == 0 and not refused then return text end
   local parts = {text}
   if refused then parts[2] = struct.pack('<dB', g.till, g.strikes) end
-  for n = 1, shape == 0 and 0 or #g.cells, 2 do parts[#parts + 1] = struct.pack('<dI4', g.cells[n], math.min(g.cells[n + 1], 4e9)) end
+  for n = 1, shape == 0 and 0 or #g.cells, 2 do
+    parts[#parts + 1] = struct.pack('<dI4', g.cells[n], math.min(g.cells[n + 1], 4e9))
+  end
   return table.concat(parts)
 end
 
@@ -34,8 +38,11 @@ local function unpack_gate(g, text)
     local n = #g.cells
     g.cells[n + 1], g.cells[n + 2] = struct.unpack('<dI4', text, at)
   end
-  -- Of a faster rate that is due sooner, too, for which the starts until now have it closed; a slower one counts from the next start.
-  if step ~= mine then g.next = same and shape == 0 and step > 0 and math.min(g.next, g.at + (g.next - g.at) * mine / step) or 0 end
+  -- Of a faster rate that is due sooner, too, for which the starts until now have it closed; a slower one counts from
+  -- the next start.
+  if step ~= mine then
+    g.next = same and shape == 0 and step > 0 and math.min(g.next, g.at + (g.next - g.at) * mine / step) or 0
+  end
   local by = g.at - now
   if by <= 0 then return false end
   g.next, g.till, g.at = g.next - by, g.till - by, now

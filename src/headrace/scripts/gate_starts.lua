@@ -24,7 +24,8 @@ local function spend_more(g, units, since)
   batch.gates_changed[g.name] = g
 end
 
--- So many jobs of this cost ended, or came back without having started: then their permits come back, too, so many, which were charged at `since`.
+-- So many jobs of this cost ended, or came back without having started: then their permits come back, too, so many,
+-- which were charged at `since`.
 -- One that was fine ends a series of refusals.
 local function release_gate(g, cost, count, unused, since, fine)
   local held = g.held - count
@@ -34,7 +35,8 @@ local function release_gate(g, cost, count, unused, since, fine)
   batch.gates_changed[g.name] = g
 end
 
--- The other side has refused a call: closed for so long; 0: for a second, twice as long each time in a row, up to five minutes.
+-- The other side has refused a call: closed for so long; 0: for a second, twice as long each time in a row, up to five
+-- minutes.
 -- Returns whether it was not closed so before.
 local function close_refused(g, delay)
   local closed = g.till > now

@@ -1,4 +1,5 @@
--- Gate waits: what waits for a closed gate is behind it, and nowhere else; one that opens hands it over. Stores the gates that changed. Included, never run alone.
+-- Gate waits: what waits for a closed gate is behind it, and nowhere else; one that opens hands it over.
+-- Stores the gates that changed. Included, never run alone.
 -- include gate_opening
 -- lazy    limiting
 -- clock   now
@@ -24,8 +25,9 @@ local function leave_gates(unit, list)
   end
 end
 
--- Those of the changed ones that are open though something waits for them; what is behind them is handed over. That may change further gates, and a table is
--- not walked while it grows: so those that open are found first, and again until none does.
+-- Those of the changed ones that are open though something waits for them; what is behind them is handed over. That may
+-- change further gates, and a table is not walked while it grows: so those that open are found first, and again until
+-- none does.
 local function open_gates(handle)
   repeat
     local opened = {}
@@ -40,7 +42,8 @@ local function open_gates(handle)
   until #opened == 0
 end
 
--- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that only remembers starts ends with them.
+-- Stores what changed; returns one of those that open at a time. A gate that says nothing more is not stored; one that
+-- only remembers starts ends with them.
 local function store_gates()
   local stays, size, ends, times, timed = {}, 0, {}, {}, nil
   for name, g in pairs(batch.gates_changed) do
@@ -56,7 +59,8 @@ local function store_gates()
     end
     local opens = g.waits and closed_until(g)
     if opens and opens < math.huge then
-      -- Not more often than each 1.5 ms: by then more than one may start, and most of the shortest slack is left for whoever claims them late.
+      -- Not more often than each 1.5 ms: by then more than one may start, and most of the shortest slack is left for
+      -- whoever claims them late.
       times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 1500)), 'gate:' .. name
       timed = name
     end

@@ -1,4 +1,5 @@
--- Gates: the gates that a script meets, and what is stored of them. A gate is a limit for one value. Included, never run alone.
+-- Gates: the gates that a script meets, and what is stored of them. A gate is a limit for one value.
+-- Included, never run alone.
 -- include gate_numbers
 -- include gate_record
 -- lazy    limiting gate_of gate_of_all read_gates
@@ -11,7 +12,9 @@ local function new_gate(name, limit_name)
   local found = batch.numbers[limit_name] or numbers_of(limit_name)
   if found.overrides or name == found.star then found = numbers_for(found, name, limit_name) end
   -- All its fields: a table that grows costs more.
-  if found.shape then return {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}} end
+  if found.shape then
+    return {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0, cells = {}}
+  end
   return {name = name, limit = found, next = 0, at = 0, held = 0, waits = false, till = 0, strikes = 0}
 end
 

@@ -2,7 +2,8 @@
 -- key     schema     string  schema
 -- key     migration  hash    migration
 -- arg     version    int     what this client writes
--- return  {the version that the store has, below 1 for what no Headrace wrote, 1 while it is on its way to another and else 0}
+-- return  {the version that the store has, below 1 for what no Headrace wrote, 1 while it is on its way to another and
+--         else 0}
 local found = redis.call('GET', schema)
 if not found then
   redis.call('SET', schema, version)

@@ -1,4 +1,5 @@
--- Held gates: a start that runs closes a gate that it holds, spends more of its rate, or holds it again after an outage. Included, never run alone.
+-- Held gates: a start that runs closes a gate that it holds, spends more of its rate, or holds it again after an
+-- outage. Included, never run alone.
 -- include lanes
 -- include gate_starts
 -- include limited_values
@@ -26,7 +27,8 @@ local function hold_again(owner, id)
   for _, list in ipairs(passes) do charge_all(list, cost) end
 end
 
--- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have claimed of it and not begun comes back.
+-- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have
+-- claimed of it and not begun comes back.
 -- At most so many hear of it.
 local TOLD = 100
 local function tell_closed(name)
@@ -36,7 +38,8 @@ local function tell_closed(name)
   end
 end
 
--- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual). False: it passed none of this limit.
+-- The gate of a limit that a job passed was closed by the other side, for so long (microseconds; 0: as is usual).
+-- False: it passed none of this limit.
 local function hold_off(id, limit, delay)
   local name, found = redis.pcall('HGET', job .. id, 'lane'), false
   for _, list in ipairs(type(name) == 'string' and passed_by(name) or {}) do

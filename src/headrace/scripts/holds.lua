@@ -4,7 +4,8 @@
 -- arg     owner   text
 -- arg     after   int     only starts with a larger token
 -- arg     limit   int     most starts, at most 1000
--- return  {number of its last claim, first token of that, number of its last settle, {id, token, ...}} | {}: it is not known
+-- return  {number of its last claim, first token of that, number of its last settle, {id, token, ...}} | {}: it is not
+--         known
 local known = redis.call('HMGET', self, 'since', 'request', 'first', 'settled')
 if not known[1] then return {} end
 local page = redis.call('ZRANGEBYSCORE', claims, string.format('(%.0f', after), '+inf', 'WITHSCORES', 'LIMIT', 0, limit)

@@ -1,5 +1,7 @@
--- Journal: a start that ended is added to its job's journal: the first 3 and the last 7 starts stay. Included, never run alone.
--- Only jobs whose first start did not succeed have one, in a field of the record; `attempts` beside it counts every start that was added.
+-- Journal: a start that ended is added to its job's journal: the first 3 and the last 7 starts stay.
+-- Included, never run alone.
+-- Only jobs whose first start did not succeed have one, in a field of the record; `attempts` beside it counts every
+-- start that was added.
 -- clock   now
 -- derive  job  hash  job:<id>
 local function note_start(id, ready_at, started, where, outcome, line, number, code)

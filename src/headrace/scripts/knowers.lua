@@ -1,12 +1,13 @@
--- Knowers: live workers that know a task and serve its queue hear that jobs of it are parked. Included, never run alone.
+-- Knowers: live workers that know a task and serve its queue hear that jobs of it are parked.
+-- Included, never run alone.
 -- clock   now
 -- key     owners  zset  owners
 -- derive  about   hash  owner:<owner>
 -- derive  known   hash  tasks:<owner>
 -- channel mail    mail:<owner>
 -- batch   heard   {}    tasks and queues that workers have heard of
--- Each hears once of a task and queue, however many jobs of it a batch parks. Few are told, and not many looked at: the others
--- hear of it with their next renewals.
+-- Each hears once of a task and queue, however many jobs of it a batch parks. Few are told, and not many looked at: the
+-- others hear of it with their next renewals.
 local LOOKED_AT, TOLD = 100, 8
 local function tell_knowers(task, queue)
   local what, heard = task .. ' ' .. queue, 0

@@ -4,7 +4,8 @@
 -- lazy    limiting class_named class_of passed_by value_gates
 -- batch   classes_met  {}   by name
 -- batch   last_class   nil  the one that was asked for last
--- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; false: they do not.
+-- The numbers of a limit all of whose gates have the same, and remember no more than a time and a count; false: they do
+-- not.
 local function lone_numbers(limit)
   return not limit.overrides and not limit.shape and (limit.most or 1) >= 1 and limit
 end
@@ -14,7 +15,8 @@ local function class_named(name)
   local c = batch.classes_met[name]
   if c then return c end
   local bar = string.find(name, '|', 1, true)
-  c = {name = name, prefix = name .. '|', size = #name + 1, queue = string.sub(name, 1, bar - 1), limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
+  c = {name = name, prefix = name .. '|', size = #name + 1, queue = string.sub(name, 1, bar - 1),
+    limits = string.sub(name, bar + 1), gates = {}, bars = {}, valued = {}, names = {}}
   for word in string.gmatch(c.limits, '[^,]+') do
     if string.sub(word, -1) == '=' then
       word = string.sub(word, 1, -2)

@@ -11,8 +11,9 @@ local TURN = 1000
 -- Lanes that one claim looks at in vain.
 local REFUSALS = 64
 
--- The turn after a start. Turns of a lane are on a grid of its own, which its name says, and the first start leads there: by half a turn to one and a half, one on
--- average. Else lanes that came together would go in step, the heavy ones ahead by up to a turn of the light ones. A lane that is alone needs none.
+-- The turn after a start. Turns of a lane are on a grid of its own, which its name says, and the first start leads
+-- there: by half a turn to one and a half, one on average. Else lanes that came together would go in step, the heavy
+-- ones ahead by up to a turn of the light ones. A lane that is alone needs none.
 local function turn_after(s, row, cost)
   local weight = 1
   for _, one in ipairs(row.own) do weight = weight * (one.limit.weight or 1) end
@@ -26,7 +27,8 @@ local function turn_after(s, row, cost)
   return (math.floor(row.turn / stride - share + 0.5) + share + cost) * stride
 end
 
--- The first job of a lane, and its score; nil: the lane is empty. Jobs are taken out ahead, since one command may take several.
+-- The first job of a lane, and its score; nil: the lane is empty. Jobs are taken out ahead, since one command may take
+-- several.
 local function head(row, most)
   local jobs = row.jobs
   if not jobs or row.full and row.at > #jobs then
@@ -39,8 +41,11 @@ end
 -- As if all that wait had come one after the other: so neither they nor other jobs of the queue stay behind for long.
 local function keep_pace(s, next_at)
   local c = s.c
-  if s.alone and next_at then c.pace = tonumber(next_at)
-  elseif c.pace < now then c.pace = now - (now - c.pace) * math.max(0, s.waited - s.took) / math.max(1, s.waited - s.paced) end
+  if s.alone and next_at then
+    c.pace = tonumber(next_at)
+  elseif c.pace < now then
+    c.pace = now - (now - c.pace) * math.max(0, s.waited - s.took) / math.max(1, s.waited - s.paced)
+  end
   s.paced, s.score = s.took, c.pace
 end
 
@@ -76,7 +81,8 @@ local function hold(s, row, id, cost)
   if row.own[1] then charge_all(row.own, cost) end
 end
 
--- Jobs of one lane start until the turn of another one comes, or a gate closes. Says whether the lane may have another turn in this round.
+-- Jobs of one lane start until the turn of another one comes, or a gate closes. Says whether the lane may have another
+-- turn in this round.
 -- s: the state of the claim's rounds, see serve.
 local function lane_turn(s, row, other)
   local c, free, id, at = s.c, 0, nil, nil

@@ -1,6 +1,7 @@
--- Lanes: where limited jobs wait to start. Classes that a script has touched go where they belong. Included, never run alone.
--- A class stands in the line of its queue, as '~' and its limits, and its lanes take turns. What waits for a closed gate is behind that gate instead: a lane, or,
--- where the limit goes by no value, its class.
+-- Lanes: where limited jobs wait to start. Classes that a script has touched go where they belong.
+-- Included, never run alone.
+-- A class stands in the line of its queue, as '~' and its limits, and its lanes take turns. What waits for a closed
+-- gate is behind that gate instead: a lane, or, where the limit goes by no value, its class.
 -- include wake
 -- include class_state
 -- include gate_waits
@@ -51,7 +52,8 @@ local function store_class(c)
   c.count, c.turn, c.pace = nil, nil, nil
 end
 
--- The first of the timers is told by one entry of what is scheduled: so all who sleep hear of it, and others pay nothing.
+-- The first of the timers is told by one entry of what is scheduled: so all who sleep hear of it, and others pay
+-- nothing.
 -- Returns its time, and whether it is earlier than what they knew.
 local function tell_time()
   local first = redis.call('ZRANGE', timers, 0, 0, 'WITHSCORES')[2]

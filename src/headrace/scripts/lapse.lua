@@ -1,4 +1,5 @@
--- Lapse: workflows leave whose retention is over, or that nobody has started for long, each wholly; one whose callback has not ended
+-- Lapse: workflows leave whose retention is over, or that nobody has started for long, each wholly; one whose callback
+-- has not ended
 -- stays a minute longer.
 -- include drop
 -- removes first lapses

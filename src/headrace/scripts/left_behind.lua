@@ -1,4 +1,5 @@
--- Left behind: what was broadcast to an incarnation that leaves, and has not begun, ends as cancelled. Included, never run alone.
+-- Left behind: what was broadcast to an incarnation that leaves, and has not begun, ends as cancelled.
+-- Included, never run alone.
 -- include finish
 -- derive  ready   zset  ready:<queue>
 local function leave_behind(owner, limit, ttl)

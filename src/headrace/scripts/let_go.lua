@@ -5,8 +5,8 @@
 -- lazy    limiting let_go
 -- key     rewound  string  rewound
 -- derive  slots    hash  slots:<owner>
--- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether one was fine. Those of one claim mostly
--- hold the same.
+-- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether
+-- one was fine. Those of one claim mostly hold the same.
 local function by_held(ids, texts, unused, poor)
   local at, charged, find, sub = {}, {}, string.find, string.sub
   local classes, own, told, counts, none, fine, size = {}, {}, {}, {}, {}, {}, 0
@@ -43,7 +43,8 @@ local function by_held(ids, texts, unused, poor)
   return classes, own, told, counts, none, fine
 end
 
--- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; poor: ids of those that did not succeed.
+-- texts: what these starts hold, false for nothing; unused: tokens of those that were none, by id; poor: ids of those
+-- that did not succeed.
 local function let_go(owner, ids, texts, unused, poor)
   local left, held, alone = let_go_alone(ids, texts, unused)
   local classes, own, told, counts, none, fine = by_held(left, held, unused, poor)

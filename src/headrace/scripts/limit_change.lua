@@ -1,4 +1,5 @@
--- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes them away; what waits feels it at once.
+-- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes
+-- them away; what waits feels it at once.
 -- include look_anew
 -- include overrides
 -- include declare
@@ -10,7 +11,8 @@
 -- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': all of it
--- arg     declared   packed  {field, value, ...}, as the caller's code declares it, for a store that does not know it; {}: it does not
+-- arg     declared   packed  {field, value, ...}, as the caller's code declares it, for a store that does not know it;
+--                            {}: it does not
 -- arg     parts      packed  {part, microseconds that it counts or 0, {field, value or '', ...}, ...}
 -- arg     gone       packed  {part, ...} that are taken away
 -- return  unknown | shared: it has no values | {part that there was, ...}

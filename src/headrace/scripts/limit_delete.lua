@@ -1,4 +1,5 @@
--- Limit delete: a limit that no running code declares, and that nothing holds, is forgotten, with what operators said of it. What waits for it starts without it.
+-- Limit delete: a limit that no running code declares, and that nothing holds, is forgotten, with what operators said
+-- of it. What waits for it starts without it.
 -- include look_anew
 -- clock   now
 -- commit  batch
@@ -16,7 +17,8 @@
 -- derive  former       hash  superseded
 -- removes first timers
 -- arg     limit        text
--- return  {unknown} | {declared, {places of workers whose code has it}} | {held, how many jobs and programs hold it} | {some: call again} | {deleted, how many jobs wait for it}
+-- return  {unknown} | {declared, {places of workers whose code has it}} | {held, how many jobs and programs hold it} |
+--         {some: call again} | {deleted, how many jobs wait for it}
 local PIECE, LOOKS = 500, 20
 if redis.call('EXISTS', numbers) == 0 then return {'unknown'} end
 local gate_of_all = limit .. ':'
@@ -29,7 +31,9 @@ end
 
 local places, held = {}, 0
 for _, owner in ipairs(redis.call('ZRANGE', owners, 0, -1)) do
-  if redis.call('HEXISTS', known_by .. owner, '%limit:' .. limit) == 1 then places[#places + 1] = redis.call('HGET', about .. owner, 'place') or owner end
+  if redis.call('HEXISTS', known_by .. owner, '%limit:' .. limit) == 1 then
+    places[#places + 1] = redis.call('HGET', about .. owner, 'place') or owner
+  end
   for _, text in ipairs(redis.call('HVALS', slots .. owner)) do
     if has(text) then held = held + 1 end
   end

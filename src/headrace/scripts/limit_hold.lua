@@ -9,10 +9,13 @@
 -- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': the limit goes by none
--- arg     holder     text    names this hold, and ends with a point and its lease: the same again means that the reply was lost
+-- arg     holder     text    names this hold, and ends with a point and its lease: the same again means that the reply
+--                            was lost
 -- arg     lease      int     microseconds
--- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not know it; {}: it does not
--- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it opens or 0}
+-- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not
+--                            know it; {}: it does not
+-- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it
+--         opens or 0}
 if redis.call('EXISTS', numbers) == 0 then
   if #declared == 0 then return {'unknown', now, 0} end
   declare_limit(limit, declared)
@@ -29,7 +32,9 @@ l.read_gates()
 local opens = l.closed_until(one) or bar and l.closed_until(bar)
 if opens then
   -- The clock may have been set back, and no worker there that sees it.
-  for _, far in ipairs(redis.call('ZRANGEBYSCORE', timers, now + lease, '+inf', 'LIMIT', 0, 64)) do l.keep_lease(far) end
+  for _, far in ipairs(redis.call('ZRANGEBYSCORE', timers, now + lease, '+inf', 'LIMIT', 0, 64)) do
+    l.keep_lease(far)
+  end
   l.timers_moved()
   return {'closed', now, opens < math.huge and string.format('%.0f', opens) or 0}
 end

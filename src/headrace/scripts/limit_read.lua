@@ -1,4 +1,5 @@
--- Limit read: limits, or one of their values: what is said of them, how many of their jobs run and wait, and when the next may start. Changes nothing.
+-- Limit read: limits, or one of their values: what is said of them, how many of their jobs run and wait, and when the
+-- next may start. Changes nothing.
 -- include lanes
 -- commit  batch
 -- clock   now
@@ -14,10 +15,12 @@
 -- arg     after        text    the page begins behind this name
 -- arg     limit        int     most limits of a page, or most values that are told, at most 500
 -- arg     value        text    of the limits that are named; '*': all of it
--- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator said something, or whose jobs wait
--- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value, running or -1, 0: open | -1: a job or pause
---         must end | opens, waiting}, ...}, {task or queue, its limits, ...} where limits are named}
--- Lanes of a class that are counted, and that are looked at to see whether one is open.
+-- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator
+--                              said something, or whose jobs wait
+-- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value,
+--         running or -1, 0: open | -1: a job or pause must end | opens, waiting}, ...}, {task or queue, its limits,
+--         ...} where limits are named} Lanes of a class that are counted, and that are looked at to see whether one is
+--         open.
 local l, rows, counted, LANES, FIRST = limiting(), {}, {}, 1000, 20
 
 -- Jobs of a class that wait for a value, of several values those in its first lanes.
@@ -59,7 +62,9 @@ local function tell(name, value)
   if #fields == 0 then return end
   each_class(name, function(c, at)
     if at > 0 or value == '*' then waits = waits + waiting_in(c, name, at, value) end
-    for _, one in ipairs(at > 0 and value == '*' and redis.call('ZRANGE', class .. c.name, 0, FIRST - 1) or {}) do some[#some + 1] = l.value_gates(c, one)[at] end
+    for _, one in ipairs(at > 0 and value == '*' and redis.call('ZRANGE', class .. c.name, 0, FIRST - 1) or {}) do
+      some[#some + 1] = l.value_gates(c, one)[at]
+    end
   end)
   local whole = value == '*' and l.gate_of_all(name, true)
   local one = whole or l.gate_of(name .. ':' .. (value == '*' and '' or value), name)
@@ -96,4 +101,5 @@ for _, name in ipairs(found) do
   tell(name, value)
   if values == 1 then tell_values(name) end
 end
-return {now, redis.call('ZCARD', limit_names), rows, redis.call('EXISTS', limited) == 1 and #names > 0 and redis.call('HGETALL', limited) or {}}
+return {now, redis.call('ZCARD', limit_names), rows,
+  redis.call('EXISTS', limited) == 1 and #names > 0 and redis.call('HGETALL', limited) or {}}

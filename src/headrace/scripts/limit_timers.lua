@@ -1,4 +1,5 @@
--- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are looked at anew. Included, never run alone.
+-- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are
+-- looked at anew. Included, never run alone.
 -- include look_anew
 -- include sort_anew
 -- include gate_starts

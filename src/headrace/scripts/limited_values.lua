@@ -4,7 +4,8 @@
 -- lazy    limiting limits_of lane_of
 -- key     limited  hash  limited
 -- batch   rules    {}    by queue and task: what limits_of found
--- The limits of a task in a queue: {names, '=' behind those that go by a value, and {name, by, position, default} of these}; false for none.
+-- The limits of a task in a queue: {names, '=' behind those that go by a value, and {name, by, position, default} of
+-- these}; false for none.
 local function limits_of(task, queue)
   local name = queue .. '|' .. task
   local rule = batch.rules[name]
@@ -24,7 +25,8 @@ local function limits_of(task, queue)
   return rule
 end
 
--- The lane of a job: its queue, its limits, and its values for those that go by one. Its key is given, or stands in the list of its fields.
+-- The lane of a job: its queue, its limits, and its values for those that go by one. Its key is given, or stands in the
+-- list of its fields.
 local function lane_of(queue, rule, args, key)
   if type(key) == 'table' then
     local fields = key

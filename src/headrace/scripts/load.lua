@@ -1,4 +1,5 @@
--- Load: what queues have to do: jobs that are ready, run, or come due soon; and how full the server is. Changes nothing.
+-- Load: what queues have to do: jobs that are ready, run, or come due soon; and how full the server is.
+-- Changes nothing.
 -- Bounded by the workers and by `look`, not by the jobs that are stored.
 -- include line_size
 -- clock   now
@@ -13,8 +14,9 @@
 -- arg     names      packed  queues whose ready jobs are counted, at most 1000
 -- arg     soon       int   microseconds ahead within which a scheduled job comes due
 -- arg     look       int   most running jobs (one a worker at least), and most scheduled ones, whose queue is looked up
--- return  {now, {{ready, paused}, ...} of the names, {jobs that run, those looked at, {queue, count, ...}}, {jobs that come due, those looked at, {queue, count, ...}},
---         when the first tick is due or 0, bytes of memory used, most of them or 0}
+-- return  {now, {{ready, paused}, ...} of the names, {jobs that run, those looked at, {queue, count, ...}}, {jobs that
+--         come due, those looked at, {queue, count, ...}}, when the first tick is due or 0, bytes of memory used, most
+--         of them or 0}
 local function queues_of(ids, counts)
   for _, id in ipairs(ids) do
     local queue = redis.pcall('HGET', job .. id, 'queue')

@@ -1,10 +1,12 @@
--- Lone gates: where each value has few jobs, most starts have a gate to themselves. It is read, changed and stored as text, without being made. Included, never run alone.
+-- Lone gates: where each value has few jobs, most starts have a gate to themselves.
+-- It is read, changed and stored as text, without being made. Included, never run alone.
 -- include lane_classes
 -- lazy    limiting
 -- clock   now
 -- derive  gate     string  gate:<gate>
 -- many    UNLINK
--- Lets go of those that one start holds, for which nothing waits and no call was refused. Returns the ids of the others, what they hold, and how many it looked at.
+-- Lets go of those that one start holds, for which nothing waits and no call was refused. Returns the ids of the
+-- others, what they hold, and how many it looked at.
 local function let_go_alone(ids, texts, unused)
   local find, sub = string.find, string.sub
   local left, held, some, keys, classes, size = {}, {}, {}, {}, {}, 0
@@ -33,7 +35,8 @@ local function let_go_alone(ids, texts, unused)
     if holders == 1 and flags == 0 and at <= now and step == (limit.step or 0) then
       local remembers = next_at + (limit.slack or 0) - now
       if remembers > 0 then
-        redis.call('SET', keys[n], struct.pack('<dddI4B', next_at, at, step, 0, 0), 'PX', math.ceil(remembers / 1000) + 1000)
+        redis.call('SET', keys[n], struct.pack('<dddI4B', next_at, at, step, 0, 0), 'PX',
+          math.ceil(remembers / 1000) + 1000)
       else
         count = count + 1
         gone[count] = keys[n]

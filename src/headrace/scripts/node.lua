@@ -18,8 +18,8 @@
 -- batch   walks      {}    nodes that ended, whose children are told
 local SUCCESS = {succeeded = true, skipped = true}
 
--- Whether a node is a job of its graph: not a join, an undo or a callback, nor one that a start stored which added nodes and
--- did not succeed.
+-- Whether a node is a job of its graph: not a join, an undo or a callback, nor one that a start stored which added
+-- nodes and did not succeed.
 local function is_part(id)
   local n = redis.call('HMGET', job .. id, 'role', 'origin')
   if n[1] or not n[2] then return not n[1] end
@@ -55,7 +55,11 @@ local function end_node(id, f, state, data)
   redis.call('HDEL', job .. id, 'owner', 'cancel', field == 'result' and 'error' or 'result')
   redis.call('HSET', job .. id, 'st', state, 'finished', now, field, data)
   -- For those who look at failures. It stays as long as its workflow does, so it has no retention of its own.
-  if state == 'failed' then redis.call('ZADD', failed, now, id) elseif state == 'quarantined' then redis.call('ZADD', quarantined, now, id) end
+  if state == 'failed' then
+    redis.call('ZADD', failed, now, id)
+  elseif state == 'quarantined' then
+    redis.call('ZADD', quarantined, now, id)
+  end
   if role == 'callback' then
     -- A callback was not counted as active either.
     count(f, 'active', 1)
@@ -82,12 +86,17 @@ local function end_node(id, f, state, data)
   end
 end
 
--- All its parents have ended: it lines up, or ends without having started. A join is skipped with all that it stands for.
+-- All its parents have ended: it lines up, or ends without having started. A join is skipped with all that it stands
+-- for.
 local function open_node(id, f)
   local c = redis.call('HMGET', job .. id, 'st', 'skip', 'role', 'queue', 'priority', 'delay', 'skips')
   if c[1] ~= 'blocked' or f.cancel then return end
   local joins = c[3] == 'join' or c[3] == 'pass'
-  if c[2] or joins and c[7] and c[7] * 4 == redis.call('HSTRLEN', job .. id, 'parents') then end_node(id, f, 'skipped', '')
-  elseif joins then end_node(id, f, 'succeeded', '')
-  else begin_node(id, f, c[4], c[5], c[6]) end
+  if c[2] or joins and c[7] and c[7] * 4 == redis.call('HSTRLEN', job .. id, 'parents') then
+    end_node(id, f, 'skipped', '')
+  elseif joins then
+    end_node(id, f, 'succeeded', '')
+  else
+    begin_node(id, f, c[4], c[5], c[6])
+  end
 end

@@ -6,7 +6,8 @@
 -- derive  flow  hash  flow:<flow>
 -- derive  held  zset  held:<flow>
 -- batch   flows {}    by workflow: its state, and whether it was stopped or cancelled
--- Not while its workflow is stopped, never when that was deleted. Nodes that undo a cancelled one may, and the one that is told of its end.
+-- Not while its workflow is stopped, never when that was deleted. Nodes that undo a cancelled one may, and the one that
+-- is told of its end.
 local function may_start(id, score)
   local fid, flows = flow_of(id), batch.flows
   flows[fid] = flows[fid] or redis.call('HMGET', flow .. fid, 'st', 'stopped', 'cancel')

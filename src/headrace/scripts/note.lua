@@ -9,8 +9,10 @@
 -- many    RPUSH
 -- removes first claims
 -- arg     owner   text
--- arg     request int     number of the request, which grows; the last or an earlier one stores nothing; 0: not numbered
--- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or '', {{limit, units}, ...} that it spent}; the last two if there are any, at most 1000
+-- arg     request int     number of the request, which grows; the last or an earlier one stores nothing; 0: not
+--                         numbered
+-- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or
+--                         '', {{limit, units}, ...} that it spent}; the last two if there are any, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
 local stored = 0

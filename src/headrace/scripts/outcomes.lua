@@ -1,4 +1,5 @@
--- Outcomes: what becomes of jobs whose starts ended without success, or added nodes. Included by settle, never run alone.
+-- Outcomes: what becomes of jobs whose starts ended without success, or added nodes.
+-- Included by settle, never run alone.
 -- include finish
 -- include again
 -- include crash
@@ -53,7 +54,8 @@ local function come_later(id, delay, counter, ttl)
   end
 end
 
--- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it; failure_ttl: see settle.
+-- By outcome: handler(id, data, microseconds that it stays or waits, score). owner: the key of who ran it; failure_ttl:
+-- see settle.
 local function new_handlers(owner, failure_ttl)
   local self = {
     skipped = function(id, data, ttl) finish(id, 'skipped', data, ttl) end,
@@ -71,7 +73,9 @@ local function new_handlers(owner, failure_ttl)
     snoozed = function(id, _, delay) come_later(id, delay, 'snoozes', failure_ttl) end,
     -- To the head of its lane, whose gate is closed for a time. One that has no such limit by now waits alone.
     limited = function(id, limit, delay, score)
-      if not limiting().hold_off(id, limit, delay) then return come_later(id, math.max(delay, 1000000), 'limited', failure_ttl) end
+      if not limiting().hold_off(id, limit, delay) then
+        return come_later(id, math.max(delay, 1000000), 'limited', failure_ttl)
+      end
       redis.call('HINCRBY', job .. id, 'limited', 1)
       redis.call('HSET', job .. id, 'more', 1)
       go_back(id, score, failure_ttl)
@@ -92,7 +96,9 @@ local function new_handlers(owner, failure_ttl)
       redis.call('HSET', job .. id, 'st', 'parked')
       redis.call('HDEL', job .. id, 'owner')
       redis.call('ZADD', parked .. task, score == 0 and now or score, id)
-      if redis.call('SADD', parking, task) == 1 then telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id}) end
+      if redis.call('SADD', parking, task) == 1 then
+        telling().happened('parked', {'task', task, 'queue', f[3] or 'default', 'job', id})
+      end
       tell_knowers(task, f[3] or 'default')
     end,
   }

@@ -1,4 +1,5 @@
--- Overrides: what an operator says of a limit, or of one of its values, over what code declares. Included, never run alone.
+-- Overrides: what an operator says of a limit, or of one of its values, over what code declares.
+-- Included, never run alone.
 -- lazy    limiting overrule
 -- clock   now
 -- key     timers        zset  timers
@@ -6,8 +7,8 @@
 -- derive  overrides_at  hash  overrides:<limit>
 local function pause_until(ends) return {'paused', string.format('%.0f', ends)} end
 
--- Puts parts, {part, microseconds that it counts or 0, {field, value or '', ...}, ...}, over the numbers of a value ('*': of the limit), and takes others
--- away. What is over is taken away, too. Returns which parts there were.
+-- Puts parts, {part, microseconds that it counts or 0, {field, value or '', ...}, ...}, over the numbers of a value
+-- ('*': of the limit), and takes others away. What is over is taken away, too. Returns which parts there were.
 local function overrule(name, value, parts, gone)
   local packed, had, nearest = redis.call('HGET', overrides_at .. name, value), {}, math.huge
   local kept = packed and cmsgpack.unpack(packed) or {}
@@ -30,7 +31,11 @@ local function overrule(name, value, parts, gone)
   if next(kept) then redis.call('HSET', overrides_at .. name, value, cmsgpack.pack(kept))
   else redis.call('HDEL', overrides_at .. name, value) end
   local count, timer = redis.call('HLEN', overrides_at .. name), 'limit:' .. name .. ':' .. value
-  if count > 0 then redis.call('HSET', limit_at .. name, 'overrides', count) else redis.call('HDEL', limit_at .. name, 'overrides') end
+  if count > 0 then
+    redis.call('HSET', limit_at .. name, 'overrides', count)
+  else
+    redis.call('HDEL', limit_at .. name, 'overrides')
+  end
   if nearest < math.huge then redis.call('ZADD', timers, nearest, timer) else redis.call('ZREM', timers, timer) end
   return had
 end

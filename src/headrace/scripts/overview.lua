@@ -1,5 +1,7 @@
--- Overview: how many jobs are in each state, what queues and workers there are. Bounded by live queues, tasks and workers, not by jobs or history.
--- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others forgotten.
+-- Overview: how many jobs are in each state, what queues and workers there are.
+-- Bounded by live queues, tasks and workers, not by jobs or history.
+-- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others
+-- forgotten.
 -- include line_size
 -- clock   now
 -- key     scheduled    zset  scheduled
@@ -25,8 +27,9 @@
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
--- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0, why it is paused, how many jobs
---         are behind limits, and since when the first of these waits or 0}, ...}, {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+-- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0,
+--         why it is paused, how many jobs are behind limits, and since when the first of these waits or 0}, ...},
+--         {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
 local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'busy', 'since'}
 local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
 -- Queues by name, and whether they are told of even while they are idle.
@@ -62,8 +65,9 @@ for queue, stays in pairs(names) do
     forgotten[#forgotten + 1] = queue
   else
     local priority = first[1] and redis.pcall('HGET', job .. first[1], 'priority')
-    lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0, type(priority) == 'string' and priority or 0,
-      held[queue] and redis.call('ZSCORE', resumes, queue) or 0, held[queue] and redis.call('HGET', pauses, queue) or '', behind, since and string.format('%.0f', since) or 0}
+    lines[#lines + 1] = {queue, size, held[queue] and 1 or 0, first[2] or 0,
+      type(priority) == 'string' and priority or 0, held[queue] and redis.call('ZSCORE', resumes, queue) or 0,
+      held[queue] and redis.call('HGET', pauses, queue) or '', behind, since and string.format('%.0f', since) or 0}
     waiting = waiting + size
   end
 end
@@ -77,8 +81,8 @@ for _, task in ipairs(redis.call('SMEMBERS', parking)) do
   tasks[#tasks + 1] = {task, count}
   parks = parks + count
 end
-return {now, {'scheduled', redis.call('ZCARD', scheduled) - (redis.call('EXISTS', timers) == 1 and 1 or 0), 'ready', waiting, 'running', running, 'parked', parks,
-  'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
+return {now, {'scheduled', redis.call('ZCARD', scheduled) - (redis.call('EXISTS', timers) == 1 and 1 or 0), 'ready',
+  waiting, 'running', running, 'parked', parks, 'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
   'succeeded', redis.call('ZCARD', succeeded), 'failed', redis.call('ZCARD', failed),
   'cancelled', redis.call('ZCARD', cancelled), 'quarantined', redis.call('ZCARD', quarantined)},
   lines, workers, tasks, tonumber(redis.call('HGET', totals, 'bytes') or 0)}

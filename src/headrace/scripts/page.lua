@@ -4,7 +4,8 @@
 -- include line_size
 -- key     line    zset  <index>
 -- key     timers  zset  timers
--- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or claims:<owner>
+-- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or
+--                       claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty
 -- arg     member  text  cursor: the last id seen
 -- arg     offset  int   ids to pass over
@@ -16,7 +17,8 @@
 -- return  {count, {id, score, ...}, what is stored of each; see records.lua}
 local queue = string.match(index, '^ready:(.*)$')
 -- Entries that stand for others are no jobs: a class of lanes in a line, the first timer among what is scheduled.
-local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers) or 0
+local more = queue and redis.call('HLEN', classes .. queue) or index == 'scheduled' and redis.call('EXISTS', timers)
+  or 0
 local size, rows = slice(line, after, member, offset, limit > 0 and limit + more or limit, desc, low, high)
 if more > 0 then size, rows = queue and limiting().line_size(queue) or size - 1, only_jobs(rows, limit) end
 return {size, rows, records_of_rows(rows, most)}

@@ -1,11 +1,12 @@
--- Pass over: a claim takes jobs from behind others, of whose kinds the worker can run no more now. Included by claim, never run alone.
+-- Pass over: a claim takes jobs from behind others, of whose kinds the worker can run no more now.
+-- Included by claim, never run alone.
 -- include slice
 -- include wake
 -- include serve
 -- lazy    crowding pass_over
 -- derive  ready  zset  ready:<queue>
--- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What comes to
--- be in between meanwhile, by its priority, is found when it is at the front.
+-- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What
+-- comes to be in between meanwhile, by its priority, is found when it is at the front.
 local LOOK, FRONT = 200, 50
 
 -- Whether there is room for the kind of a task, which is taken then: crowded is {{kind, most, {task, ...}}, ...}.
@@ -31,8 +32,8 @@ local function new_rooms(crowded)
   return may, passed
 end
 
--- packed: the claim's argument. Gives look(queue, left), which returns how much room is left; kinds(), those that were passed over; and looked, as the claim
--- returns it.
+-- packed: the claim's argument. Gives look(queue, left), which returns how much room is left; kinds(), those that were
+-- passed over; and looked, as the claim returns it.
 local function pass_over(packed, ways)
   local crowded, behind = unpack(cmsgpack.unpack(packed))
   local cursors, looked, left, passed = {}, {}, 0, nil

@@ -1,4 +1,5 @@
--- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish. End and reason of an earlier pause do not count any more.
+-- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish.
+-- End and reason of an earlier pause do not count any more.
 -- include hurry
 -- include telling
 -- clock   now

@@ -1,4 +1,5 @@
--- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were cancelled.
+-- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were
+-- cancelled.
 -- include finish
 -- include lane_exit
 -- include line_size
@@ -27,7 +28,9 @@ local function purge_lane(id)
   finish(id, 'cancelled', '{"type":"Cancelled","message":"its queue was purged"}', 0)
   removed = removed + 1
 end
-if redis.call('EXISTS', classes .. queue) == 1 then limiting().clear_lanes(queue, function() return limit - removed end, purge_lane) end
+if redis.call('EXISTS', classes .. queue) == 1 then
+  limiting().clear_lanes(queue, function() return limit - removed end, purge_lane)
+end
 line_up_all()
 if batch.limiting then
   batch.limiting.store_entering()
@@ -37,7 +40,8 @@ end
 local left = limiting().line_size(queue)
 return function()
   if redis.call('EXISTS', ready .. queue) == 0 then
-    redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork', wake .. queue .. '|thread', wake .. queue .. '|async')
+    redis.call('UNLINK', wake .. queue, wake .. queue .. '|process', wake .. queue .. '|fork',
+      wake .. queue .. '|thread', wake .. queue .. '|async')
     redis.call('SREM', queues, queue)
   end
   return {removed, left}

@@ -1,6 +1,8 @@
 -- Rates: when a gate's rate lets the next job start, by the shape of it. Included, never run alone.
--- Of each shape: when it opens; a start and one that is taken back; how many of cost 1 may start now, where it is open; when nothing is left of it.
--- What a gate remembers of its rate: `next`, before which none starts; `at`, when the last one did; and `cells`, {time, units, ...}, which spread starts need not.
+-- Of each shape: when it opens; a start and one that is taken back; how many of cost 1 may start now, where it is open;
+-- when nothing is left of it.
+-- What a gate remembers of its rate: `next`, before which none starts; `at`, when the last one did; and `cells`, {time,
+-- units, ...}, which spread starts need not.
 -- lazy    limiting
 -- clock   now
 -- batch   rates  {}  by shape: its functions, made where a script meets the shape
@@ -18,7 +20,8 @@ local function even_rate()
   }
 end
 
--- So many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has left the window.
+-- So many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has
+-- left the window.
 local function window_rate()
   local function used(g)
     local sum = 0
@@ -49,7 +52,9 @@ local function window_rate()
     end,
     refund = function(g, limit, units, time)
       for n = 1, #g.cells, 2 do
-        if g.cells[n] <= time and time < g.cells[n] + limit.cell then g.cells[n + 1] = math.max(0, g.cells[n + 1] - units) end
+        if g.cells[n] <= time and time < g.cells[n] + limit.cell then
+          g.cells[n + 1] = math.max(0, g.cells[n + 1] - units)
+        end
       end
     end,
     set_back = function(g, _, by)
@@ -60,8 +65,9 @@ local function window_rate()
   }
 end
 
--- So many until the clock begins anew, in the limit's zone, whose changes, {first, offset, ...}, say from when on that is so far from UTC. What is up to an hour follows
--- time, what is longer the clock on the wall. Returns which period it is, by its local time, and when it ends.
+-- So many until the clock begins anew, in the limit's zone, whose changes, {first, offset, ...}, say from when on that
+-- is so far from UTC. What is up to an hour follows time, what is longer the clock on the wall. Returns which period it
+-- is, by its local time, and when it ends.
 local function period(limit, time)
   local zone, offset, change, later = limit.changes, 0, math.huge, 0
   for n = 1, #zone, 2 do
@@ -98,7 +104,8 @@ local function clock_rate()
       if g.cells[1] == period(limit, time) then g.cells[2] = math.max(0, g.cells[2] - units) end
     end,
     free = function(g, limit) return limit.rate - (g.cells[2] or 0) end,
-    -- No quota twice, and none lost for longer than a period: what was used counts until the end of the next one at most.
+    -- No quota twice, and none lost for longer than a period: what was used counts until the end of the next one at
+    -- most.
     set_back = function(g, limit)
       if g.cells[1] then g.cells[1] = math.min(g.cells[1], period(limit, now) + limit.per) end
     end,

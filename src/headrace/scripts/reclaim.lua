@@ -22,7 +22,8 @@
 -- return  {alive | some | done, jobs moved}
 if known == 0 and leases().lease_end(owner) then return {'alive', 0} end
 -- A key of another type is none that it wrote. Each worker that takes over would fail at it, again and again.
-local types = {[victim] = 'hash', [claims] = 'zset', [cancels] = 'set', [slots .. owner] = 'hash', [ready .. '@' .. owner] = 'zset'}
+local types = {[victim] = 'hash', [claims] = 'zset', [cancels] = 'set', [slots .. owner] = 'hash',
+  [ready .. '@' .. owner] = 'zset'}
 for key, type in pairs(types) do
   if redis.call('TYPE', key).ok ~= type then redis.call('UNLINK', key) end
 end
@@ -31,7 +32,8 @@ local held = limit > 0 and redis.call('ZRANGE', claims, 0, limit - 1) or {} -- 0
 if #held > 0 then redis.call('SREM', cancels, unpack(held)) end
 if ends and tonumber(ends) > 0 then redis.call('ZADD', owners, 0, owner) end
 local place = redis.call('HGET', victim, 'place') or owner
-local why = (known == 1 and 'the dispatcher of its worker died' or 'its worker ended or lost its lease') .. ' while it held the job'
+local why = (known == 1 and 'the dispatcher of its worker died' or 'its worker ended or lost its lease')
+  .. ' while it held the job'
 local evidence = '{"type":"Crashed","message":"' .. why .. '","worker":' .. cjson.encode(place) .. '}'
 local tokens = #held > 0 and redis.call('ZMSCORE', claims, unpack(held)) or {}
 for n, id in ipairs(held) do

@@ -21,7 +21,8 @@ local function lean(key, most)
 end
 
 -- most: the longest arguments that are told, in bytes, and no results; 0: everything.
--- {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields; left_out: bytes of arguments that are not told.
+-- {{id, due time or 0, {field, value, ...}}, ...}; a job that is not stored has no fields; left_out: bytes of arguments
+-- that are not told.
 local function records(ids, most)
   local found = {}
   for n, id in ipairs(ids) do
@@ -35,7 +36,8 @@ local function records(ids, most)
       if f.st == 'scheduled' then
         due = redis.call('ZSCORE', scheduled, id) or 0
       elseif f.st == 'ready' then
-        due = redis.call('ZSCORE', ready .. (f.queue or 'default'), id) or f.lane and redis.call('ZSCORE', lane .. f.lane, id) or 0
+        due = redis.call('ZSCORE', ready .. (f.queue or 'default'), id)
+          or f.lane and redis.call('ZSCORE', lane .. f.lane, id) or 0
       end
     end
     found[n] = {id, due, fields}

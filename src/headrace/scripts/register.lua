@@ -16,11 +16,14 @@
 -- arg     oldest  int     the oldest that it can work on
 -- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
--- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is reclaimed
--- The worker looked at the schema when it started, and may have been suspended for a whole migration since.
+-- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is
+--         reclaimed The worker looked at the schema when it started, and may have been suspended for a whole migration
+--         since.
 local found = tonumber(redis.call('GET', schema) or version) or 0
 if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
-  return redis.error_reply('SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
+  return redis.error_reply(
+    'SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found
+      .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
 end
 -- Before it is one of them: it would look as if somebody had been there.
 local till = leases().repair(lease)
@@ -33,5 +36,7 @@ hset_all(known, tasks)
 redis.call('SET', schema, version, 'NX')
 local said = {}
 for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
-if new then telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''}) end
+if new then
+  telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
+end
 return math.max(0, till - now)

@@ -24,12 +24,15 @@
 -- arg     metadata   packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- arg     ticks      int     1: it does not know when the next tick is due
--- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention end or 0, kept bytes, kept,
---         next workflow's retention end or 0, when the next chore is due or 0, next end of a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues that are paused}, how many others have ready jobs, {what of its code is to be declared anew}} | {gone}
--- An idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
+-- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention
+--         end or 0, kept bytes, kept, next workflow's retention end or 0, when the next chore is due or 0, next end of
+--         a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues
+--         that are paused}, how many others have ready jobs, {what of its code is to be declared anew}} | {gone} An
+--         idle worker says nothing else, so each command here is paid for ever: what may be absent is asked for in one.
 local first = redis.call('ZRANGE', owners, 0, 1, 'WITHSCORES')
 local ends = tonumber(first[1] == owner and first[2] or redis.call('ZSCORE', owners, owner) or 0)
--- Late, or of another time: so may be the others. Another one's lease that is over may be shorter, and an outage for it alone.
+-- Late, or of another time: so may be the others. Another one's lease that is over may be shorter, and an outage for it
+-- alone.
 local over = tonumber(first[2] or now) < now and tonumber(redis.pcall('HGET', about .. first[1], 'lease'))
 if ends > 0 and (ends < now + lease / 2 or ends > now + lease or over) then
   leases().repair(math.min(lease, over or lease))
@@ -39,7 +42,9 @@ end
 if ends <= now then return {'gone'} end
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
 -- A name that belongs to nobody would hide all those whose leases end later.
-if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then redis.call('ZREM', owners, nearest[1]) end
+if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then
+  redis.call('ZREM', owners, nearest[1])
+end
 redis.call('ZADD', owners, now + lease, owner)
 if #metadata > 0 then redis.call('HSET', self, unpack(metadata)) end
 local places = {claims, cancels, scheduled, parking, expires, lapses, chores, resumes, paused}
@@ -65,7 +70,9 @@ if left > 0 then
   left = left - (held > 0 and 1 or 0)
 end
 local bytes, kept = 0, 0
-if kept_till ~= 0 then bytes, kept = tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires) end
+if kept_till ~= 0 then
+  bytes, kept = tonumber(redis.call('HGET', totals, 'bytes') or 0), redis.call('ZCARD', expires)
+end
 -- A wake-up token may have died with the dispatcher that took it.
 local waiting = {}
 for _, queue in ipairs(names) do
@@ -74,10 +81,12 @@ for _, queue in ipairs(names) do
     waiting[queue], left = true, left - 1
   end
 end
-local flow_ends, chore, pause_ends, cancelled, parked = soonest(lapses), soonest(chores), soonest(resumes), some_of(cancels), some_of(parking)
+local flow_ends, chore, pause_ends, cancelled, parked = soonest(lapses), soonest(chores), soonest(resumes),
+  some_of(cancels), some_of(parking)
 local stopped, some = {}, 0
 local is_paused = left > 0 and #names > 0 and redis.call('SMISMEMBER', paused, unpack(names)) or {}
 for n, queue in ipairs(names) do
   if is_paused[n] == 1 then stopped[#stopped + 1] = queue elseif waiting[queue] then some = some + 1 end
 end
-return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends, held, tick, stopped, some, some_of(replaced)}
+return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends,
+  held, tick, stopped, some, some_of(replaced)}

@@ -2,7 +2,8 @@
 -- lazy    request_ids unmade refuse
 -- derive  job    hash    job:<id>
 -- derive  asked  string  request:<request>
--- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id names this one.
+-- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id
+-- names this one.
 local function made_by(wish, id)
   local earlier = redis.call('GET', asked .. wish) or redis.call('EXISTS', job .. id) == 1 and id
   if not earlier then redis.call('SET', asked .. wish, id, 'PX', request_id_ttl) end

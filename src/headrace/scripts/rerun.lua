@@ -3,5 +3,6 @@
 -- commit  batch
 -- arg     id           text
 -- arg     request      text  names this request: the same again, after a lost reply, changes nothing
--- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>: that job has its name; a node's workflow goes on from it, see flow_retry
+-- return  retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:
+--         that job has its name; a node's workflow goes on from it, see flow_retry
 return retry_job(id, request)

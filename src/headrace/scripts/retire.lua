@@ -1,4 +1,5 @@
--- Retire: an incarnation that holds nothing any more leaves. What was broadcast to it and has not begun ends as cancelled.
+-- Retire: an incarnation that holds nothing any more leaves.
+-- What was broadcast to it and has not begun ends as cancelled.
 -- include finish
 -- include left_behind
 -- include telling
@@ -21,7 +22,11 @@ return function()
   if busy or redis.call('EXISTS', ready .. '@' .. owner) == 1 then return 'busy' end
   if redis.call('ZREM', owners, owner) == 1 then
     local place = redis.call('HGET', self, 'place') or ''
-    if why == '' then telling().happened('worker_stopped', {'worker', owner, 'place', place}) else worker_lost(owner, place, why) end
+    if why == '' then
+      telling().happened('worker_stopped', {'worker', owner, 'place', place})
+    else
+      worker_lost(owner, place, why)
+    end
   end
   redis.call('UNLINK', self, known, cancels, slots, replaced)
   return 'ok'

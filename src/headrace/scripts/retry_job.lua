@@ -1,4 +1,5 @@
--- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were. Included, never run alone.
+-- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
+-- Included, never run alone.
 -- include again
 -- include unique_holder
 -- clock   now
@@ -9,7 +10,8 @@
 -- key     expires      zset  expires
 -- key     totals       hash  totals
 -- derive  job          hash  job:<id>
--- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>: that job has its name. A node's workflow goes on from it, see flow_retry.
+-- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:
+-- that job has its name. A node's workflow goes on from it, see flow_retry.
 local function retry_job(id, request)
   if is_node(id) then return redis.call('EXISTS', job .. id) == 1 and 'node' or 'missing' end
   local f = redis.call('HMGET', job .. id, 'st', 'queue', 'priority', 'retried')
@@ -21,11 +23,12 @@ local function retry_job(id, request)
   local holder = is_unique(id) and naming().retake(id)
   if holder then return 'taken ' .. holder end
   local field = f[1] == 'succeeded' and 'result' or 'error'
-  redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field)) -- not -x: -0 is no integer to a server
+  -- not -x: -0 is no integer to a server
+  redis.call('HINCRBY', totals, 'bytes', 0 - redis.call('HSTRLEN', job .. id, field))
   redis.call('ZREM', index, id)
   redis.call('ZREM', expires, id)
-  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited', 'finished', 'progress', 'note',
-    'cancel', 'expires', 'swallowed')
+  redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited',
+    'finished', 'progress', 'note', 'cancel', 'expires', 'swallowed')
   redis.call('HSET', job .. id, 'retried', request)
   ready_again(id, f[2], f[3], 0)
   return 'retried'

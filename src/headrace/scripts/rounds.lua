@@ -21,8 +21,11 @@ local function store_round(s, rows, last)
         rest[#rest + 1], rest[#rest + 2] = jobs[m + 1], jobs[m]
       end
       if rest then zadd_all(lane .. row.name, rest) end
-      if row.state == 'empty' then empty[#empty + 1] = row.name
-      else changed[#changed + 1], changed[#changed + 2] = row.turn + (row.state == 'parked' and PARKED or 0), row.name end
+      if row.state == 'empty' then
+        empty[#empty + 1] = row.name
+      else
+        changed[#changed + 1], changed[#changed + 2] = row.turn + (row.state == 'parked' and PARKED or 0), row.name
+      end
       row.state = 'stored'
     end
   end
@@ -41,7 +44,8 @@ local function fresh_gate(limit_name)
   return g, pack_gate(first)
 end
 
--- The gates of each lane's values. One stands for all those of which nothing is stored: most, where each value has few jobs. Then also the keys of all.
+-- The gates of each lane's values. One stands for all those of which nothing is stored: most, where each value has few
+-- jobs. Then also the keys of all.
 local function own_gates(s, flat)
   local c, sub, found, keys = s.c, string.sub, {}, {}
   if not c.lone then
@@ -73,7 +77,8 @@ local function round(s)
   for n = 1, #flat, 2 do
     local at = (n + 1) / 2
     -- All its fields: a table that grows costs more.
-    rows[at] = {name = flat[n], turn = tonumber(flat[n + 1]), own = own[at], key = keys and keys[at], jobs = false, at = 1, full = false, text = false, state = 'open'}
+    rows[at] = {name = flat[n], turn = tonumber(flat[n + 1]), own = own[at], key = keys and keys[at], jobs = false,
+      at = 1, full = false, text = false, state = 'open'}
   end
   local n, count = 0, #rows
   local whole, last = count < want, rows[count].turn
@@ -96,14 +101,16 @@ local function round(s)
   return not s.stop and goes_on(s)
 end
 
--- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those behind 'bound'. take(id, score, class, gates of
--- its values) leases a job, and says 'taken' and its cost, 'gone' (it leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
--- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by this claim.
+-- Takes jobs of a class until there is no room, its turns are over, or other entries of the line come first: those
+-- behind 'bound'. take(id, score, class, gates of its values) leases a job, and says 'taken' and its cost, 'gone' (it
+-- leaves, and nothing starts), 'later', or 'dear': a gate has closed until what it costs fits.
+-- Returns how many left their lanes, the class's next score if it stays in the line, and why it is to be left alone by
+-- this claim.
 local function serve(c, score, bound, room, queue, ways, take)
   read_class(c)
   c.pace = c.pace or score
-  local s = {c = c, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take, waited = c.count, took = 0, paced = 0, refused = 0,
-    charged = string.format(' 1 %d', now), shares = {}, begun = {}}
+  local s = {c = c, score = score, bound = bound, room = room, queue = queue, ways = ways, take = take,
+    waited = c.count, took = 0, paced = 0, refused = 0, charged = string.format(' 1 %d', now), shares = {}, begun = {}}
   s.shut = class_closed(c)
   while not s.shut and round(s) do end
   count_waiting(c, -s.took)

@@ -1,4 +1,5 @@
--- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare them.
+-- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare
+-- them.
 -- include hurry
 -- clock   now
 -- key     ticking    zset  ticking
@@ -10,7 +11,8 @@
 -- derive  replaced   set   replaced:<owner>
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
--- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code, or by a run-time one) | gone (the incarnation is)
+-- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code,
+--         or by a run-time one) | gone (the incarnation is)
 local words, changed, newer, others = {}, false, false, nil
 
 -- The live workers that go on claiming, beside the one that asks.
@@ -34,8 +36,8 @@ end
 -- Ticks begin anew from now; what was counted, the pause and the history stay.
 local function store(name, fingerprint, fields, old)
   -- This write comes first: where memory is full nothing is stored at run time.
-  redis.call('HSET', plan .. name, 'fingerprint', fingerprint, 'source', owner == '' and 'stored' or 'code', 'known', now, 'ticks', '',
-    'changed', now, 'declared', owner)
+  redis.call('HSET', plan .. name, 'fingerprint', fingerprint, 'source', owner == '' and 'stored' or 'code', 'known',
+    now, 'ticks', '', 'changed', now, 'declared', owner)
   redis.call('HDEL', plan .. name, 'final', 'ended', 'left', 'orphaned', 'undeclared', 'failing', 'seen')
   redis.call('HSET', plan .. name, unpack(fields))
   redis.call('HINCRBY', plan .. name, 'version', 1)
@@ -50,7 +52,8 @@ local gone = owner ~= '' and not redis.call('ZSCORE', owners, owner)
 
 local function declare(name, fingerprint, fields)
   if gone then return 'gone' end
-  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned', 'left')
+  local old = redis.call('HMGET', plan .. name, 'fingerprint', 'source', 'paused', 'superseded', 'ended', 'orphaned',
+    'left')
   if owner ~= '' then redis.call('HSET', known .. owner, '~' .. name, fingerprint) end
   if not old[1] then
     store(name, fingerprint, fields, old)
@@ -66,7 +69,8 @@ local function declare(name, fingerprint, fields)
       changed = true
     end
   end
-  -- One that ended begins anew if a caller wants it. An orphaned one ticks from now on, if jobs of its `most` are left, and makes these.
+  -- One that ended begins anew if a caller wants it. An orphaned one ticks from now on, if jobs of its `most` are left,
+  -- and makes these.
   local returns = old[6] and not old[5]
   if old[1] == fingerprint and not (owner == '' and old[5] or returns) then return 'same' end
   local before = old[4] and cmsgpack.unpack(old[4]) or {}

@@ -8,7 +8,10 @@
 if redis.call('EXISTS', plan) == 0 then return 'missing' end
 if redis.call('HDEL', plan, 'paused', 'paused_at') == 0 then return 'was' end
 redis.call('HDEL', plan, 'failing')
-if redis.call('HEXISTS', plan, 'ended') == 0 then redis.call('HSET', plan, 'ticks', '', 'known', now) redis.call('HDEL', plan, 'final') end
+if redis.call('HEXISTS', plan, 'ended') == 0 then
+  redis.call('HSET', plan, 'ticks', '', 'known', now)
+  redis.call('HDEL', plan, 'final')
+end
 redis.call('ZADD', ticking, now, name)
 -- Every dispatcher asks what is due next.
 hurry()

@@ -1,4 +1,5 @@
--- Schedule run: jobs of a schedule come to be now, for given ticks or for this moment, as its overlap policy or another one allows.
+-- Schedule run: jobs of a schedule come to be now, for given ticks or for this moment, as its overlap policy or another
+-- one allows.
 -- include tick
 -- clock   now
 -- commit  batch

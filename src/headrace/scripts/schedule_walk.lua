@@ -1,4 +1,5 @@
--- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in the end deleted.
+-- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in
+-- the end deleted.
 -- include declarers
 -- clock   now
 -- key     ticking    zset  ticking
@@ -8,8 +9,9 @@
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500
--- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned anew, since the clock was set back}}
--- Orphaned for so long: deleted. The clock was set back by more than BACK since the schedule was seen last.
+-- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned
+--         anew, since the clock was set back}} Orphaned for so long: deleted. The clock was set back by more than BACK
+--         since the schedule was seen last.
 local SHOWN, BACK = 7 * 86400000000, 3600000000
 local rewound = {}
 
@@ -25,13 +27,15 @@ local function owned(name, f)
 end
 
 local function walk(name)
-  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused', 'ended', 'seen', 'known', 'again_to')
+  local f = redis.call('HMGET', plan .. name, 'source', 'declared', 'fingerprint', 'undeclared', 'orphaned', 'paused',
+    'ended', 'seen', 'known', 'again_to')
   if not f[1] then return redis.call('ZREM', schedules, name) end
   if not owned(name, f) then return redis.call('ZREM', ticking, name) end
   if f[6] or f[7] then return end
   if f[8] and tonumber(f[8]) > now + BACK then
     rewound[#rewound + 1] = name
-    redis.call('HSET', plan .. name, 'ticks', '', 'known', now, 'again_to', string.format('%.0f', math.max(f[9] or 0, f[10] or 0)))
+    redis.call('HSET', plan .. name, 'ticks', '', 'known', now, 'again_to',
+      string.format('%.0f', math.max(f[9] or 0, f[10] or 0)))
     redis.call('HDEL', plan .. name, 'final')
     redis.call('ZADD', ticking, now, name)
   elseif not redis.call('ZSCORE', ticking, name) then
@@ -42,4 +46,5 @@ end
 
 local names = redis.call('ZRANGE', schedules, after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, limit)
 for _, name in ipairs(names) do walk(name) end
-return {#names == limit and names[#names] or '', now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0, rewound}
+return {#names == limit and names[#names] or '', now, redis.call('ZRANGE', ticking, 0, 0, 'WITHSCORES')[2] or 0,
+  rewound}

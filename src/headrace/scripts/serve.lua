@@ -10,7 +10,8 @@
 -- Jobs that one claim moves to their lanes.
 local MOVES = 500
 
--- Those that have limits leave the line for their lanes, where these were declared after the jobs had come. Says whether one did.
+-- Those that have limits leave the line for their lanes, where these were declared after the jobs had come. Says
+-- whether one did.
 local function to_lane(queue, id, score, fields)
   if fields.err or not fields[1] or string.byte(queue) == 64 or not limits_of(fields[1], queue) then return false end
   return #sort_line(queue, {score, id}) == 0
@@ -24,7 +25,8 @@ local function take_plain(queue, id, score, ways)
   return true
 end
 
--- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate. One that has other limits now goes to its lane, or starts without any.
+-- A limited job leaves its lane. One whose time is over starts nothing, so it passes no gate. One that has other limits
+-- now goes to its lane, or starts without any.
 local function take_limited(queue, id, score, c, own, ways)
   local fields, node = ways.read(id)
   local over, cost = false, 1
@@ -45,9 +47,10 @@ local function take_limited(queue, id, score, c, own, ways)
   return ways.take(queue, id, score, fields, node) and not over and 'taken' or 'gone', cost
 end
 
--- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id); take(queue, id, score, fields);
--- looks: whether others of the line may have limits; full: it brings enough; may(queue, task): whether there is room for a kind, and then only what has left
--- the line is served.
+-- The front of a line, in which classes stand: {id, score, ...} that have left it already. The claim's ways: read(id);
+-- take(queue, id, score, fields);
+-- looks: whether others of the line may have limits; full: it brings enough; may(queue, task): whether there is room
+-- for a kind, and then only what has left the line is served.
 -- Returns how much room is left.
 local function serve_line(queue, popped, room, ways)
   local rows, left_alone, set_aside, refused, moved, whole = {}, {}, {}, false, 0, not ways.may
@@ -74,8 +77,11 @@ local function serve_line(queue, popped, room, ways)
       set_aside[#set_aside + 1], set_aside[#set_aside + 2] = row[2], row[1]
     else
       local bound = math.huge
-      if whole then bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound) end
-      local took, score, stop = serve(class_named(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, queue, ways, take_limited)
+      if whole then
+        bound = rows[1] and rows[1][2] or tonumber(redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')[2] or bound)
+      end
+      local took, score, stop = serve(class_named(queue .. '|' .. string.sub(row[1], 2)), row[2], bound, room, queue,
+        ways, take_limited)
       room = room - took
       left_alone[row[1]], refused = stop, refused or stop == 'refused'
       if score then put(row[1], score) end
@@ -88,7 +94,8 @@ local function serve_line(queue, popped, room, ways)
   return room
 end
 
--- What this claim leases holds its gates until it leaves the claims. Returns when the next gate opens, if that is to be told, and what is held.
+-- What this claim leases holds its gates until it leaves the claims. Returns when the next gate opens, if that is to be
+-- told, and what is held.
 local function store_holding(owner)
   local held, large = batch.holding, #batch.holding > 32
   -- As for the claims: keeps the hash out of the form that is searched from end to end.

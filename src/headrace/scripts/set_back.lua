@@ -1,4 +1,6 @@
--- Set back: the server's clock was set back. What began while it was ahead ends when its length is over, not when the clock is there again. Included, never run alone.
+-- Set back: the server's clock was set back.
+-- What began while it was ahead ends when its length is over, not when the clock is there again. Included, never run
+-- alone.
 -- lazy    leases set_back
 -- clock   now
 -- key     scheduled  zset  scheduled

@@ -10,16 +10,18 @@
 -- key     cancels    set     cancels:<owner>  running ids that were asked to stop
 -- arg     owner      text    who settles
 -- arg     request    int     number of the request; the same again changes nothing
--- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable one
+-- arg     failure_ttl int    microseconds that a job stays whose end no outcome brought: a cancelled one, an unreadable
+--                            one
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
--- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go into a journal
--- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when none were made
--- Once the batch is stored: what is kept and left to do, where this settle has added to it.
+-- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go
+--                            into a journal
+-- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when
+--         none were made Once the batch is stored: what is kept and left to do, where this settle has added to it.
 local function answer(word, stale)
   local walked, kept = #batch.walks > 0, #batch.retained > 0
   return function()
-    return {word, stale, kept and redis.call('ZCARD', expires) or 0, kept and tonumber(redis.call('HGET', totals, 'bytes') or 0) or 0,
-      walked and redis.call('ZCARD', chores) or 0}
+    return {word, stale, kept and redis.call('ZCARD', expires) or 0,
+      kept and tonumber(redis.call('HGET', totals, 'bytes') or 0) or 0, walked and redis.call('ZCARD', chores) or 0}
   end
 end
 local ids, stale = {}, {}
@@ -54,7 +56,8 @@ redis.call('ZREM', claims, unpack(left))
 redis.call('HSET', self, 'settled', request)
 redis.call('SREM', cancels, unpack(left))
 
--- Those of them that hold gates, mostly none, though others of this owner do, and what they hold: the shorter list is looked up in the other.
+-- Those of them that hold gates, mostly none, though others of this owner do, and what they hold: the shorter list is
+-- looked up in the other.
 local function holding()
   local found, texts, held = {}, {}, redis.call('HLEN', slots .. owner)
   if held >= #left then
@@ -94,9 +97,13 @@ local function conclude(kind, amount, id, token, data, score)
   -- Its workflow was deleted: nothing of it may come back.
   if is_node(id) and not graph().touch(flow_of(id)).there then return finish(id, 'cancelled', '', 0) end
   -- Its record was deleted: what is written now would be a record of nothing. A success finds out by itself.
-  if kind ~= 'succeeded' and not is_node(id) and redis.call('EXISTS', job .. id) == 0 then return finish(id, 'cancelled', '', 0) end
+  if kind ~= 'succeeded' and not is_node(id) and redis.call('EXISTS', job .. id) == 0 then
+    return finish(id, 'cancelled', '', 0)
+  end
   -- An alien journal must not keep its job from ending.
-  if at then pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4]) end
+  if at then
+    pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4])
+  end
   -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
   local stored
   if kind == 'succeeded' then
@@ -105,7 +112,8 @@ local function conclude(kind, amount, id, token, data, score)
     handlers = handlers or outs().new_handlers(self, failure_ttl)
     stored = pcall(handlers[kind], id, data, amount, score)
   end
-  if not stored and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', failure_ttl) then
+  if not stored and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}',
+      failure_ttl) then
     stale[#stale + 1] = id
   end
 end

@@ -5,8 +5,8 @@ local function slice(line, after, member, offset, limit, desc, low, high)
   local first = low == '-inf' and 0 or size - redis.call('ZCOUNT', line, low, '+inf')
   local last = (high == '+inf' and size or redis.call('ZCOUNT', line, '-inf', high)) - 1
   if after ~= '' then
-    -- Equal scores are common (one chunk, one time), so a cursor names its id too and is found by rank: ties are neither
-    -- read twice nor passed over, also when the id itself has left meanwhile.
+    -- Equal scores are common (one chunk, one time), so a cursor names its id too and is found by rank: ties are
+    -- neither read twice nor passed over, also when the id itself has left meanwhile.
     local passed = redis.call('ZRANK', line, member)
     if passed and tonumber(redis.call('ZSCORE', line, member)) == tonumber(after) then
       if desc == 0 then passed = passed + 1 end
@@ -15,7 +15,11 @@ local function slice(line, after, member, offset, limit, desc, low, high)
       local least, most = 0, redis.call('ZCOUNT', line, after, after)
       while least < most do
         local middle = math.floor((least + most) / 2)
-        if redis.call('ZRANGE', line, start + middle, start + middle)[1] < member then least = middle + 1 else most = middle end
+        if redis.call('ZRANGE', line, start + middle, start + middle)[1] < member then
+          least = middle + 1
+        else
+          most = middle
+        end
       end
       passed = start + least
     end

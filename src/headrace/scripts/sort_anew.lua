@@ -1,4 +1,5 @@
--- Sort anew: a task or a queue has other limits, or goes by other values. What waits goes where it belongs now, in pieces. Included, never run alone.
+-- Sort anew: a task or a queue has other limits, or goes by other values.
+-- What waits goes where it belongs now, in pieces. Included, never run alone.
 -- include lane_entry
 -- lazy    limiting sort_anew sort_piece
 -- clock   now
@@ -95,7 +96,8 @@ local function sort_piece(kind, cursor, unit)
   local function later(at) redis.call('ZADD', timers, now, kind .. ':' .. at .. ':' .. unit) end
   if batch.sorted >= JOBS then return later(cursor) end
   local is_class = kind == 'sort' and string.find(unit, '|', 1, true)
-  local found = redis.call('ZSCAN', (kind == 'jobs' and lane or is_class and class or ready) .. unit, cursor, 'COUNT', is_class and SOME_LANES or JOBS)
+  local found = redis.call('ZSCAN', (kind == 'jobs' and lane or is_class and class or ready) .. unit, cursor, 'COUNT',
+    is_class and SOME_LANES or JOBS)
   batch.sorted = batch.sorted + #found[2] / 2
   if kind == 'jobs' then sort_lane_piece(unit, found[2])
   elseif is_class then

@@ -5,7 +5,8 @@
 -- arg     sender   text    a writer; its batches come one after another
 -- arg     number   text    number of the batch; the same again means: the reply was lost
 -- arg     window   int     seconds for which the number is remembered
--- arg     buckets  packed  {date, end in seconds, {label, {field, n, ...}, ...}} each; n as text, since Lua's numbers are shorter
+-- arg     buckets  packed  {date, end in seconds, {label, {field, n, ...}, ...}} each; n as text, since Lua's numbers
+--                          are shorter
 -- arg     index    packed  {parent, {end in seconds, part, ...}} each
 -- return  {ok | repeated, {counters that refused: full, or no number}}
 -- This comes first: once a script has written, a server whose memory is full lets it write on, so it is all or nothing.

@@ -1,4 +1,5 @@
--- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first. With some of their buckets.
+-- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first.
+-- With some of their buckets.
 -- clock   now
 -- key     children  zset    stat-sub:<label>
 -- derive  stat      hash    stat:<bucket>
@@ -7,9 +8,12 @@
 -- arg     limit     int     at most 1000; with dates: 1000 buckets in all
 -- arg     dates     packed  of buckets that are told, too; a label's all at one moment
 -- return  {{part, ...}, {the fields and counts of each part and date as one text with a line each, ...}}
-local parts = redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT', offset, limit)
+local parts = redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT',
+  offset, limit)
 local above, held = label == '/' and '' or string.sub(label, 2) .. '/', {}
 for _, part in ipairs(parts) do
-  for _, date in ipairs(dates) do held[#held + 1] = table.concat(redis.call('HGETALL', stat .. date .. ':' .. above .. part), '\n') end
+  for _, date in ipairs(dates) do
+    held[#held + 1] = table.concat(redis.call('HGETALL', stat .. date .. ':' .. above .. part), '\n')
+  end
 end
 return {parts, held}

@@ -12,8 +12,8 @@
 -- return  {ok | known, {counters that refused}}
 if redis.call('EXISTS', event) == 1 then return {'known', {}} end
 local second, happened = math.floor(now / 1000000), math.floor(at / 1000000)
--- However long ago it happened: its id must be known when it is told again. This comes first: once a script has written,
--- a server whose memory is full lets it write on, so it is all or nothing.
+-- However long ago it happened: its id must be known when it is told again. This comes first: once a script has
+-- written, a server whose memory is full lets it write on, so it is all or nothing.
 redis.call('SET', event, body, 'EXAT', math.max(happened, second) + keep)
 if happened + keep > second then
   redis.call('ZADD', events, at, id)

@@ -1,4 +1,5 @@
--- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes, soonest to expire first.
+-- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes.
+-- The soonest to expire leaves first.
 -- clock   now
 -- key     succeeded    zset  succeeded
 -- key     failed       zset  failed
@@ -37,6 +38,10 @@ end
 if #ids > 0 then
   redis.call('ZREM', expires, unpack(ids))
   unlink_all(gone)
-  if bytes - freed <= 0 then redis.call('HDEL', totals, 'bytes') else redis.call('HINCRBY', totals, 'bytes', 0 - freed) end
+  if bytes - freed <= 0 then
+    redis.call('HDEL', totals, 'bytes')
+  else
+    redis.call('HINCRBY', totals, 'bytes', 0 - freed)
+  end
 end
 return {#ids, now, redis.call('ZRANGE', expires, 0, 0, 'WITHSCORES')[2] or 0}

@@ -8,9 +8,11 @@
 -- derive  job     hash    job:<id>
 -- derive  cause_at hash   cause:<cause>
 -- batch   tells   nil     whether this script has told something
--- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in common
+-- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in
+--                         common
 -- batch   floods  {}      how many failures of each of them there were in this minute
--- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most causes.
+-- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most
+-- causes.
 local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
 -- So many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
 local FEW, MINUTE = 100, 60000000
@@ -26,15 +28,16 @@ end
 
 local function text_of(value) return type(value) == 'string' and value or '' end
 
--- A traceback is the most of an error, and tells nothing of its cause: it is cut out before the rest is decoded. Within a
--- text of JSON no quotation mark stands without a backslash, so these are where it begins and ends.
+-- A traceback is the most of an error, and tells nothing of its cause: it is cut out before the rest is decoded. Within
+-- a text of JSON no quotation mark stands without a backslash, so these are where it begins and ends.
 local function without_traceback(data)
   local from = string.find(data, '","traceback":"', 1, true)
   local to = from and string.find(data, '","attempt":', from + 15, true)
   return to and string.sub(data, 1, from) .. string.sub(data, to + 1) or data
 end
 
--- Name of a failure's cause, as model/job_record.py has it, the first line of its error, its kind and where it happened.
+-- Name of a failure's cause, as model/job_record.py has it, the first line of its error, its kind and where it
+-- happened.
 local function cause_of(task, data)
   local read, e = pcall(cjson.decode, without_traceback(data))
   if not read or type(e) ~= 'table' then e = {} end
@@ -74,7 +77,9 @@ end
 local function store_causes()
   for cause, c in pairs(batch.causes) do
     local key = cause_at .. cause
-    if redis.call('HINCRBY', key, 'number', c.number) == c.number then redis.call('HSET', key, 'first', now, unpack(c.facts)) end
+    if redis.call('HINCRBY', key, 'number', c.number) == c.number then
+      redis.call('HSET', key, 'first', now, unpack(c.facts))
+    end
     local recent = c.recent ~= '' and string.sub(c.recent .. (redis.call('HGET', key, 'recent') or ''), 1, RECENT)
     redis.call('HSET', key, 'last', now, 'state', c.state, unpack(recent and {'recent', recent} or {}))
     redis.call('EXPIRE', key, MONTH)
@@ -92,7 +97,9 @@ local function ended_badly(id, state, data)
   if flood > FEW then fields[#fields + 1], fields[#fields + 2] = 'count', flood end
   if flood <= FEW or string.find(string.format('%.0f', flood), '^10*$') then happened(state, fields) end
   local met = batch.causes[cause]
-  if not met then batch.causes[cause] = {number = 0, recent = '', facts = {'task', task, 'kind', kind, 'where', where, 'line', line}} end
+  if not met then
+    batch.causes[cause] = {number = 0, recent = '', facts = {'task', task, 'kind', kind, 'where', where, 'line', line}}
+  end
   count_failure(batch.causes[cause], id, state, flood <= FEW)
   if met then return end
   local last = tonumber(redis.call('ZSCORE', causes, cause) or 0)

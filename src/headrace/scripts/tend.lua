@@ -66,7 +66,11 @@ DO.cancel = function(fid, from)
 end
 DO.drop = function(fid, from, size)
   local rest = drop_nodes(fid, tonumber(from), tonumber(size))
-  if rest then redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. size) else redis.call('UNLINK', held .. fid) end
+  if rest then
+    redis.call('ZADD', chores, now, 'drop:' .. fid .. ':' .. rest .. ':' .. size)
+  else
+    redis.call('UNLINK', held .. fid)
+  end
 end
 DO.errand = function(id) batch.room = batch.room - bite(id, batch.room) end
 DO.abandon = function(fid) drop_flow(fid) end
@@ -82,5 +86,6 @@ while batch.room > 0 do
   if DO[verb] then DO[verb](unpack(chore)) end
 end
 return function()
-  return {redis.call('ZCOUNT', chores, '-inf', now), pieces, now, redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0}
+  return {redis.call('ZCOUNT', chores, '-inf', now), pieces, now,
+    redis.call('ZRANGE', chores, 0, 0, 'WITHSCORES')[2] or 0}
 end

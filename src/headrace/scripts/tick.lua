@@ -15,7 +15,8 @@ local WORK = {'rules', 'args', 'digits'}
 local SHARD = tonumber(string.match(prefix, ':(%d+)}:$'))
 
 local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n + 1, n + 1) end
--- The last two digits of an id, shard and kind: of an ordered, a named, an ordered and named job, and of one that is neither.
+-- The last two digits of an id, shard and kind: of an ordered, a named, an ordered and named job, and of one that is
+-- neither.
 local function kind(bits) return digit(math.floor(SHARD / 32) % 4 + bits) .. digit(SHARD % 32) end
 local ORDERED, NAMED, BOTH, PLAIN = kind(8), kind(4), kind(12), kind(0)
 
@@ -67,7 +68,8 @@ local function admitted(key, overlap, ttl)
 end
 
 -- Returns ran | skipped | twice, and the id of the job, or of the one that is in its way.
--- work: the values of WORK. overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other jobs of it have more.
+-- work: the values of WORK. overlap: instead of the schedule's own policy, or empty. nth: 0 for the tick itself; other
+-- jobs of it have more.
 local function start_tick(name, tick, work, overlap, nth)
   local key, head, _, _, policy, keep, held_name = 'cron:' .. name, unpack(RULES[work[1]])
   if overlap ~= '' then policy = overlap end

@@ -15,7 +15,8 @@ local function note_tick(name, tick, what, text, count)
   if what ~= 'ran' then count_ticks(name, what, count or 1) end
 end
 
--- Whether the history tells that a tick ran: the clock was set back, perhaps more than once, so that its time has come again.
+-- Whether the history tells that a tick ran: the clock was set back, perhaps more than once, so that its time has come
+-- again.
 local function ran_before(name, tick)
   for _, row in ipairs(redis.call('LRANGE', history .. name, 0, -1)) do
     local read, one = pcall(cmsgpack.unpack, row)

@@ -6,7 +6,8 @@
 -- arg     look    int     entries that are looked at, at most 2000
 -- arg     desc    int     1: newest first
 -- arg     kinds   packed  only entries whose field kind is one of these; none: all
--- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last entry that was looked at, or empty when there are no more, the newest entry}
+-- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last entry that was looked at, or empty when
+--         there are no more, the newest entry}
 local wanted, found, last = {}, {}, ''
 for _, kind in ipairs(kinds) do wanted[kind] = true end
 local function is_wanted(fields)
@@ -20,7 +21,8 @@ local from = after == '' and (desc == 1 and '+' or '-') or '(' .. after
 local most = #kinds == 0 and limit or look
 local rows = {}
 if most > 0 then
-  rows = desc == 1 and redis.call('XREVRANGE', stream, from, '-', 'COUNT', most) or redis.call('XRANGE', stream, from, '+', 'COUNT', most)
+  rows = desc == 1 and redis.call('XREVRANGE', stream, from, '-', 'COUNT', most)
+    or redis.call('XRANGE', stream, from, '+', 'COUNT', most)
 end
 for n, row in ipairs(rows) do
   if is_wanted(row[2]) then found[#found + 1] = row end

@@ -1,5 +1,7 @@
--- Turn: of the ordered jobs with one key only one is past its line; the next lines up when that one has ended. Included, never run alone.
--- An ordered job is known by its id. It has the turn of its key from the first time it lines up until it has ended, whatever happens in between.
+-- Turn: of the ordered jobs with one key only one is past its line; the next lines up when that one has ended.
+-- Included, never run alone.
+-- An ordered job is known by its id. It has the turn of its key from the first time it lines up until it has ended,
+-- whatever happens in between.
 -- include ids
 -- include line
 -- lazy    turns await_turns may_line_up pass_on leave_chain

@@ -11,7 +11,8 @@ local function at_time(head, due)
   return {head[1], head[2], 0, due, head[5], head[6], head[7], head[8]}
 end
 
--- A job gets new arguments and stays what it is. In a lane it has the place of its age in that of its new values: else it would pass the gates of the old ones.
+-- A job gets new arguments and stays what it is. In a lane it has the place of its age in that of its new values: else
+-- it would pass the gates of the old ones.
 local function take_args(f, args)
   redis.call('HSET', job .. f.id, 'args', args)
   local name = f.state == 'ready' and redis.call('HGET', job .. f.id, 'lane')
@@ -19,7 +20,8 @@ local function take_args(f, args)
   if score and limiting().leave_lane(f.id) then line_up(f.id, f.queue or 'default', tonumber(score)) end
 end
 
--- A job that waits becomes the new one, under its old id. One that has started before keeps all but its arguments: its time, and its budgets.
+-- A job that waits becomes the new one, under its old id. One that has started before keeps all but its arguments: its
+-- time, and its budgets.
 local function replace(c, f, new, name, args, head, blocked)
   -- What lined up in this call is in no structure yet.
   line_up_all()
@@ -47,7 +49,8 @@ local function follow(c, id, name, args, head)
   c.put(id, name, args, head, true)
 end
 
--- By rule: what happens to a job that is alive and has the name. Each returns the job that stands for the new one; nil: that was stored.
+-- By rule: what happens to a job that is alive and has the name. Each returns the job that stands for the new one; nil:
+-- that was stored.
 local CLASHES = {}
 CLASHES.replace = function(c, id, name, args, head)
   if c.f and c.f.state ~= 'running' then replace(c, c.f, id, name, args, head) end

@@ -1,4 +1,5 @@
--- Unique end: a unique job that ends lets go of its name, or hands it to the one that follows. Included, never run alone.
+-- Unique end: a unique job that ends lets go of its name, or hands it to the one that follows.
+-- Included, never run alone.
 -- The value of a name is the job that holds it or, where another one waits for its end, both: '<id> <id>'.
 -- include again
 -- lazy    naming name_ended

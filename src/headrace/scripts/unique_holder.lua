@@ -6,7 +6,8 @@
 -- clock   now
 -- derive  job        hash    job:<id>
 -- derive  unique     string  unique:<name>
--- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it. nil: it is free.
+-- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it.
+-- nil: it is free.
 local function holder_of(name)
   local value = redis.call('GET', unique .. name)
   if not value then return nil end

@@ -16,7 +16,8 @@ local function wishes()
   return found
 end
 
--- The rows of a batch from first on. Those that are not stored are noted in twice, each with the job that stands for it.
+-- The rows of a batch from first on. Those that are not stored are noted in twice, each with the job that stands for
+-- it.
 local function store_by_rule(one, first, twice, limits)
   local head, rows, names = unpack(one)
   batch.limits = limits

@@ -6,5 +6,7 @@
 -- derive  unique  string  unique:<name>
 local function name_started(id)
   local f = redis.pcall('HMGET', job .. id, 'unique', 'hold')
-  if not f.err and f[1] and f[2] == 'start' and redis.call('GET', unique .. f[1]) == id then redis.call('UNLINK', unique .. f[1]) end
+  if not f.err and f[1] and f[2] == 'start' and redis.call('GET', unique .. f[1]) == id then
+    redis.call('UNLINK', unique .. f[1])
+  end
 end

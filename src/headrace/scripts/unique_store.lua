@@ -1,4 +1,5 @@
--- Unique store: a unique job is stored with its name or, where another one has that, its rule says what happens. Included, never run alone.
+-- Unique store: a unique job is stored with its name or, where another one has that, its rule says what happens.
+-- Included, never run alone.
 -- include turn
 -- include unique_clash
 -- lazy    naming store_named

@@ -1,4 +1,5 @@
--- Unpark: parked jobs of a task line up at their old places, for a worker that knows it, serves their queues and claims next.
+-- Unpark: parked jobs of a task line up at their old places.
+-- A worker asks for it that knows the task, serves their queues and claims next.
 -- include again
 -- clock   now
 -- commit  batch

@@ -1,4 +1,5 @@
--- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those that may match.
+-- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those
+-- that may match.
 -- Behind the line of a queue come the lanes in which its limited jobs wait.
 -- include slice
 -- include records
@@ -15,7 +16,8 @@
 -- derive  chain_at        zset  chain:<key>
 -- derive  lane            zset  lane:<lane>
 -- derive  job             hash  job:<id>
--- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>, claims:<owner>, chain:<key>
+-- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
+--                         claims:<owner>, chain:<key>
 -- arg     place   text    cursor in the first of them: a lane of its queue, see queue_lanes; empty: its line
 -- arg     after   text    cursor: score of the last job seen, or empty
 -- arg     member  text    cursor: the last job seen
@@ -27,14 +29,16 @@
 -- arg     queue   text    empty: any, as for those below
 -- arg     task    text
 -- arg     key     text
--- arg     words   packed  in lower case: each is in the job's id, task, key, note, arguments, or the type and message of its error
--- arg     most    int     longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids only
+-- arg     words   packed  in lower case: each is in the job's id, task, key, note, arguments, or the type and message
+--                         of its error
+-- arg     most    int     longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids
+--                         only
 -- return  {jobs of the first structure, jobs looked at, {id, score, ...}, what is stored of each; see records.lua,
 --          cursor where there may be more: {how many of the structures are behind it, place, score, id}}
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.
 local HEAD = 4096
-local AT = {succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at, scheduled = scheduled_at,
-  ready = ready_at, parked = parked_at, claims = claims_at, chain = chain_at}
+local AT = {succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at,
+  scheduled = scheduled_at, ready = ready_at, parked = parked_at, claims = claims_at, chain = chain_at}
 local filters = queue ~= '' or task ~= '' or key ~= '' or #words > 0
 
 -- Type and message: a list shows no more, and what follows them is the most of an error.
@@ -43,7 +47,8 @@ local function head_of(text)
   return string.sub(text, 1, stop and math.min(stop, HEAD) or HEAD)
 end
 
--- Whether digits may be in a number of the arguments: of wide ones, which Lua rounds, and of what it cannot read, they may.
+-- Whether digits may be in a number of the arguments: of wide ones, which Lua rounds, and of what it cannot read, they
+-- may.
 local function may_hold(args, digits)
   if string.find(args, '[\202\203\207\211]') then return true end
   local read, text = pcall(function() return cjson.encode(cmsgpack.unpack(args)) end)
@@ -54,13 +59,18 @@ end
 local function may_match(id)
   if not filters then return true end
   local f = redis.pcall('HMGET', job .. id, 'queue', 'task', 'key')
-  if f.err or queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2] or key ~= '' and key ~= f[3] then return false end
+  if f.err or queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2]
+    or key ~= '' and key ~= f[3] then
+    return false
+  end
   if #words == 0 then return true end
   local args = redis.call('HSTRLEN', job .. id, 'args') <= HEAD
   local more = redis.call('HMGET', job .. id, 'error', 'label', args and 'args' or 'task')
-  local told = string.lower(table.concat({id, f[2] or '', f[3] or '', more[1] and head_of(more[1]) or '', more[2] or '', more[3] or ''}, '\n'))
+  local told = string.lower(table.concat({id, f[2] or '', f[3] or '', more[1] and head_of(more[1]) or '', more[2] or '',
+    more[3] or ''}, '\n'))
   for _, word in ipairs(words) do
-    local met = string.find(told, word, 1, true) or args and not string.find(word, '%D') and may_hold(more[3] or '', word)
+    local met = string.find(told, word, 1, true) or args and not string.find(word, '%D')
+      and may_hold(more[3] or '', word)
     if not met then return false end
   end
   return true
@@ -68,9 +78,11 @@ end
 
 local rows, looked, work, at = {}, 0, 0, nil
 local fresh = true
--- The jobs of one structure; others: entries in it that stand for others, such as a class of lanes in a line, or the first timer.
+-- The jobs of one structure; others: entries in it that stand for others, such as a class of lanes in a line, or the
+-- first timer.
 local function look(n, here, at_key, others)
-  local _, part = slice(at_key, fresh and after or '', fresh and member or '', 0, looks - work + others, desc, low, high)
+  local _, part = slice(at_key, fresh and after or '', fresh and member or '', 0, looks - work + others, desc, low,
+    high)
   fresh = false
   for m = 1, #part, 2 do
     if string.byte(part[m]) ~= 126 then

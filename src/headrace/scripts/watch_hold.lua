@@ -1,4 +1,5 @@
--- Watch hold: a watcher takes the hooks and alarms that no other watcher holds, and keeps or releases those that it has.
+-- Watch hold: a watcher takes the hooks and alarms that no other watcher holds, and keeps or releases those that it
+-- has.
 -- clock   now
 -- key     watches  zset    watches
 -- key     events   stream  events
@@ -20,7 +21,9 @@ for n, name in ipairs(names) do
   if mine or lease > 0 and (ends <= now or ends > now + lease) then
     redis.call('HSET', key, 'holder', holder, 'until', now + lease)
     -- A new hook begins with what happens from now on.
-    if not was[1] and string.sub(name, 1, 5) == 'hook:' then redis.call('HSETNX', key, 'at', newest and newest[1] or '0-0') end
+    if not was[1] and string.sub(name, 1, 5) == 'hook:' then
+      redis.call('HSETNX', key, 'at', newest and newest[1] or '0-0')
+    end
     redis.call('EXPIRE', key, KEEP)
     redis.call('ZADD', watches, now, name)
     found[n] = redis.call('HGETALL', key)

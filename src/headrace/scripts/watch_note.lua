@@ -1,4 +1,5 @@
--- Watch note: the watcher that holds a hook or an alarm records how far it is; where that changes a field, an event tells it.
+-- Watch note: the watcher that holds a hook or an alarm records how far it is; where that changes a field, an event
+-- tells it.
 -- include telling
 -- clock   now
 -- key     watches  zset    watches

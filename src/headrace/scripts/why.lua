@@ -1,4 +1,5 @@
--- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it. Changes nothing.
+-- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it.
+-- Changes nothing.
 -- include why_others
 -- include why_workers
 -- include why_gates
@@ -22,10 +23,12 @@
 -- arg     fields     packed  names of fields of its record
 -- arg     flow_fields packed names of fields of its workflow's record
 -- arg     limit      int     most workers that are looked at
--- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value, ...} of its place, others, gates, live
---         workers, worker rows, {name, value, ...} of the server}; see why_others, why_gates, why_workers and why_server for the rows. A place has of
---         these what is known: score (in the structure of its state), ahead, follows (its name, which the job has whose end it waits for), paused, until,
---         note (why it is paused), request (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)
+-- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value,
+--         ...} of its place, others, gates, live workers, worker rows, {name, value, ...} of the server}; see
+--         why_others, why_gates, why_workers and why_server for the rows. A place has of these what is known: score (in
+--         the structure of its state), ahead, follows (its name, which the job has whose end it waits for), paused,
+--         until, note (why it is paused), request (the job that a request id of this name made), schema, asked (1: its
+--         worker was told to stop it)
 local kind = redis.call('TYPE', job .. id).ok
 local place, others, gates_met, rows = {}, {}, {}, {}
 local function tell(name, value)
@@ -37,7 +40,8 @@ if kind ~= 'hash' then
     tell('request', redis.call('GET', asked .. id))
     tell('schema', redis.call('GET', schema))
   end
-  return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {}, {}, 0, {}, {}}
+  return {now, kind, {}, is_node(id) and redis.call('HMGET', flow .. flow_of(id), unpack(flow_fields)) or {}, place, {},
+    {}, 0, {}, {}}
 end
 
 local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique')

@@ -1,4 +1,5 @@
--- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, or parents that have not succeeded. Included, never run alone.
+-- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, or
+-- parents that have not succeeded. Included, never run alone.
 -- include ids
 -- derive  job    hash    job:<id>
 -- derive  unique string  unique:<name>
@@ -7,7 +8,8 @@
 -- Parents that are looked at, and told of.
 local PARENTS, TOLD = 1000, 5
 
--- Rows are {id, state or empty: it is not stored, task, what its end means: policy of its edge or empty, packed facts of a node}.
+-- Rows are {id, state or empty: it is not stored, task, what its end means: policy of its edge or empty, packed facts
+-- of a node}.
 local function row_of(other)
   local f = redis.pcall('HMGET', job .. other, 'st', 'task', 'facts')
   if f.err then return {other, '', '', '', ''} end

@@ -18,28 +18,38 @@ local function preferred(queues, queue)
     if name == queue or looked == QUEUES then break end
     looked = looked + 1
     local size = redis.call('ZCARD', ready .. name)
-    if size > 0 and redis.call('SISMEMBER', paused, name) == 0 then found[#found + 1], found[#found + 2] = name, size end
+    if size > 0 and redis.call('SISMEMBER', paused, name) == 0 then
+      found[#found + 1], found[#found + 2] = name, size
+    end
   end
   return found
 end
 
--- {owner, end of its lease or 0, jobs that it holds, kind of the task in it or empty, place, queues, sizes, lease, time of its last claim, 1 when it claims no more,
--- weights of its queues, since when it is there, what it says of its runners, preferred queues, and names of tasks that it knows where this is none of them}.
+-- {owner, end of its lease or 0, jobs that it holds, kind of the task in it or empty, place, queues, sizes, lease, time
+-- of its last claim, 1 when it claims no more, weights of its queues, since when it is there, what it says of its
+-- runners, preferred queues, and names of tasks that it knows where this is none of them}.
 local function worker_row(owner, queue, task)
-  local said = redis.call('HMGET', about .. owner, 'place', 'queues', 'sizes', 'lease', 'first', 'draining', 'weights', 'since')
+  local said = redis.call('HMGET', about .. owner, 'place', 'queues', 'sizes', 'lease', 'first', 'draining', 'weights',
+    'since')
   for n = 1, 8 do said[n] = said[n] or '' end
   local mine, names, kind = serves(said[2], queue), {}, redis.call('HGET', known .. owner, task)
   if mine and not kind then names = redis.call('HKEYS', known .. owner) end
-  return {owner, redis.call('ZSCORE', owners, owner) or 0, redis.call('ZCARD', claims .. owner), kind or '', said[1], said[2], said[3], said[4], said[5], said[6],
-    said[7], said[8], mine and redis.call('HGET', about .. owner, 'runner_facts') or '', mine and preferred(said[2], queue) or {}, #names <= NAMES and names or {}}
+  return {owner, redis.call('ZSCORE', owners, owner) or 0, redis.call('ZCARD', claims .. owner), kind or '', said[1],
+    said[2], said[3], said[4], said[5], said[6],
+    said[7], said[8], mine and redis.call('HGET', about .. owner, 'runner_facts') or '',
+      mine and preferred(said[2], queue) or {}, #names <= NAMES and names or {}}
 end
 
 -- Live workers; and of those whose lease is over the ones that served the queue.
 local function workers_for(queue, task, limit)
   local rows = {}
-  for n, owner in ipairs(redis.call('ZRANGE', owners, '+inf', '(' .. now, 'BYSCORE', 'REV', 'LIMIT', 0, limit)) do rows[n] = worker_row(owner, queue, task) end
+  for n, owner in ipairs(redis.call('ZRANGE', owners, '+inf', '(' .. now, 'BYSCORE', 'REV', 'LIMIT', 0, limit)) do
+    rows[n] = worker_row(owner, queue, task)
+  end
   for _, owner in ipairs(redis.call('ZRANGE', owners, now, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, SILENT)) do
-    if serves(redis.call('HGET', about .. owner, 'queues') or '', queue) then rows[#rows + 1] = worker_row(owner, queue, task) end
+    if serves(redis.call('HGET', about .. owner, 'queues') or '', queue) then
+      rows[#rows + 1] = worker_row(owner, queue, task)
+    end
   end
   return rows
 end

@@ -1,4 +1,5 @@
--- Worker lost: a worker died, which is an event, and news where nobody looks through all events. Included, never run alone.
+-- Worker lost: a worker died, which is an event, and news where nobody looks through all events.
+-- Included, never run alone.
 -- include telling
 -- key     deaths  stream  deaths
 -- Seconds for which a death is news, and how many are kept.
