@@ -65,20 +65,19 @@ def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
         parse_header(TITLE + line)
 
 
-def test_names_take_positions_and_the_body_its_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_take_positions_and_lines_without_code_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     script = made(
         monkeypatch,
         main=TITLE + "-- key ready zset ready:<queue>\n-- arg queue text\n-- arg n int\n-- arg rows packed\nreturn n",
     )
     first, *rest = script.text.split("\n")
-    assert script.places == (("main", 1), *(("main", n) for n in range(1, 7)))
+    assert script.places == (("main", 1), ("main", 6))
     assert "local ready = KEYS[1]" in first
     assert (
         "local queue = ARGV[2] local n = tonumber(ARGV[3]) local rows = ARGV[4] == '' and {} or cmsgpack.unpack(ARGV[4])"
         in first
     )
-    assert rest[-1] == "return n"
-    assert len(rest) == 6
+    assert rest == ["return n"]
     assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
 
 
@@ -130,7 +129,7 @@ def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest
     lines = made(monkeypatch, main=main, part=BATCH, other=other).text.split("\n")
     assert "local batch = {rows = {}, n = 0}" in lines[0]
     begun = lines.index("local function body()")
-    assert lines[begun + 4] == "return one"
+    assert lines[begun + 1 : begun + 3] == ["local one = 1", "return one"]
     assert lines[-1].startswith("end local reply = body() count() store_rows() ")
     assert max(lines.index(line) for line in lines if line.startswith("local function")) == begun
 
@@ -172,7 +171,7 @@ def test_a_command_for_many_values_is_made_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_error_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
     script = made(monkeypatch, main=TITLE + "-- include part\n-- commit batch\nreturn x.y", part=BATCH)
-    error = ValueError("@user_script: 5: user_script:9: oops script: on @user_script:1.", 7)
+    error = ValueError("@user_script: 2: user_script:3: oops script: on @user_script:1.", 7)
     script.locate(error)
     assert error.args == ("part.lua:4: main.lua:4: oops script: on main.lua:1.", 7)
 
