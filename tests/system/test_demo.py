@@ -141,9 +141,6 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     assert 0 < cost["trips"] < 60
     assert 0 < cost["wait_p50"] <= cost["wait_p99"]
     assert 0 < cost["idle_p50_ms"] <= cost["idle_p99_ms"]
-    # The idle latency alone takes more than a second.
-    assert 1 <= cost["ticked"] <= cost["ticks"]
-    assert cost["late_ms"] > 0
 
 
 def test_a_pipe_gets_lines_and_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo import demo_tasks, screen
+from headrace.demo import PICTURE, demo_tasks, place_of, watch
 from headrace.demo.demo_tasks import Package, Source
 from headrace.errors import OptionsError, PictureError
 
@@ -23,8 +23,8 @@ FOUND = [
 def test_files_are_grouped_summed_up_and_reported() -> None:
     packages = demo_tasks.report([demo_tasks.add_up(one) for one in demo_tasks.group(FOUND)])
     assert packages == [
-        Package("json", 2, 50, 3, 0, 0, "__init__.dump", 12, {}, 0.75),
-        Package("single files", 2, 6, 0, 1, 0, "", 0, {"bad.py": "invalid syntax"}, 0.0),
+        Package("json", 2, 50, 3, 0, "__init__.dump", 12, {}, 0.75),
+        Package("single files", 2, 6, 0, 1, "", 0, {"bad.py": "invalid syntax"}, 0.0),
     ]
     whole = demo_tasks.together("all", packages)
     assert (whole.files, whole.lines, whole.refused) == (4, 56, {"bad.py": "invalid syntax"})
@@ -54,7 +54,7 @@ def test_a_file_is_measured() -> None:
 
 def test_the_definition_fits_a_narrow_terminal() -> None:
     graph = demo_tasks.survey.graph(None)
-    lines = screen.sketch(graph, 72).splitlines()
+    lines = watch.sketch(graph, 72).splitlines()
     assert max(map(len, lines)) <= 72
     nodes = [line.partition("  after ")[0].strip() for line in lines]
     assert nodes == [
@@ -66,19 +66,19 @@ def test_without_the_library_the_picture_is_mermaid_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    path, why = screen.draw(tmp_path / "run.svg", "survey", [])
-    assert path == tmp_path / "run.mmd"
-    assert "headrace[viz]" in why
-    assert "flowchart" in path.read_text()
+    path, line = watch.draw(tmp_path / "run.svg", "survey", [])
+    assert path == str(tmp_path / "run.mmd")
+    assert "headrace[viz]" in line
+    assert "flowchart" in Path(path).read_text()
 
 
 def test_a_picture_has_a_place_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert screen.place(None) == screen.DEFAULT
-    assert screen.place(tmp_path / "other.dot") == tmp_path / "other.dot"
-    screen.DEFAULT.mkdir()
-    assert screen.place(None) is None
+    assert place_of(None) == PICTURE
+    assert place_of(tmp_path / "other.dot") == tmp_path / "other.dot"
+    PICTURE.mkdir()
+    assert place_of(None) is None
     with pytest.raises(OptionsError, match="--picture"):
-        screen.place(screen.DEFAULT)
+        place_of(PICTURE)
     with pytest.raises(PictureError):
-        screen.place(Path("run.pdf"))
+        place_of(Path("run.pdf"))

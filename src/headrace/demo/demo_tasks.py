@@ -28,12 +28,7 @@ Fault = Literal["", "killed", "failed"]
 
 @dataclass(frozen=True)
 class Source:
-    """One source file.
-
-    Attributes:
-        path: below the library's directory.
-        fault: what goes wrong at the first start of its job, for the viewer to see it survived.
-    """
+    """One source file below the library's directory; ``fault`` goes wrong at the first start of its job."""
 
     path: str
     fault: Fault = ""
@@ -41,15 +36,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Package:
-    """What a source file, a directory of the library, or several of them together hold.
+    """Counts of a source file, of a directory of the library, or of several together.
 
     Attributes:
-        name: of a file its path below the library's directory; ``single files`` are the modules that are in none.
-        files, lines, functions, classes, imports: how many; methods are functions.
-        longest: file and name of the longest function, empty when there is none.
-        length: its lines.
+        name: a path below the library's directory; ``single files`` are the modules in no directory.
+        longest: file and name of the longest function, which has ``length`` lines.
         refused: why Python cannot parse some of the files, by path.
-        seconds: how long it took to measure them.
+        seconds: how long the measurement took.
     """
 
     name: str
@@ -57,7 +50,6 @@ class Package:
     lines: int = 0
     functions: int = 0
     classes: int = 0
-    imports: int = 0
     longest: str = ""
     length: int = 0
     refused: dict[str, str] = field(default_factory=dict[str, str])
@@ -76,11 +68,7 @@ def survey(flow: Flow, limit: int | None = None) -> None:
 
 @app.task
 def scan(limit: int | None) -> list[Source]:
-    """The library's files, two of which will go wrong once.
-
-    Args:
-        limit: so many of them, spread over the library; None: all.
-    """
+    """List the library's files, or ``limit`` of them spread over it; two of them go wrong once."""
     paths = sources()
     if limit is not None and limit < len(paths):
         paths = [paths[number * len(paths) // limit] for number in range(limit)]
@@ -108,7 +96,7 @@ def measure(source: Source) -> Package:
 
 @app.task
 def group(found: list[Package | None]) -> list[list[Package]]:
-    """What was measured, by package; without files that were given up."""
+    """Group files by package; leave out files that were given up."""
     groups: dict[str, list[Package]] = defaultdict(list)
     for one in found:
         if one is not None:
@@ -118,13 +106,12 @@ def group(found: list[Package | None]) -> list[list[Package]]:
 
 @app.task
 def add_up(group: list[Package]) -> Package:
-    """What one package holds."""
     return together(_package(group[0].name), group)
 
 
 @app.task
 def report(packages: list[Package]) -> list[Package]:
-    """All packages, the most lines first."""
+    """Order the packages, the most lines first."""
     return sorted(packages, key=lambda package: -package.lines)
 
 
@@ -134,26 +121,11 @@ def delay(called: float) -> float:
     return time.monotonic() - called
 
 
-@app.task
-def load() -> float:
-    """How busy the machine is: processes that want to run, over the last minute."""
-    return os.getloadavg()[0]
-
-
-# No process of its own counts the seconds: any worker fires a tick, and each makes one job. It goes before the files.
-each_second = app.every(1, load.options(priority=9), name="each-second")
-
-
 def sources() -> list[str]:
-    """Every source file of the library, below its directory.
-
-    What was installed into it is not the library; and its own tests are more than half of its lines, take four times as
-    long to parse as the rest, and are absent from some systems' Python.
-    """
+    """List the library's files without its tests, which some systems' Python does not have."""
     strangers = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
     found: list[str] = []
     for directory, below, files in os.walk(LIBRARY):
-        # Not entered: what is installed may be a hundred times the library.
         below[:] = set(below) - strangers
         inside = Path(directory).relative_to(LIBRARY)
         found += [(inside / file).as_posix() for file in files if file.endswith(".py")]
@@ -161,19 +133,17 @@ def sources() -> list[str]:
 
 
 def together(name: str, parts: Sequence[Package]) -> Package:
-    """Several packages, or files, as one."""
     longest = max(parts, key=lambda part: part.length, default=Package(""))
     return Package(
         name,
-        sum(part.files for part in parts),
-        sum(part.lines for part in parts),
-        sum(part.functions for part in parts),
-        sum(part.classes for part in parts),
-        sum(part.imports for part in parts),
-        longest.longest,
-        longest.length,
-        {path: why for part in parts for path, why in part.refused.items()},
-        sum(part.seconds for part in parts),
+        files=sum(part.files for part in parts),
+        lines=sum(part.lines for part in parts),
+        functions=sum(part.functions for part in parts),
+        classes=sum(part.classes for part in parts),
+        longest=longest.longest,
+        length=longest.length,
+        refused={path: why for part in parts for path, why in part.refused.items()},
+        seconds=sum(part.seconds for part in parts),
     )
 
 
@@ -189,16 +159,9 @@ def _go_wrong(fault: Fault) -> None:
 
 
 def _count(path: str, tree: ast.Module) -> Package:
-    functions = classes = imports = length = 0
-    longest = ""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            functions += 1
-            size = (node.end_lineno or node.lineno) - node.lineno + 1
-            if size > length:
-                length, longest = size, f"{Path(path).stem}.{node.name}"
-        elif isinstance(node, ast.ClassDef):
-            classes += 1
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            imports += 1
-    return Package(path, functions=functions, classes=classes, imports=imports, longest=longest, length=length)
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    sizes = {f"{Path(path).stem}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for node in functions}
+    longest = max(sizes, key=sizes.__getitem__, default="")
+    classes = sum(isinstance(node, ast.ClassDef) for node in nodes)
+    return Package(path, functions=len(functions), classes=classes, longest=longest, length=sizes.get(longest, 0))
