@@ -58,7 +58,6 @@ def job_summary(record: Record) -> dict[str, Any]:
 
 
 def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
-    """A job with everything that is stored of it."""
     args, kwargs = arguments_of(record)
     facts: dict[str, Any] = job_summary(record) | {
         "expires": iso(record.expires_us),
@@ -160,7 +159,6 @@ def workflow_summary(record: WorkflowRecord) -> dict[str, Any]:
 
 
 def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
-    """A workflow with everything that is stored of it."""
     args, kwargs = arguments_of(record)
     return workflow_summary(record) | {
         "args": args,
@@ -238,7 +236,6 @@ def act_document(one: Act) -> dict[str, Any]:
 
 
 def errand_document(one: Errand) -> dict[str, Any]:
-    """A verb on many jobs, and how far it has come."""
     return {
         "id": one.id,
         "verb": one.verb,
@@ -272,7 +269,6 @@ def alarm_document(one: AlarmRecord) -> dict[str, Any]:
 
 
 def limit_document(state: LimitState) -> dict[str, Any]:
-    """A limit, or one of its values."""
     return {
         "name": state.name,
         "value": state.value,

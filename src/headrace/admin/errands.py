@@ -174,7 +174,6 @@ class Errands:
 
 
 def new_id() -> str:
-    """An id for an errand, or a request, that is to begin."""
     return os.urandom(8).hex()
 
 

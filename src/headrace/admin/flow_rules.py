@@ -42,7 +42,6 @@ class _Flow(msgspec.Struct):
         return _number(self.record.get(name))
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Its nodes without those that a start stored which added nodes and did not succeed."""
         return {id: node for id, node in self.nodes.items() if self._is_part(id, node)}
 
     def _is_part(self, id: str, node: dict[str, Any]) -> bool:
@@ -229,7 +228,6 @@ def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
 
 
 def flow_breaches(values: Values) -> Iterator[str]:
-    """Everything in a shard's workflows that breaks a promise of the data model, a sentence each."""
     flows = _flows(values)
     for flow in flows.values():
         yield from _listed(flow, values)

@@ -136,7 +136,6 @@ class JobQuery(msgspec.Struct, frozen=True):
         return self.state is State.READY and (self.since is not None or self.until is not None)
 
     def wants(self, record: Record) -> bool:
-        """Whether a job that was looked at belongs to the page."""
         if self._by_due and not (self.since or 0) <= record.due_us <= (self.until or record.due_us):
             return False
         return (

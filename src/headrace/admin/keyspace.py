@@ -114,7 +114,6 @@ def text_of(value: Any) -> str:
 
 
 def _value(kind: str, reply: Any) -> Any:
-    """A reply as plain Python: texts, except that a record's values stay bytes."""
     if kind == "hash":
         return {text_of(name): value for name, value in reply.items()}
     if kind == "zset":

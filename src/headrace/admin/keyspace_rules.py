@@ -32,7 +32,6 @@ def _state(record: dict[str, Any]) -> str:
 
 
 def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
-    """Every structure that a state may name, by its key's name: members with their scores."""
     found: dict[str, dict[str, int]] = {name: space.one(name) for name in ("scheduled", *FINAL)}
     for name in ("ready", "parked", "claims", "held", "chain", "lane"):
         found |= {f"{name}:{hole}": members for hole, members in space.values[name].items()}
@@ -230,7 +229,6 @@ def name_breaches(values: Values, timed: set[str], now: int) -> Iterator[str]:
 
 
 def follows(values: Values, id: str, record: dict[str, Any]) -> bool:
-    """Whether a job waits for the end of another one that has its name."""
     value: str = values["unique"].get(text_of(record.get("unique")), "")
     return value[LENGTH + 1 :] == id and text_of(record.get("st")) == "blocked"
 
@@ -258,7 +256,6 @@ def class_of(lane: str) -> str:
 
 
 def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
-    """When the next job may start, how many run, whether anything waits."""
     if raw is None:
         return 0.0, 0, False
     opens, _, _, held, flags = struct.unpack("<dddIB", raw[:29])
@@ -266,7 +263,6 @@ def gate_facts(raw: bytes | None) -> tuple[float, int, bool]:
 
 
 def lane_breaches(values: Values) -> Iterator[str]:
-    """What is wrong with the lanes and gates of a shard, a sentence each."""
     yield from _lanes(values)
     yield from _classes(values)
     yield from _gates(values)

@@ -108,7 +108,6 @@ class Cached(Generic[P, R]):
         self._names: dict[Any, str] = {}
 
     def __reduce__(self) -> str:
-        """Travel between processes by name, as functions do."""
         return self.function.__qualname__
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -236,7 +235,6 @@ class Cached(Generic[P, R]):
 
     @functools.cached_property
     def _unnamed(self) -> dict[str, Any]:
-        """Defaults that are part of no name: what cannot be sent, such as ``object()`` for "not given"."""
         given = {one.name: one.default for one in self._signature.parameters.values() if one.default is not one.empty}
         return {name: one for name, one in given.items() if not is_sendable(one, self._cache.types.encoder)}
 

@@ -63,7 +63,6 @@ class Fill(msgspec.Struct, eq=False):
     waits: dict[CacheReader, Fill] = msgspec.field(default_factory=dict["CacheReader", "Fill"])
 
     def serves(self, reader: CacheReader) -> bool:
-        """Whether this waiting reader may get the outcome."""
         return self.made and (not self.doubtful or self.number > reader.number)
 
 
@@ -116,7 +115,6 @@ class FillLeases:
             return mine, True
 
     def leave(self, reader: CacheReader) -> None:
-        """The reader does not wait any more."""
         if reader.within:
             reader.within[-1].waits.pop(reader, None)
 
@@ -136,7 +134,6 @@ class FillLeases:
             _within.set(tuple(one for one in _within.get() if one is not fill))
 
     def retire(self, fill: Fill) -> None:
-        """Later readers do not join this fill."""
         with self._lock:
             if self._current.get(fill.name) is fill:
                 del self._current[fill.name]
@@ -178,14 +175,12 @@ class ChangeWatchers:
         self._lock = threading.Lock()
 
     def expect(self, name: str) -> OneTimeSignal:
-        """A signal that fires when this name may have changed. Ask before the read."""
         signal = OneTimeSignal()
         with self._lock:
             self._expected.setdefault(name, []).append(signal)
         return signal
 
     def unexpect(self, name: str, signal: OneTimeSignal) -> None:
-        """Drop a signal that is not needed any more."""
         with self._lock:
             signals = self._expected.get(name, [])
             if signal in signals:
@@ -194,7 +189,6 @@ class ChangeWatchers:
                 self._expected.pop(name, None)
 
     def notify(self, names: Sequence[str]) -> None:
-        """Fire the signals of names that may have changed."""
         for name in names:
             with self._lock:
                 signals = self._expected.pop(name, [])

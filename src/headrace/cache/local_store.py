@@ -120,7 +120,6 @@ class LocalStore:
         return self._ends[0][0] if self._ends else None
 
     def expire(self, now: float) -> None:
-        """Drop the entries whose end has come."""
         while (end := self.next_end()) is not None and end <= now:
             self.drop(heapq.heappop(self._ends)[2].name)
 

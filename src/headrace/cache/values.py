@@ -243,7 +243,6 @@ class Values:
             return ABSENT, 0
 
     def _attempt(self, call: Call[T]) -> Steps[T | None]:
-        """A call whose failure a reader survives: None if the server cannot be reached or stores nothing."""
         if self._listener.unreachable:
             self.faults += 1
             return None
@@ -294,7 +293,6 @@ class Values:
     def _wait_for_others(
         self, name: str, turn: protocol.Turn | None, options: FillOptions
     ) -> Steps[tuple[Any, protocol.Turn | None]]:
-        """Wait for the process that computes the value: its value, or ABSENT with our own lease to compute."""
         while turn is not None and (turn.left or not turn.lease):
             # Expect before the read, so that no change between them is missed.
             news = self._listener.watchers.expect(name)

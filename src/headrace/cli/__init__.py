@@ -45,7 +45,6 @@ def _open_streams() -> None:
 
 
 def _let_go(stream: TextIO) -> None:
-    """Python ends with a code of its own where a stream cannot be written."""
     try:
         stream.flush()
     except OSError:

@@ -57,7 +57,6 @@ def flag(kind: Any, spelling: str, text: str, default: str | bool = True, **more
 
 
 def parameters(flags: Flags) -> list[inspect.Parameter]:
-    """Flags as the parameters of a function, which get them by name."""
     return [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in flags.items()
@@ -140,7 +139,6 @@ def json_or_text(text: str) -> msgspec.Raw:
 
 @contextmanager
 def quoting() -> Generator[None]:
-    """Say how a text is written that is JSON, too, where one was wanted and something else was read."""
     from headrace.errors import ArgumentError
 
     try:
@@ -168,7 +166,6 @@ def definition_of(app: Headrace, name: str) -> Any:
 
 
 def undefined(kind: str, name: str, known: Collection[str]) -> UsageFault:
-    """What to raise where an application has no task or workflow of this name."""
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known)[:10]) or 'none'}"
     return UsageFault(f"the application has no {kind} {name}: {hint}")

@@ -45,7 +45,6 @@ def all_of(
 
 
 def _work(session: Session, headrace: Headrace, errand: Errand) -> Errand:
-    """Do pieces until the errand has ended, whether workers do some, too, or none is there."""
     with bar_of(session.output, errand.total) as tell:
         while errand.phase == "running":
             before = errand.done

@@ -96,7 +96,6 @@ def group(text: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
 
 @contextmanager
 def _remarks(output: Output) -> Generator[None]:
-    """Show what the library warns of as a command's remarks: with --json, programs read what is on stderr."""
     import logging
 
     class Remarks(logging.Handler):
@@ -223,7 +222,6 @@ def _explain(error: BaseException, arguments: Sequence[str], *, json: bool, debu
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
-    """The line of a command line that cannot be parsed; empty when the help was printed instead."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         aside(plain(error.format_message()))

@@ -125,7 +125,6 @@ def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, de
 
 
 def _unwritten(error: BaseException) -> OperationFault | None:
-    """The fault of a stream that takes nothing more: such an error names no file, as those of files do."""
     if not isinstance(error, OSError) or error.filename is not None or error.errno not in _NO_ROOM:
         return None
     fault = OperationFault(f"the output cannot be written: {error.strerror}; what was printed is not whole")

@@ -24,7 +24,6 @@ TAIL = 20
 
 
 def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
-    """Starts of a job for people; those that were left out show as a gap in the numbers."""
     left_out = attempts[-1].number - len(attempts)
     output.heading(f"attempts ({left_out:,} in between are not kept)" if left_out else "attempts")
     rows = [
@@ -44,7 +43,6 @@ def _journal(output: Output, attempts: Sequence[AttemptRecord]) -> None:
 
 
 def lasted(begin: int, end: int) -> str:
-    """How long it was between two times of the store."""
     seconds = seconds_between(begin, end)
     return "-" if seconds is None else duration(seconds * 1e6)
 
@@ -55,7 +53,6 @@ def _what_happened(one: AttemptRecord) -> str:
 
 
 def describe(output: Output, record: Record, lines: list[str], now: float) -> None:
-    """Print a job for people."""
     output.facts(_facts(record, now))
     if record.attempts:
         _journal(output, record.attempts)
@@ -121,7 +118,6 @@ def _attempts(record: Record) -> str:
 
 
 def call_of(record: Record | WorkflowRecord) -> str:
-    """Arguments as they stand in a call, each as JSON."""
     args, kwargs = arguments_of(record)
     if kwargs is None:
         return str(args)
@@ -130,7 +126,6 @@ def call_of(record: Record | WorkflowRecord) -> str:
 
 
 def _error(output: Output, error: JobError, title: str = "error") -> None:
-    """What is known of the last failure, the evidence of a crash included."""
     output.heading(title)
     output.facts(_evidence(error))
     for part, text in (("traceback", error.traceback), ("last lines of stderr", error.stderr)):

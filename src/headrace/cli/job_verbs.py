@@ -114,7 +114,6 @@ def _some_or_all(
     session: Session, verb: str, ids: list[str] | None, usual: str, *,
     everything: bool, state: str, queue: str, task: str, key: str, cause: str = "", rate: int = 0, **how: bool,
 ) -> int:  # fmt: skip
-    """Do a verb on the jobs of these ids, or on all that a filter means: those of the usual state, without another."""
     if everything == bool(ids):
         name = "rm" if verb == "delete" else verb
         raise UsageFault(f"give ids, or --all and a filter: headrace jobs {name} --help")
@@ -127,7 +126,6 @@ def _some_or_all(
 
 
 def _chosen(session: Session, verb: str, ids: list[str]) -> int:
-    """Do a verb on the jobs of these ids, as one act."""
     with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
         replies = app.jobs.apply(verb, ids)
         return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))

@@ -86,7 +86,6 @@ def list_(
 def _pages(
     app: Headrace, states: tuple[str, ...], *, limit: int, after: str | None, **filters: Any
 ) -> Iterator[Page[Record]]:
-    """Pages of one state after the other, until ``limit`` jobs are found or a page says that it is not the last."""
     for state in states:
         page = app.jobs.page(state, limit=limit, after=after, values=False, **filters)
         yield page
@@ -96,7 +95,6 @@ def _pages(
 
 
 def _state_of(cursor: str) -> str:
-    """The state whose page gave this cursor: its last part names a structure of the store."""
     kind = cursor.split("~", 2)[-1].partition(":")[0]
     name = {"claims": "running", "chain": "blocked"}.get(kind, kind)
     # One that is no cursor is left to the page to refuse.
@@ -104,7 +102,6 @@ def _state_of(cursor: str) -> str:
 
 
 def _since(record: Record) -> int:
-    """Since when the job is in its state, or until when it waits."""
     if record.state.final:
         return record.finished_us
     return {"running": record.started_us, "scheduled": record.due_us}.get(record.state, record.created_us)

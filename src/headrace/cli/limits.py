@@ -45,7 +45,6 @@ def list_(
 
 
 def _limit(headrace: Headrace, name: str) -> Limit:
-    """A limit by its name; one that the store does not know is likely mistyped."""
     page = headrace.limits.page(limit=500)
     names = [one.name for one in page]
     if name not in names and page.next is None:

@@ -134,13 +134,11 @@ def json_line(record: logging.LogRecord, message: str, fields: dict[str, Any], t
 
 
 def _of_job(text: str) -> str:
-    """The text without the secret arguments of the job whose code logs this."""
     job = cast("CurrentJob | None", job_if_any())
     return text if job is None else job.hide(text)
 
 
 def _job(*names: str) -> dict[str, Any]:
-    """Fields of the job whose code logs this; none outside of a job."""
     job = cast("CurrentJob | None", job_if_any())
     if job is None:
         return {}
@@ -149,7 +147,6 @@ def _job(*names: str) -> dict[str, Any]:
 
 
 def _span() -> dict[str, str]:
-    """The trace and span that are current, where the program uses OpenTelemetry."""
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return {}

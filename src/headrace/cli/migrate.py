@@ -44,7 +44,6 @@ def migrate(
 
 
 def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> list[Progress]:
-    """Migrate or rehearse it, beside a bar for each step where there is a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns: tuple[Any, ...] = (
@@ -92,7 +91,6 @@ def _facts(before: StoreState, after: int, done: list[Progress], *, dry: bool) -
 
 
 def _tell(session: Session, shown: str, before: StoreState, after: int, done: list[Progress], *, dry: bool) -> None:
-    """One line for each step, and one for all."""
     say = session.output.line
     would = "would change" if dry else "changed"
     for one in done:

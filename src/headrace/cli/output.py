@@ -64,7 +64,6 @@ def plain(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    """The same in one line."""
     return plain(text).replace("\n", "\\n")
 
 
@@ -122,7 +121,6 @@ class Output:
                 stream.reconfigure(errors="backslashreplace")
 
     def line(self, text: object) -> None:
-        """Print text, as it is but for control characters."""
         print(self._shown(text))
 
     def remark(self, text: object) -> None:
@@ -222,7 +220,6 @@ class Output:
         self._print(grid)
 
     def heading(self, text: str) -> None:
-        """Print a title in a document for people."""
         from rich.text import Text
 
         self.console().print(Text(f"\n{plain(text)}", style="bold"))
@@ -436,7 +433,6 @@ def number(value: float) -> str:
 
 
 def _rows(values: Sequence[float], height: int) -> list[list[str]]:
-    """Bars of blocks, the top row first."""
     low = min(0.0, *values)
     span = max(0.0, *values) - low
     eighths = [round((value - low) / span * height * 8) if span else 0 for value in values]

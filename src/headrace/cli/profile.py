@@ -134,7 +134,6 @@ def _subject(app: Headrace, worker: str | None, runner: int | None, job: str | N
 
 
 def _leader(pid: int) -> int:
-    """The runner of a process: of a job's fork the one that forks the next one, too."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:
@@ -192,7 +191,6 @@ def _only_worker(app: Headrace) -> WorkerFacts:
 
 
 def _told(app: Headrace, worker: WorkerFacts, job: str, enough: Callable[[WorkerFacts], bool]) -> WorkerFacts:
-    """What a worker tells of its runners now, by a heartbeat out of turn; of one with several jobs, of this job."""
     from headrace.protocol import operations
 
     end = time.monotonic() + ANSWER
@@ -217,7 +215,6 @@ def _spy() -> str:
 
 
 def _record(session: Session, spy: list[str], subject: Subject, seconds: float) -> int:
-    """Run py-spy; the number of samples that it wrote."""
     # It is told to stop; the duration is for the case that no process is left to tell it.
     argv = [*spy, "--pid", str(subject.pid), "--subprocesses", "--rate", str(RATE), "--duration", f"{seconds + 60:.0f}"]
     with tempfile.TemporaryFile() as said:
@@ -331,13 +328,10 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
 
 
 def _all(profiles: dict[str, dict[str, Any]], what: str) -> list[str]:
-    """What all of them should preload, or what may be set-up, together; each in its own order."""
     return list(dict.fromkeys(name for profile in profiles.values() for name in profile.get(what, ())))
 
 
 def _facts(profile: dict[str, Any]) -> dict[str, Any]:
-    """The same for programs: durations in seconds."""
-
     def seconds(costs: dict[str, int]) -> dict[str, float]:
         return {what: cost / 1e6 for what, cost in costs.items()}
 

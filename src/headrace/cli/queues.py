@@ -49,7 +49,6 @@ def list_(session: Session) -> None:
 
 
 def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> None:
-    """Remark which of these queues, where jobs wait, no worker serves."""
     from headrace.tasks.reasons import PAGE
 
     if silent := [name for name in names if not seen.served[name]]:
@@ -61,13 +60,11 @@ def tell_unserved(output: Output, seen: Overview, names: Collection[str]) -> Non
 
 
 def _check_known(app: Headrace, name: str, remedy: str = "") -> None:
-    """Refuse a name that is likely mistyped."""
     if unknown := _unknown(app, name):
         raise OperationFault(unknown + remedy)
 
 
 def _unknown(app: Headrace, name: str) -> str:
-    """What to say of a queue that holds no job, held none lately, is not paused, and that no worker serves."""
     names = app.overview().names
     if name in names:
         return ""

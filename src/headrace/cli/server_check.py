@@ -119,7 +119,6 @@ def _ask(app: Headrace, target: Target, patience: float, warn: Callable[[str], N
 
 
 def _try_to_sleep(target: Target, patience: float, key: str, warn: Callable[[str], None]) -> None:
-    """Say which commands with which a worker waits for jobs do not work here; it works without them."""
     for name, *arguments in (("CLIENT ID",), ("CLIENT UNBLOCK", 0), ("BZPOPMIN", key, 0.01)):
         try:
             with contextlib.closing(RawConnection(target, patience)) as connection:
@@ -139,7 +138,6 @@ def _version(facts: str) -> str:
 
 
 def _is_unknown_host(error: BaseException | None) -> bool:
-    """Whether no name server knows the host: unlike an outage or a silent name server, that does not pass."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return error.errno != socket.EAI_AGAIN

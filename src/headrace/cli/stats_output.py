@@ -117,7 +117,6 @@ def _one(reading: Reading, since: float, below: list[_Seen], more: bool = False)
 
 
 def _fitting(layout: Resolutions, since: float) -> str:
-    """The finest resolution of which the range has few buckets."""
     for level in layout.levels:
         step = level.cut.step or level.cut.months * 2_629_746
         if since / step <= FEW and since <= level.keep:
@@ -152,7 +151,6 @@ def _tell(session: Session, seen: _Seen, field: str | None) -> None:
 
 
 def _table(output: Output, seen: _Seen, heads: tuple[str, ...], of: str, rows: list[_Row]) -> None:
-    """Print cells, and behind them their course in as many characters as the terminal leaves for it."""
     left = output.left(heads, [cells for cells, _ in rows])
     most = max((len(course) for _, course in rows), default=0)
     room = most if left is None else max(NARROWEST, left)
@@ -169,7 +167,6 @@ def _count(seen: _Seen, name: str) -> _Row:
 
 
 def _named(seen: _Seen, field: str) -> str:
-    """A field with its unit, where that is known."""
     from headrace.stats.labels import unit_of
 
     unit = unit_of(seen.label, field)
@@ -184,7 +181,6 @@ def _observed(seen: _Seen, name: str) -> _Row:
 
 
 def _children(seen: _Seen) -> Iterator[_Row]:
-    """The first fields of each label below; what is grouped in them is for a closer look."""
     for child in seen.below:
         for name in sorted(name for name in child.total.counts if "/" not in name)[:FIELDS]:
             cells, course = _count(child, name)
@@ -195,7 +191,6 @@ def _children(seen: _Seen) -> Iterator[_Row]:
 
 
 def _local(at: datetime) -> str:
-    """A time in the zone of this machine, which it names: an hour may come twice."""
     return f"{at.astimezone():%Y-%m-%d %H:%M %Z}"
 
 

@@ -87,7 +87,6 @@ def summary(seen: Overview) -> str:
 
 
 def table(seen: Overview, trouble: str = "") -> Table:
-    """The queues below the summary and, where there is one, the reason why this is not the present."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -102,8 +102,6 @@ def _serve(app: ASGIApp, sock: socket.socket) -> None:
 
 
 def _below(made: ASGIApp, root: str) -> ASGIApp:
-    """Serve below a prefix, which a proxy passes on or takes away."""
-
     async def below(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not f"{scope['path']}/".startswith(f"{root}/"):
             raw = scope.get("raw_path") or b""
@@ -156,7 +154,6 @@ def _bracketed(address: str) -> str:
 
 
 def _tell_token(session: Session, app: Headrace, token: str) -> None:
-    """Show a token that was made on a terminal; elsewhere output is kept, so write it to a file of the user's own."""
     if sys.stdout.isatty():
         session.output.remark(f"token {token}\n{TOKEN} sets one of your own, which stays the same at the next start")
         return

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def _set(spelling: str, text: str, default: str | bool = True) -> Any:
-    """An option that the environment may give, too: ``--max-jobs N`` as HEADRACE_MAX_JOBS."""
     name = spelling.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
     return option(spelling, text, default, envvar=environment_name(name))
 

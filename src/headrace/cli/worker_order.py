@@ -36,7 +36,6 @@ MARK = "_HEADRACE_INSTRUMENTED"
 
 
 def instrument_runners(app: Headrace) -> None:
-    """Have each runner begin as the tool let the worker begin, before the hooks."""
     app.after_fork_child_hooks.insert(0, _instrument)
     if app.settings.traces == "off":
         # What libraries told in jobs is sent before a runner leaves; where starts are traced, it is so already.
@@ -129,7 +128,6 @@ def start_again(command: WorkerCommand) -> NoReturn:
 
 
 def _shown(words: Sequence[str]) -> list[str]:
-    """A command line without passwords: every user of the machine can read it while the worker runs."""
     secrets = {secret for word in words for secret in passwords(word.removeprefix("--url="))}
     for secret in sorted(secrets, key=len, reverse=True):
         words = [word.replace(secret, HIDDEN) for word in words]
@@ -137,7 +135,6 @@ def _shown(words: Sequence[str]) -> list[str]:
 
 
 def _flags() -> list[str]:
-    """What the interpreter was told, such as ``-X`` and ``-W``; nothing, where our words are not the program's."""
     words, given = sys.orig_argv[1:], sys.argv[1:]
     if words[len(words) - len(given) :] != given:
         return []

@@ -85,7 +85,6 @@ def _ignore_until_ready() -> None:
 
 @contextlib.contextmanager
 def _reporting(parent: ParentLink | None) -> Generator[None]:
-    """Send the parent why this worker cannot start, which it logs; without one, as any command does."""
     try:
         yield
     except Exception as error:
@@ -98,7 +97,6 @@ def _reporting(parent: ParentLink | None) -> Generator[None]:
 
 
 def _send_files(parent: ParentLink, error: BaseException | None = None) -> None:
-    """Send the files of the application: those of its modules, and those that an error came through."""
     files = set(application_files(list(sys.modules.values())))
     while error is not None:
         files.update(frame.filename for frame in traceback.extract_tb(error.__traceback__))
@@ -146,8 +144,6 @@ def _serve(
 
 
 def _checked_server(app: Headrace, options: WorkerOptions) -> ServerCheck:
-    """Ask the server; in a child where jobs are forks of this image, which then stays without the driver."""
-
     def ask() -> ServerCheck:
         from headrace.cli.server_check import check_server
 

@@ -19,7 +19,6 @@ PAGE = 500
 
 
 def read(output: Output, run: WorkflowRun, state: str | None) -> list[NodeRecord]:
-    """All nodes of a workflow, or those in one state."""
     found: list[NodeRecord] = []
     page = run.nodes(state, limit=PAGE)
     with late_bar(output, page.count) as tell:
@@ -85,7 +84,6 @@ def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) ->
 
 
 def _state(record: WorkflowRecord) -> str:
-    """``running 12/40 [30%]``, or ``failed at resize-3``."""
     if record.state == "failed" and record.failed_node:
         return f"failed at {record.failed_node}"
     if record.state not in ("running", "stopped"):

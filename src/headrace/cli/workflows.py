@@ -289,7 +289,6 @@ def rm(session: Session, ids: Ids, yes: Yes = False) -> int:
 
 
 def _each(session: Session, ids: list[str], operate: Any, verb: str) -> int:
-    """Do one thing to each workflow, as one act; one that refuses does not keep the others from it."""
     from headrace.errors import WorkflowNotFound, WorkflowStateError
 
     def reply(app: Headrace, id: str) -> tuple[str, bool, str, HeadraceError | None]:
@@ -309,14 +308,12 @@ def _open(record: WorkflowRecord) -> str:
 
 
 def _agreed(record: WorkflowRecord) -> bool:
-    """Whether a person at the terminal wants to delete a workflow that has not ended."""
     if not sys.stdin.isatty():
         return False
     return agreed(f"{record.id} is {record.state}, {_open(record)}. Remove it for good?")
 
 
 def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
-    """Do what may go from node to node, beside a bar when it takes its time."""
     from headrace.cli.output import late_bar
     from headrace.workflows.verbs import READ
 

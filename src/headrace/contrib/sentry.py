@@ -110,7 +110,6 @@ class _Told:
 
     @contextlib.contextmanager
     def around(self, job: CurrentJob) -> Generator[None]:
-        """One start: a scope, a transaction, and the error that leaves it."""
         import sentry_sdk
 
         with sentry_sdk.isolation_scope() as scope:
@@ -162,7 +161,6 @@ class _Told:
         return isinstance(self._report, int) and job.attempt >= self._report
 
     def killed(self, events: list[EventRecord]) -> None:
-        """Report the jobs among these whose process was killed."""
         import sentry_sdk
 
         meant = [one for one in events if one.kind == "quarantined" or one.facts["error"].startswith("HardTimeLimit")]
@@ -172,7 +170,6 @@ class _Told:
             sentry_sdk.capture_event(_of_killed(event, record.error if record else None, self._redactor))
 
     def _check_in(self, job: CurrentJob) -> str:
-        """Begin the check-in of a schedule's tick; its id, empty where there is none."""
         name = job.headers.get(SCHEDULE, "")
         if not self._monitors or job.tick is None or not name:
             return ""
@@ -216,7 +213,6 @@ def monitor_config(app: Headrace, name: str) -> Any:
 
 @contextlib.contextmanager
 def _transaction(job: CurrentJob) -> Generator[Any]:
-    """The transaction of one start: the sender's trace goes on in a prompt first start, any other has its own."""
     import sentry_sdk
 
     waited = max(0.0, job.token / 1e6 - milliseconds_of(job.id) / 1e3)
@@ -242,7 +238,6 @@ def _transaction(job: CurrentJob) -> Generator[Any]:
 
 @contextlib.contextmanager
 def _publish(act: Submission) -> Generator[None]:
-    """The span of what stores work; few jobs carry the sender's trace on."""
     import sentry_sdk
 
     if not sentry_sdk.get_client().is_active() or not act.jobs:
@@ -267,7 +262,6 @@ def _publish(act: Submission) -> Generator[None]:
 
 
 def _of_killed(event: EventRecord, error: JobError | None, redactor: Redactor) -> Any:
-    """The evidence of a killed start, as Sentry takes an event."""
     facts, error = event.facts, error or JobError(type=event.kind)
     known = ("attempt", "signal", "exit_code", "peak_memory", "worker", "where")
     mechanism = {"type": "headrace", "handled": False}
@@ -299,7 +293,6 @@ def _event(error: BaseException) -> tuple[Any, Any]:
 
 
 def _without_variables(event: Any, hint: Mapping[str, Any]) -> Any:  # noqa: ARG001 - as Sentry calls it
-    """An event without the local variables of its frames."""
     parts: list[Any] = [*event.get("exception", {}).get("values", ()), *event.get("threads", {}).get("values", ())]
     for part in parts:
         trace: Any = part.get("stacktrace") or {}

@@ -95,7 +95,6 @@ def row_of_act(act: Act) -> ActivityRow:
 
 
 def _read(site: DashboardSite, show: str, after: str) -> Steps[tuple[list[Act | EventRecord], str]]:
-    """Acts and events behind an id, newest first; and behind which one the next page begins."""
     keys = site.client.keys
     wanted = [operations.told(keys, "acts", PAGE, after)] if show in ("", "acts") else []
     if show != "acts":
@@ -171,7 +170,6 @@ def _cause(site: DashboardSite, facts: CauseFacts) -> Cause:
 async def newest_causes(
     site: DashboardSite, task: str = "", by: str = "last", limit: int = MOST, each: int = 20
 ) -> tuple[list[Cause], int]:
-    """Causes, and how many there are; shared by all tabs. Cost: one round trip."""
     call = read_causes(site.client.keys, task, by=by, limit=limit, each=each, finder=site.app.jobs.reader)
     found = await site.reading(("causes", task, by, str(limit), str(each)), lambda: site.client.arun(call))
     return [_cause(site, facts) for facts in found.causes], found.count
@@ -194,7 +192,6 @@ def _document(cause: Cause) -> dict[str, Any]:
 
 
 async def causes(site: DashboardSite, request: Request) -> Response:
-    """Failures by their causes. Cost: one round trip, that all tabs share."""
     task = request.query_params.get("task", "").strip()
     order = request.query_params.get("order", "")
     found, count = await site.read(newest_causes(site, task, "number" if order == "number" else "last"))

@@ -57,12 +57,10 @@ class EditedArgument(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Lines of its field."""
         return min(16, sum(1 + len(line) // 60 for line in (self.text or "").split("\n")))
 
 
 def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str = "") -> list[EditedArgument]:
-    """The arguments of a job as texts to edit; what is to be hidden is."""
     shown: list[EditedArgument] = []
     left = MOST
     for name, value in found.items():
@@ -118,7 +116,6 @@ def _new(value: Any) -> Any:
 
 
 def _decoded(text: str) -> Any:
-    """What a text shows that need not be JSON: some values have no form in it."""
     try:
         return msgspec.json.decode(text)
     except ValueError:
@@ -128,7 +125,6 @@ def _decoded(text: str) -> Any:
 def changes_of(
     found: Mapping[str, Any], form: Mapping[str, str], redactor: Redactor, secrets: str = ""
 ) -> tuple[dict[str, Any], list[EditedArgument]]:
-    """The arguments that a form changes, and all of them as they were typed, with what is wrong about each."""
     changes: dict[str, Any] = {}
     typed: list[EditedArgument] = []
     for one in shown_arguments(found, redactor, secrets):
@@ -150,13 +146,11 @@ def changes_of(
 
 
 async def edit(site: DashboardSite, request: Request) -> Response:
-    """The form. Cost: one round trip."""
     record, found = await _stored(site, request.path_params["id"])
     return await _form(site, request, record, shown_arguments(found, site.redactor, record.secrets))
 
 
 async def begin(site: DashboardSite, request: Request) -> Response:
-    """Make the new job; what cannot be read is shown with the form again. Cost: four round trips."""
     id = request.path_params["id"]
     form = await form_of(request)
     # The form has a request id, so one that is sent twice makes one job.
@@ -179,7 +173,6 @@ async def begin(site: DashboardSite, request: Request) -> Response:
 
 
 async def _stored(site: DashboardSite, id: str) -> tuple[Record, dict[str, Any]]:
-    """A job and its arguments by name."""
     record = await site.app.job(id).arefresh()
     return record, arguments_of(record, site.app.jobs.reader(record.task)).by_name
 

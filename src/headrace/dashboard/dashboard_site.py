@@ -100,7 +100,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The templates, compiled once for all dashboards of a process."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("headrace.dashboard"),
         autoescape=True,
@@ -156,26 +155,22 @@ class DashboardSite:
 
     @property
     def counts(self) -> JointClient:
-        """By which pages read statistics, which may be on a server of their own."""
         way = self.app.stats.client
         if way is not self._counts.behind:
             self._counts = self.client if way is self.client.behind else JointClient(way)
         return self._counts
 
     async def read(self, asked: Awaitable[T]) -> T:
-        """What a page reads, with the frame that all pages show something of: in one round trip, if it is one."""
         found, _ = await asyncio.gather(asked, self.frames.get())
         return found
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
-        """The course of all jobs, a task or a queue, shared by the tabs that show it."""
         return await self.reading(
             ("course", span.name, kind, name),
             lambda: figures.course(self.app, self.counts, span, kind, name),
         )
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
-        """Figures by task or queue, shared by the tabs that show them."""
         return await self.reading(("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind))
 
     async def server(self) -> ServerFacts | None:
@@ -183,7 +178,6 @@ class DashboardSite:
         return await self.reading(("server",), lambda: self.client.arun(server_info(self.client.keys)))
 
     async def lost(self) -> int:
-        """Batches of statistics that found no room in their line, as known within half a minute."""
         return (await self.reading(("lost",), lambda: self.counts.arun(peek(self.counts.keys)), 30)).lost
 
     async def raised(self) -> list[AlarmRecord]:
@@ -191,8 +185,6 @@ class DashboardSite:
         return [one for one in await self.reading(("alarms",), Alarms(self.client).apage, 10) if one.state.raised_us]
 
     async def pulse(self) -> LiveStrip:
-        """The rates of the last ten minutes, as far as a page was open."""
-
         async def read() -> bool:
             self.strip.add(time.monotonic(), await figures.last_minutes(self.app, self.counts))
             return True
@@ -201,7 +193,6 @@ class DashboardSite:
         return self.strip
 
     async def refresh(self) -> None:
-        """Read anew what is shown, as after a verb whose effect is to be seen."""
         self._readings.clear()
         await self.frames.get(fresh=True)
 
@@ -217,7 +208,6 @@ class DashboardSite:
         return value
 
     async def answer(self, handler: Handler, request: Request) -> Response:
-        """A page; tabs of one role share the answer to a refresh, of which only figures are shown."""
         visitor = visitor_of(request)
         async with asyncio.timeout(PATIENCE):
             if POLL not in request.headers or form_wanted(request) or visitor is None:
@@ -241,7 +231,6 @@ class DashboardSite:
         return self.bare(request, template, status=status, frame=frame, now=frame.now, **context)
 
     def bare(self, request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-        """A page that needs nothing of the store."""
         visitor = visitor_of(request)
         now = context.get("now", 0)
         # Not on a refresh, which shows no more than figures.
@@ -276,12 +265,10 @@ Handler: TypeAlias = Callable[[DashboardSite, Request], Awaitable[Response]]
 
 
 def base_of(request: Request) -> str:
-    """What stands before every link of the dashboard: the prefix under which it is mounted."""
     return quoted_base(str(request.scope.get("root_path", "")))
 
 
 def path_of(request: Request) -> str:
-    """The path below the dashboard's root, with a slash in front."""
     path, base = str(request.scope["path"]), str(request.scope.get("root_path", "")).rstrip("/")
     return (path[len(base) :] if base and path.startswith(base) else path) or "/"
 
@@ -317,7 +304,6 @@ def sight_of(site: DashboardSite, request: Request) -> Sight:
 
 
 def to(request: Request, path: str, said: str = "") -> Response:
-    """Send the browser to another page of the dashboard, which says once what was done."""
     response = RedirectResponse(base_of(request) + path, 303)
     if said:
         # Not in the URL: a link must not be able to put words on a page.

@@ -84,7 +84,6 @@ class TaskFigures(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Share of the ends that were failures."""
         ends = self.succeeded + self.failed
         return self.failed / ends if ends else 0.0
 
@@ -97,12 +96,10 @@ def figures_document(one: TaskFigures) -> dict[str, Any]:
 
 
 def summed(bucket: Bucket, fields: Sequence[str]) -> int:
-    """The sum of some counts, by the names under which they are stored."""
     return sum(bucket.counts.get(field, 0) for field in fields)
 
 
 def figures_of(name: str, bucket: Bucket) -> TaskFigures:
-    """The figures of a bucket, or of a sum of several."""
     run, wait = bucket.histogram("run"), bucket.histogram("wait")
     return TaskFigures(
         name,
@@ -146,7 +143,6 @@ def _course(reading: Reading) -> Steps[list[Bucket]]:
 
 
 async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
-    """The course of all jobs, of one task, or of one queue. Cost: one round trip."""
     end = time.time()
     reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
     buckets = await way.adrive(_course(reading))

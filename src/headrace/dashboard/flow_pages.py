@@ -38,7 +38,6 @@ NEAR = 60
 
 
 async def flows(site: DashboardSite, request: Request) -> Response:
-    """Workflows by their creation, newest first."""
     params = request.query_params
     state, definition = params.get("state", ""), params.get("definition", "").strip()
     if state not in list(WorkflowState):
@@ -60,7 +59,6 @@ async def flows(site: DashboardSite, request: Request) -> Response:
 
 
 async def flow(site: DashboardSite, request: Request) -> Response:
-    """One workflow. Cost: one round trip up to 100 nodes, two up to 600, three for more; one more while it runs."""
     id, client, reader = check_id(request.path_params["id"]), site.client, site.app.jobs.reader
     records, page, failed = await site.read(
         asyncio.gather(
@@ -104,7 +102,6 @@ async def _why(site: DashboardSite, record: WorkflowRecord, jobs: Sequence[NodeR
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:
-    """How many nodes are in which state, and their share of all, for the bar on top."""
     total = max(1, record.total)
     counts: dict[str, int] = {state: number for state, number in record.counts.items() if number}
     # The store does not count which of these run, and which wait for a worker, a time or a limit.
@@ -137,7 +134,6 @@ async def _draw(
     nodes: Sequence[NodeRecord],
     jobs: Sequence[NodeRecord],
 ) -> WorkflowPicture:
-    """Draw a workflow; of one that has too many boxes, and where that is asked for, what is near one job."""
     base, asked = base_of(request), request.query_params.get("near", "")
     links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
     view, near = of_nodes(record.definition, nodes), 0
@@ -191,7 +187,6 @@ def _began(node: NodeRecord) -> bool:
 
 
 def _timeline(nodes: list[NodeRecord], record: WorkflowRecord) -> list[tuple[NodeRecord, float, float]]:
-    """Nodes that began, in that order: where each bar begins and how long it is, as shares of the whole time."""
     begun = sorted(filter(_began, nodes), key=lambda node: node.job.started_us)
     if not begun:
         return []

@@ -45,7 +45,6 @@ _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*", re
 
 
 async def jobs(site: DashboardSite, request: Request) -> Response:
-    """Jobs of one state, newest first."""
     typed = request.query_params.get("q", "").strip()
     if is_flow(typed) or _ID.fullmatch(typed):
         return to(request, f"/{'workflows' if is_flow(typed) else 'jobs'}/{typed}")
@@ -75,7 +74,6 @@ async def jobs(site: DashboardSite, request: Request) -> Response:
 
 
 def _bulk(search: JobSearch) -> list[tuple[str, str]]:
-    """The verbs for all jobs of a list; none where the list is made by looking at each job."""
     if search.text or search.error or search.since or search.until:
         return []
     return bulk_links(JobFilter(search.state, search.queue, search.task, search.key, search.cause))
@@ -104,7 +102,6 @@ async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: in
 
 
 def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:
-    """Whether a text is in what a list shows of a job: what is hidden cannot be found by guessing."""
     shown = (
         record.id,
         record.task,
@@ -128,7 +125,6 @@ def _read(site: DashboardSite, id: str) -> Steps[tuple[list[Record | None], Any,
 
 
 async def job(site: DashboardSite, request: Request) -> Response:
-    """One job. Cost: one round trip."""
     id = check_id(request.path_params["id"])
     found, told, lines = await site.read(site.client.adrive(_read(site, id)))
     record = found[0]
@@ -155,11 +151,9 @@ async def job(site: DashboardSite, request: Request) -> Response:
 
 
 def trace_of(record: Record) -> str:
-    """The id of the trace in which a job was enqueued; empty: none is known."""
     found = _TRACE.fullmatch(record.headers.get(TRACE, ""))
     return found[1] if found else ""
 
 
 def retryable(record: Record) -> bool:
-    """Whether a job may be run again: it has ended, and is no workflow's node."""
     return record.state.final and record.state is not State.SKIPPED and not is_node(record.id)

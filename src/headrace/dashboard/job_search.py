@@ -62,14 +62,12 @@ class JobSearch(msgspec.Struct, frozen=True):
     before: str = ""
 
     def link(self, **changes: str) -> str:
-        """The page with some of it changed; its first page, if no cursor is among the changes."""
         changed = replace(self, **{"after": "", "before": "", **changes})
         facts = {name: getattr(changed, name) for name in (*FIELDS, "after", "before")}
         return link("/jobs", facts | {"q": changed.text})
 
     @property
     def narrow(self) -> bool:
-        """Whether jobs of the state may be passed over."""
         return any(getattr(self, name) for name in FIELDS if name != "state") or self.looks
 
     @property
@@ -79,7 +77,6 @@ class JobSearch(msgspec.Struct, frozen=True):
 
     @property
     def newer(self) -> str:
-        """The page before this one; empty where there is none, or none can be found."""
         named = {"ready": self.queue, "parked": self.task, "blocked": self.key}.get(self.state)
         if not self.after or self.looks or not (self.state in _IN_ONE or named):
             return ""
@@ -88,16 +85,13 @@ class JobSearch(msgspec.Struct, frozen=True):
 
     @property
     def older(self) -> str:
-        """Of a page that went back: the one after it."""
         score, id, index = position(self.before, "before")
         return self.link(after=cursor_of(score, id + "z", index))
 
     def window(self, now: int) -> tuple[datetime | None, datetime | None]:
-        """The times between which jobs are asked for."""
         return moment_of(self.since, now), moment_of(self.until, now)
 
     def failed_so(self, record: Record) -> bool:
-        """Whether a job failed of the cause, and with the exception, that are asked for."""
         kind = record.error.type if record.error is not None else ""
         if self.error not in ("", kind, kind.rpartition(".")[2]):
             return False

@@ -25,7 +25,6 @@ VALUES = 100
 
 
 def why_it_waits(whole: LimitState, rows: Sequence[LimitState]) -> str:
-    """Why jobs of a limit wait, and what lets them start, as a sentence without a full stop; empty: none waits."""
     closed = [row for row in rows if row.waiting and row.opens != 0]
     if not whole.waiting:
         return ""
@@ -45,7 +44,6 @@ def why_it_waits(whole: LimitState, rows: Sequence[LimitState]) -> str:
 
 
 async def limits(site: DashboardSite, request: Request) -> Response:
-    """All limits by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
     page = await site.read(site.client.arun(read_limits(site.client.keys, (), after, PAGE)))
     return await site.page(
@@ -57,7 +55,6 @@ async def limits(site: DashboardSite, request: Request) -> Response:
 
 
 async def limit(site: DashboardSite, request: Request) -> Response:
-    """One limit, and its values whose jobs wait or that were changed. Cost: one round trip."""
     name = name_in(request, "limit")
     page = await site.read(Limit(site.client, name).avalues(VALUES))
     whole, rows = page.rows[0], page.rows[1:]
@@ -88,7 +85,6 @@ def number_in(form: Form, field: str) -> float | None:
 
 
 def whole_in(form: Form, field: str) -> int | None:
-    """A whole number of a form; see :func:`number_in`."""
     number = number_in(form, field)
     if number is not None and not number.is_integer():
         raise HTTPException(400, f"{number:g} is not a whole number.")
@@ -96,7 +92,6 @@ def whole_in(form: Form, field: str) -> int | None:
 
 
 def _of(name: str, form: Form) -> tuple[str, str | None, float | None]:
-    """What the form is about, in words; which value, and for how many seconds."""
     value, minutes = form.get("value"), number_in(form, "minutes")
     words = f"Limit {name}" if value is None else f"Value {value or '(none)'} of limit {name}"
     return words, value, None if minutes is None else minutes * 60

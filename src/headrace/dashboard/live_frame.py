@@ -56,17 +56,14 @@ class LiveFrame(msgspec.Struct, frozen=True):
 
     @property
     def live(self) -> list[WorkerFacts]:
-        """Workers whose lease holds, the busiest first."""
         return sorted(self.overview.live, key=lambda worker: (-worker.running, worker.owner))
 
     @property
     def slots(self) -> int:
-        """Jobs that all live workers run at once."""
         return sum(worker.slots for worker in self.overview.live)
 
     @property
     def kinds(self) -> dict[str, tuple[int, int]]:
-        """Of each kind of runners, slots of live workers that have a job, and all of them."""
         busy, sizes = Counter[str](), Counter[str]()
         for worker in self.overview.live:
             busy.update(worker.busy)
@@ -75,7 +72,6 @@ class LiveFrame(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> list[QueueFacts]:
-        """Queues that hold work, are paused or are served, by name."""
         return self.overview.queues
 
     def waited(self, queue: QueueFacts) -> float:
@@ -92,7 +88,6 @@ def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
 
 
 async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:
-    """Read one. Cost: one round trip, whatever the number of jobs."""
     return await client.adrive(_frame(client, details=details))
 
 
@@ -194,7 +189,6 @@ class JointClient(Client):
         self._departures: deque[float] = deque(maxlen=RATE)
 
     def __getattr__(self, name: str) -> Any:
-        """Settings, keys and connections are those of the client now: a test kit leads it to another server."""
         return getattr(self.behind, name)
 
     async def arun(self, call: Call[T]) -> T:
@@ -207,12 +201,10 @@ class JointClient(Client):
         return await self.aread(call)
 
     async def adrive(self, steps: Steps[T]) -> T:
-        """Run a verb of several calls; each of its steps joins what is asked for at that time."""
         ask = self._reads.ask
         return await adriven(steps, lambda asked: ask(asked) if isinstance(asked, list) else self.arun(asked))
 
     def _wait(self, now: float) -> float:
-        """Seconds until the next round trip may begin."""
         first = self._departures[0] + 1 if len(self._departures) == RATE else now
         self._departures.append(max(first, now))
         return first - now

@@ -213,7 +213,6 @@ class Dashboard:
 
 
 def _page_of(scope: Scope) -> Scope:
-    """The page that a request means: ``/queues.json`` is the page of queues, as JSON; ``/queues.csv`` its rows."""
     path, raw = str(scope["path"]), scope.get("raw_path") or b""
     _, dot, form = path.rpartition(".")
     # A queue may be named so; links to it have an escape there.
@@ -241,7 +240,6 @@ def _headers(frames: str) -> list[tuple[bytes, bytes]]:
 
 
 def _keeping(request: Request) -> tuple[bytes, bytes]:
-    """Whether a browser may keep an answer: our own files, if it asks whether they changed; no page."""
     ours = path_of(request).startswith("/static/")
     return b"cache-control", b"no-cache" if ours else b"no-store"
 
@@ -289,7 +287,6 @@ def _routes(site: DashboardSite) -> list[Any]:
 
 
 async def _close(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what is no request: a start and an end of the server, or a WebSocket, which nothing here speaks."""
     if scope["type"] == "lifespan":
         while True:
             message = await receive()

@@ -36,17 +36,14 @@ Act = Callable[[DashboardSite, str, Form], Awaitable[str]]
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form; see :func:`fields_of`."""
     return dict(await fields_of(request))
 
 
 async def fields_of(request: Request) -> list[tuple[str, str]]:
-    """The fields of a form in their order, of which several may have one name."""
     return parse_qsl((await body_of(request, MOST)).decode("utf-8", "replace"), keep_blank_values=True)
 
 
 async def body_of(request: Request, most: int) -> bytes:
-    """What a request holds, if that is no more than so many bytes."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -143,7 +140,6 @@ async def _backfill(site: DashboardSite, name: str, form: Form) -> str:
 
 
 def _time_in(form: Form, field: str) -> datetime:
-    """A time of a form, in UTC where it names no zone, as those of a browser."""
     text = form.get(field, "").strip()
     try:
         at = datetime.fromisoformat(text)
@@ -190,7 +186,6 @@ ACTS: dict[str, Mapping[str, Act]] = {
 
 
 def words_of(error: HeadraceError) -> str:
-    """What came of a verb that raised."""
     return UNANSWERED if isinstance(error, StoreUnavailable) else f"Nothing was done: {error}"
 
 
@@ -219,7 +214,6 @@ async def note(
 async def note_and_refresh(
     site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1, scope: str = ""
 ) -> None:
-    """Record an act, and meanwhile read anew what it has changed: a store that hangs takes its time only once."""
     await asyncio.gather(note(site, request, what, reply, count, scope), site.refresh())
 
 
@@ -232,7 +226,6 @@ async def note_refused(site: DashboardSite, request: Request, path: str, why: st
 
 
 async def act(site: DashboardSite, request: Request) -> Response:
-    """Do what a form asks for, and show the page that it was sent from."""
     kind, name, verb = (request.path_params[part] for part in ("kind", "name", "verb"))
     verbs = ACTS.get(kind, {})
     if verb not in verbs:

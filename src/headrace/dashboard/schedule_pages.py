@@ -62,7 +62,6 @@ def row_of(record: ScheduleRecord) -> ScheduleRow:
 
 
 async def schedules(site: DashboardSite, request: Request) -> Response:
-    """All schedules by name. Cost: one round trip."""
     after = request.query_params.get("after", "")
     page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, PAGE, ticks=1)))
     return await site.page(
@@ -74,7 +73,6 @@ async def schedules(site: DashboardSite, request: Request) -> Response:
 
 
 async def schedule(site: DashboardSite, request: Request) -> Response:
-    """One schedule. Cost: one round trip."""
     name = name_in(request, "schedule")
     page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, [name], ticks=HISTORY)))
     if not page.rows:
@@ -90,7 +88,6 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
 
 
 def _coming(record: ScheduleRecord, now: int) -> tuple[Sequence[tuple[int, str]], str]:
-    """When the next jobs are due, each with the time in the schedule's zone; and why there are no more."""
     if record.state == "ended":
         return [], ""
     problem = ""
@@ -112,7 +109,6 @@ def _in_zone(record: ScheduleRecord, time: datetime) -> str:
 
 
 async def of_worker(site: DashboardSite, request: Request) -> Response:
-    """Stacks of all runners of a worker. Cost: some round trips within half a second."""
     name = request.path_params["name"]
     try:
         found = await site.app.workers.astacks(name)
@@ -122,7 +118,6 @@ async def of_worker(site: DashboardSite, request: Request) -> Response:
 
 
 async def of_job(site: DashboardSite, request: Request) -> Response:
-    """Stacks of the runner of a job that runs; of a runner with several jobs at once, of all its threads."""
     id = request.path_params["id"]
     try:
         record = await site.app.job(id).arefresh()

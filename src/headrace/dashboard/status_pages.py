@@ -60,7 +60,6 @@ def span_of(request: Request) -> TimeRange:
 
 
 async def overview(site: DashboardSite, request: Request) -> Response:
-    """Is it well, what is slow, what needs me."""
     span = span_of(request)
     frame, course, tasks, server, strip, (lost, raised, died) = await asyncio.gather(
         site.frames.get(), site.course(span), site.table(span), site.server(), site.pulse(),
@@ -85,7 +84,6 @@ async def overview(site: DashboardSite, request: Request) -> Response:
 
 
 async def _died(site: DashboardSite) -> list[EventRecord]:
-    """Workers that were lost of late, the last first, as known within some seconds."""
     keys = site.client.keys
     found = await site.reading(("died",), lambda: site.client.arun(operations.told(keys, "deaths", DEATHS)))
     return [event_of(*row) for row in found.rows]
@@ -97,7 +95,6 @@ def _counts(frame: LiveFrame) -> dict[str, Any]:
 
 
 async def queues(site: DashboardSite, request: Request) -> Response:
-    """Queues: what waits in each, for how long, and who serves it; of many those that need work first, or by name."""
     span, after = span_of(request), request.query_params.get("after")
     frame, table, load = await asyncio.gather(
         site.frames.get(), site.table(span, "queues"), site.reading(("load",), lambda: _load(site), AGE)
@@ -163,7 +160,6 @@ async def _pause_of(site: DashboardSite, name: str) -> Act | None:
 
 
 async def tasks(site: DashboardSite, request: Request) -> Response:
-    """All tasks that ran within a range, those that took most time first."""
     span = span_of(request)
     frame, table, (newest, _) = await asyncio.gather(site.frames.get(), site.table(span), newest_causes(site, each=1))
     rows = sorted(table, key=lambda one: -one.total)
@@ -204,7 +200,6 @@ async def task(site: DashboardSite, request: Request) -> Response:
 
 
 async def workers(site: DashboardSite, request: Request) -> Response:
-    """All workers that live, and those that fell silent."""
     frame = await read_frame(site.client, details=True)
     found = frame.live + frame.overview.silent
     return await site.page(
@@ -228,7 +223,6 @@ async def worker(site: DashboardSite, request: Request) -> Response:
 
 
 async def statistics(site: DashboardSite, request: Request) -> Response:
-    """The course of a task, a queue or of all, over a range of up to a year."""
     span = span_of(request)
     asked = request.query_params
     kind = "queues" if asked.get("kind") == "queues" else "tasks"
@@ -251,7 +245,6 @@ LONGEST = 3
 
 
 async def store(site: DashboardSite, request: Request) -> Response:
-    """The server, its memory and durability, and what Headrace keeps there against its caps. Cost: one round trip."""
     frame, server = await asyncio.gather(site.frames.get(), site.server())
     settings, states = site.app.settings, frame.overview.states
     finished = {name: states.get(name, 0) for name in ("succeeded", "failed", "cancelled", "quarantined")}
@@ -273,7 +266,6 @@ async def store(site: DashboardSite, request: Request) -> Response:
 
 
 async def cache(site: DashboardSite, request: Request) -> Response:
-    """Cached values, those that end soonest first; of all, or with a tag. Cost: one round trip."""
     tag, after = (request.query_params.get(name, "").strip() for name in ("tag", "after"))
     if after and not after.partition("~")[0].isdecimal():
         raise HTTPException(400, f"after={after[:40]!r} is not the `next` of a page.")

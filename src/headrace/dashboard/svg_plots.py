@@ -65,7 +65,6 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def throughput(course: Course) -> Plot:
-    """Jobs that ended in each bucket: failures at the bottom, where few of them show, then successes."""
     failed = [float(summed(one, WRONG)) for one in course.buckets]
     done = [float(summed(one, ("succeeded",))) for one in course.buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
@@ -74,7 +73,6 @@ def throughput(course: Course) -> Plot:
 
 
 def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
-    """The median and the 95th percentile of a time in each bucket; a gap where no job started."""
     found = [one.histogram(field) for one in course.buckets]
     series = [
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
@@ -131,7 +129,6 @@ def strip(points: Sequence[StripPoint | None]) -> StripPlot:
 
 
 def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
-    """Stacked bars, the first series at the bottom; those of one kind are one path, which is a third of the bytes."""
     paths: dict[str, list[str]] = {one.kind: [] for one in series}
     for n in range(len(hints)):
         y = HEIGHT
@@ -148,12 +145,10 @@ def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
 
 
 def _short(height: float) -> str:
-    """A height to a tenth of a hundredth of the plot, which is less than what a screen shows."""
     return f"{round(height, 1):g}"
 
 
 def lines(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
-    """A line for each series over its area; it is broken where nothing is known."""
     parts: list[str] = []
     for one in series:
         for piece in _pieces(one.values):
@@ -192,7 +187,6 @@ def _svg(kind: str, parts: Sequence[str], hints: Sequence[str]) -> Markup:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 5, 10, 20, 40, ...: the middle of an axis is a plain number then, too."""
     if value <= 4:
         return 2.0 if value <= 2 else 4.0
     size = 10.0 ** math.floor(math.log10(value))

@@ -72,7 +72,6 @@ async def act(site: DashboardSite, request: Request) -> Response:
 
 
 def said_of(replies: Sequence[JobReply]) -> str:
-    """What became of several jobs, as a sentence; of those that refused, why the first one did."""
     parts = [_many(number, words) for words, number in Counter(one.words for one in replies if one.done).items()]
     refused = [one for one in replies if not one.done]
     if refused:
@@ -111,7 +110,6 @@ _FIELDS = ("state", "queue", "task", "key", "cause")
 
 
 def bulk_links(which: JobFilter) -> list[tuple[str, str]]:
-    """The verbs that a list of jobs may offer for all of them, each with the page that asks before it is done."""
     found: list[tuple[str, str]] = []
     facts = {name: getattr(which, name) for name in _FIELDS}
     for verb in VERBS:
@@ -124,7 +122,6 @@ def bulk_links(which: JobFilter) -> list[tuple[str, str]]:
 
 
 async def errands(site: DashboardSite, request: Request) -> Response:
-    """The newest errands. Cost: one round trip."""
     found = await site.read(Errands(site.client).apage())
     return await site.page(
         request, "errands.html", lambda: {"errands": [errand_document(one) for one in found]}, errands=found
@@ -132,7 +129,6 @@ async def errands(site: DashboardSite, request: Request) -> Response:
 
 
 async def errand(site: DashboardSite, request: Request) -> Response:
-    """How far one has come. Cost: one round trip."""
     one, frame = await asyncio.gather(Errands(site.client).aget(request.path_params["id"]), site.frames.get())
     return await site.page(
         request, "errand.html", lambda: errand_document(one), frame=frame, one=one, tended=bool(frame.live)
@@ -160,7 +156,6 @@ def _must_type(verb: str, counted: JobCount) -> bool:
 
 
 async def begin(site: DashboardSite, request: Request) -> Response:
-    """Begin what was confirmed: with the count that the visitor saw, typed where there are many."""
     form = await form_of(request)
     verb, which = _asked(form)
     count, rate = form.get("count", ""), form.get("rate", "").strip() or "0"

@@ -66,7 +66,6 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Both units of a long one; a dash where it is not known."""
     return DASH if seconds is None else notation.duration(seconds * 1e6)
 
 
@@ -86,7 +85,6 @@ def _one_unit(seconds: float) -> str:
 
 
 def when(microseconds: int, now: int) -> Markup:
-    """A time as its distance, with UTC on focus; the page's script keeps the distance up to date."""
     at = utc(microseconds)
     if at is None:
         return _NONE
@@ -96,13 +94,11 @@ def when(microseconds: int, now: int) -> Markup:
 
 
 def stamp(microseconds: int) -> str:
-    """A time in UTC to the millisecond."""
     at = utc(microseconds)
     return DASH if at is None else f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
 
 
 def minute(microseconds: int) -> str:
-    """A time in UTC to the minute, as a field of a form has it."""
     at = utc(microseconds)
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M}"
 
@@ -113,7 +109,6 @@ def state(name: str) -> Markup:
 
 
 def cut(text: str, longest: int = 120) -> str:
-    """A text on one line, at most so long."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
@@ -129,12 +124,10 @@ def quoted(name: object) -> str:
 
 
 def quoted_path(path: str, safe: str = "/") -> str:
-    """A path as a link to the page of it; see :func:`quoted`."""
     return quote(path, safe=safe).replace(".json", "%2Ejson").replace(".csv", "%2Ecsv")
 
 
 def quoted_base(root: str) -> str:
-    """The path below which a dashboard is, as links and cookies have it: browsers escape no more of it than this."""
     return quote(root.rstrip("/"), safe="/!$&'()*+,:=@")
 
 
@@ -149,7 +142,6 @@ def plural(number: int, noun: str, several: str = "") -> str:
 
 
 def link(path: str, query: Mapping[str, object] | Sequence[tuple[str, object]] = ()) -> str:
-    """A path with a query, without the parts that are empty."""
     pairs = query.items() if isinstance(query, Mapping) else query
     text = urlencode([(name, str(value)) for name, value in pairs if value not in (None, "")])
     return f"{path}?{text}" if text else path
@@ -180,14 +172,12 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for."""
     if isinstance(value, ParentOutput):
         return "(the result of a parent, which is not there yet)"
     return str(value)
 
 
 def _told(value: Any) -> Any:
-    """A value for people, who are told the size of bytes and the first of them; in documents they are base64."""
     if isinstance(value, bytes):
         return f"{size(len(value))} of bytes: {value[:32].hex(' ')}{' …' if len(value) > 32 else ''}"
     if isinstance(value, dict):
@@ -212,7 +202,6 @@ def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
 
 
 def json_bytes(value: Any) -> bytes:
-    """A document of plain values as JSON, whatever texts and keys are in it."""
     try:
         return msgspec.json.encode(for_json(value, _plain))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, UnicodeError):
@@ -226,7 +215,6 @@ def shown(name: str, value: Any, redactor: Redactor) -> Shown:
 
 
 def arguments(record: Record | WorkflowRecord, redactor: Redactor, sight: Sight = "all") -> list[Shown]:
-    """The arguments of a job, or of a workflow, by name."""
     if sight == "none":
         return [Shown("", WITHHELD)]
     try:
@@ -252,7 +240,6 @@ def arguments_document(record: Record | WorkflowRecord, redactor: Redactor, sigh
 
 
 def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
-    """The arguments of a job on one line of at most 120 characters."""
     if sight == "none":
         return ""
     if record.left_out:
@@ -272,7 +259,6 @@ def preview(record: Record, redactor: Redactor, sight: Sight = "all") -> str:
 
 
 def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[str, str]]:
-    """Arguments and headers that all of some jobs have, by name: of failures, whom they are about. Three at most."""
     common: dict[str, Any] | None = None
     for record in records:
         try:
@@ -290,7 +276,6 @@ def shared_values(records: Sequence[Record], redactor: Redactor) -> list[tuple[s
 
 
 def _has(found: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Whether a value is there; one that compares in a way of its own is not."""
     return name in found and bool(found[name] == value)
 
 
@@ -307,7 +292,6 @@ def result(record: Record, redactor: Redactor, sight: Sight = "all") -> Shown | 
 
 
 def error_line(record: Record, redactor: Redactor) -> str:
-    """Type and first line of a job's error; empty where it has none."""
     return "" if record.error is None else redactor.text(cut(record.error.brief, 200))
 
 
@@ -342,7 +326,6 @@ def rows_of(document: Any) -> list[Row] | None:
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> Row:
-    """Figures inside of figures by their path: ``observed.run.p50``."""
     found: Row = {}
     for name, value in row.items():
         if isinstance(value, Mapping) and value:
@@ -353,7 +336,6 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> Row:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """The rows with a line of names; empty for no rows. Times are ISO 8601 in UTC, lists are JSON."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -373,7 +355,6 @@ def _cell(value: Any) -> Any:
 
 
 def has_rows(path: str) -> bool:
-    """Whether a page leads to itself as CSV."""
     return _IN_ROWS.fullmatch(path) is not None
 
 

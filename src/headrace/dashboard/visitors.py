@@ -42,17 +42,14 @@ class Visitor(msgspec.Struct, frozen=True):
 
     @property
     def operates(self) -> bool:
-        """Whether the visitor may change anything."""
         return self.role == "operator"
 
     @property
     def looks(self) -> bool:
-        """Whether the visitor may see pages."""
         return self.role in ("viewer", "operator")
 
     @property
     def produces(self) -> bool:
-        """Whether the visitor may send jobs."""
         return self.role in ("producer", "operator")
 
 
@@ -85,7 +82,6 @@ def refusal(request: Request, hosts: Collection[str] | None) -> str:
 
 
 def _name_of(host: str) -> str:
-    """A host without its port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -93,7 +89,6 @@ def _name_of(host: str) -> str:
 
 
 def theme_of(request: Request) -> str:
-    """The theme that the visitor has chosen; empty: as the system says."""
     theme = request.cookies.get(THEME, "")
     return theme if theme in ("light", "dark") else ""
 
@@ -216,5 +211,4 @@ class TokenLogin:
 
 
 def _same(wanted: str, given: str) -> bool:
-    """Compare in a time that tells nothing; what a request holds may be any text."""
     return hmac.compare_digest(wanted.encode("utf-8", "replace"), given.encode("utf-8", "replace"))

@@ -81,7 +81,6 @@ def check(program: Path, spot: DataFiles) -> None:
 
 
 def advice(words: str, spot: DataFiles, program: Path) -> str:
-    """What to do next about the last words of a server that did not start."""
     if "Can't handle RDB format version" in words or "Unknown command" in words:
         return f"Its data were last {_NEWER}."
     if "RDB preamble" in words:

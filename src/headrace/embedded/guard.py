@@ -109,7 +109,6 @@ class Guard:
             raise StopError
 
     def start(self) -> None:
-        """Start the server and wait until it serves, however long its data take to load."""
         password, socket = paths.furnish(self.spot), self.spot.address
         if socket.is_dir():
             raise ServerError(f"{socket} is a directory where the server's socket must be: remove it")
@@ -188,7 +187,6 @@ class Guard:
 
 
 def tidy(spot: paths.DataFiles) -> None:
-    """Remove the socket and, if it had to be outside of the data directory, its directory."""
     with contextlib.suppress(OSError):  # a directory in its place, or other files beside it, are not ours
         spot.address.unlink(missing_ok=True)
         if spot.address.parent != spot.directory:

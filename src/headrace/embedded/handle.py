@@ -47,7 +47,6 @@ _reviving = threading.Lock()
 
 
 def _begin_anew() -> None:
-    """This is a fork: the thread that held the lock is not here."""
     global _reviving
     _reviving = threading.Lock()
 

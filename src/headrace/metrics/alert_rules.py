@@ -30,7 +30,6 @@ def rules_document(dashboard: str = "") -> dict[str, Any]:
 
 
 def rules_file(dashboard: str = "") -> str:
-    """The same as YAML. Its texts are written as JSON's, which are YAML's, too."""
     lines = ["groups:"]
     for group in rules_document(dashboard)["groups"]:
         lines += [f"  - name: {group['name']}", "    rules:"]

@@ -30,7 +30,6 @@ class Exporter:
     """
 
     def __init__(self, client: Client, stats: Stats, clock: Callable[[], float] = time.time) -> None:
-        """Make one for an application's client and statistics."""
         memory = LabelMemory()
         self._shared = SharedReading(lambda: read_snapshot(client, stats, clock(), memory), clock)
 

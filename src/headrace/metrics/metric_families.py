@@ -193,7 +193,6 @@ def _read_all(
 
 
 def _pieces(client: Client, names: Sequence[str], size: int, fields: Sequence[str] = ()) -> list[Call[list[Held]]]:
-    """Reads of so many buckets each: others are served in between."""
     return [protocol.read(client.keys, names[n : n + size], fields) for n in range(0, len(names), size)]
 
 
@@ -257,7 +256,6 @@ class FoldedHistogram(msgspec.Struct, frozen=True):
         )
 
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """Each bound as Prometheus writes it, with how many values do not exceed it."""
         return zip(_EDGES, accumulate(self.counts), strict=True)
 
 
@@ -374,7 +372,6 @@ def _looked_at(seen: MetricSnapshot, look: CountedQueues) -> dict[str, float]:
 
 
 def _queues(names: Iterable[str]) -> list[str]:
-    """Without those that hold what was broadcast to one worker: each start of a worker has another."""
     return [name for name in names if not name.startswith("@")]
 
 

@@ -48,7 +48,6 @@ def _ids(names: list[str], kind: str) -> list[str]:
 
 
 def up(keys: Keys, cursor: str, size: int) -> Reads:
-    """Index the workflows among the next keys, and turn wake-up lists into sets."""
     after, names = yield from scanned(keys, cursor, size)
     queues = _ids(names, "wake:")
     flows = [id for id in _ids(names, "flow:") if is_flow(id)]

@@ -152,7 +152,6 @@ class Migrator:
             )
 
     def _walk(self, leg: Leg, then: Sequence[Leg], heard: Heard) -> Progress:
-        """Go one leg to its end, and take the next one with its last piece."""
         progress, cursor = Progress(leg), leg.cursor
         heard(progress)
         while True:
@@ -194,7 +193,6 @@ class Migrator:
         )
 
     def _release(self) -> None:
-        """Let the next run begin at once, and programs go on where nothing was written."""
         # On a new connection: on this one, replies may be on their way.
         self.close()
         left: Command = ("HSET", self._mark, "until", 0) if self._begun else ("DEL", self._mark)

@@ -68,12 +68,10 @@ class Leg(msgspec.Struct, frozen=True):
 
     @property
     def move(self) -> Move:
-        """The way of its step."""
         return self.step.up if self.direction == "up" else self.step.down
 
     @property
     def leads_to(self) -> int:
-        """The layout when it is done."""
         return self.step.version if self.direction == "up" else self.step.version - 1
 
 

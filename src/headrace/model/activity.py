@@ -107,7 +107,6 @@ def event_of(id: str, fields: Mapping[str, str]) -> EventRecord:
 
 
 def storable(text: str, most: int = LONGEST) -> str:
-    """The first characters of a text, without half surrogate pairs, which a name may hold and no message can."""
     return text[:most].encode("utf-8", "backslashreplace").decode()
 
 
@@ -202,7 +201,6 @@ class AlarmState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The value for people, in the unit of its rule."""
         return shown(self.words.partition(" ")[0], self.value)
 
 

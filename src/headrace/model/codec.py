@@ -88,7 +88,6 @@ def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encode
 
 
 def _fault_of(value: object) -> str:
-    """Why something cannot be followed to its end: it is inside of itself, or deep. Records are not looked into."""
     above, done, fault = set[int](), set[int](), TOO_DEEP
     stack: list[tuple[Any, bool]] = [(value, False)]
     while stack:
@@ -141,7 +140,6 @@ def _parts(value: object) -> Iterable[tuple[object, object]]:
 
 
 def is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
-    """Whether MessagePack has a form for a value, or its application knows one."""
     try:
         encoder.encode(value)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):

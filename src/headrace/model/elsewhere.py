@@ -133,7 +133,6 @@ def misplaced(task: str, name: str, value: object) -> str:
 
 
 def instead(name: str) -> str:
-    """What to write for an option that does not exist."""
     if name in OPTIONS:
         return OPTIONS[name]
     known = [*ROWS, *sorted(TASK_ONLY)]

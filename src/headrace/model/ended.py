@@ -21,7 +21,6 @@ class _Plain(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def data(self) -> bytes:
-        """Its result or error, as the store takes it."""
         return b""
 
     @property

@@ -236,7 +236,6 @@ def form_of(task: str, options: Options) -> Form:
 
 
 def overrides_of(form: Form) -> Overrides:
-    """What jobs of this form ask for instead of their task's options."""
     return _overrides.decode(form.options) if form.options else Overrides()
 
 

@@ -49,7 +49,6 @@ def places_of(parameters: Parameters, annotations: Mapping[str, Any]) -> str:
 
 
 def places_named(parameters: Parameters, names: Iterable[str]) -> str:
-    """Where the values of these parameters stand, as :func:`places_of` says it."""
     found: list[str] = []
     for name in names:
         found.append(name)
@@ -63,7 +62,6 @@ def places_named(parameters: Parameters, names: Iterable[str]) -> str:
 
 
 def hides(places: str, place: str) -> bool:
-    """Whether the argument of a name, or of a number from 1, is secret."""
     parts = places.split()
     if place in parts:
         return True
@@ -203,7 +201,6 @@ class Redactor:
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
-        """The text without passwords in URLs and without what follows such a name."""
         text = _URL_PASSWORD.sub(rf"\1{HIDDEN}@", text)
         return text if self._named is None else self._named.sub(rf"\1{HIDDEN}", text)
 

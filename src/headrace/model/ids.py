@@ -59,7 +59,6 @@ def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
 
 
 def make_tail(random_bits: int, shard: int = 0) -> str:
-    """An id without its time, which may be made ahead."""
     # By pairs of digits: a program that enqueues one job at a time makes one for each.
     high, middle = random_bits >> 35, random_bits >> 15
     return (
@@ -111,17 +110,14 @@ def flow_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
 
 
 def code_of(number: int) -> str:
-    """A node's number as the four digits that stand for it in ids and edges."""
     return _PAIRS[number >> 10] + _PAIRS[number & 1023]
 
 
 def node_id(flow: str, number: int) -> str:
-    """The id of a workflow's node, which is also the id of its job."""
     return flow[:15] + code_of(number) + flow[19:]
 
 
 def siblings_of(id: str, codes: str) -> list[str]:
-    """The ids of the nodes with these codes, written one behind the other, in a node's workflow."""
     head, tail = id[:15], id[19:]
     return [head + codes[n : n + 4] + tail for n in range(0, len(codes), 4)]
 
@@ -163,7 +159,6 @@ _ORDERED_DIGITS = _DIGITS[8:16]
 
 
 def ordered_id(id: str) -> str:
-    """The id of an ordered job, made of one that was drawn for it."""
     return f"{id[:19]}{_DIGITS[_DIGITS.index(id[19]) | _ORDERED >> 5]}{id[20]}"
 
 
@@ -174,7 +169,6 @@ _AS_UNIQUE = {digit: _DIGITS[n | _UNIQUE >> 5] for n, digit in enumerate(_DIGITS
 
 
 def unique_id(id: str) -> str:
-    """The id of a unique job, made of one that was drawn for it."""
     return f"{id[:19]}{_AS_UNIQUE[id[19]]}{id[20]}"
 
 
@@ -199,7 +193,6 @@ def ticked_at(id: str, name: str) -> datetime | None:
 
 
 def run_id_of(id: str) -> str:
-    """The id of the workflow that the job of a schedule's tick runs."""
     shard = _DIGITS.index(id[19]) * 32 + _DIGITS.index(id[20])
     return f"{id[:14]}{id[18]}0000{_base32(shard % _UNIQUE | _OF_FLOW, 2)}"
 
@@ -209,7 +202,6 @@ def is_ordered(id: str) -> bool:
 
 
 def is_plain(id: str) -> bool:
-    """Whether this is the id of a job that is not a workflow's node."""
     return _ID.fullmatch(id) is not None and id[19] not in _FLOW_DIGITS
 
 

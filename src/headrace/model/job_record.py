@@ -103,7 +103,6 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
 
 
 def has_slots(arguments: bytes) -> bool:
-    """Whether some of what stored arguments hold is to come from parents."""
     met: list[int] = []
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         msgspec.msgpack.Decoder(ext_hook=lambda code, payload: met.append(code)).decode(arguments)  # noqa: ARG005

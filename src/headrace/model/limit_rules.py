@@ -218,7 +218,6 @@ class LimitRule(msgspec.Struct, frozen=True):
 
 
 def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
-    """As :func:`headrace.model.limit_rules.rate_fields`."""
     return {"most": str(concurrency.n)}
 
 
@@ -385,7 +384,6 @@ def value_name(packed: bytes) -> str:
 
 
 def shared_gates(lane: str) -> list[str]:
-    """The gates of a lane, or of a class, that go by no value."""
     return [f"{word}:" for word in lane.split("|")[1].split(",") if not word.endswith("=")]
 
 

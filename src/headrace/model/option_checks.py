@@ -135,7 +135,6 @@ def span(name: str, value: Any) -> float:
 
 
 def time(name: str, value: Any) -> float:
-    """Seconds, at least 0."""
     return seconds(value, name)
 
 

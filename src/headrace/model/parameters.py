@@ -55,7 +55,6 @@ class Parameters:
 
     @property
     def names(self) -> set[str]:
-        """All of them."""
         return {*self.positions, *self.keywords, *filter(None, (self.rest, self.others))}
 
     def accepts(self, name: str, count: int) -> bool:
@@ -89,7 +88,6 @@ class Parameters:
         return tuple(more), kwargs
 
     def name_at(self, place: int | str) -> str:
-        """The parameter that takes what stands at a position or under a name."""
         if isinstance(place, str):
             return place if place in self.keywords else self.others or place
         return self.positions[place] if place < len(self.positions) else self.rest or ""
@@ -114,7 +112,6 @@ class Parameters:
         return found
 
     def culprit(self, path: str, kwargs: Keywords) -> tuple[str, str]:
-        """The argument that a decoder's path leads to, and the path inside of it."""
         if path.startswith("[0]["):
             number, _, inside = path[4:].partition("]")
             position = int(number)
@@ -135,5 +132,4 @@ def unnamed(args: Positions, kwargs: Keywords) -> Named:
 
 
 def _shown(value: object) -> object:
-    """A value as a message shows it: of a JSON text, what it stands for."""
     return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value

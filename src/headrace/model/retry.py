@@ -104,7 +104,6 @@ class Retry:
 
 
 def with_parts(known: Retry, parts: Mapping[str, float]) -> Retry:
-    """A policy with stored numbers. Of a delay above a longest one that was not stored with it, the delay counts."""
     delay, longest = (parts.get(part, getattr(known, part)) for part in ("delay", "max_delay"))
     return replace(known, **{**parts, "max_delay": max(delay, longest)})
 

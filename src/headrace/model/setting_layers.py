@@ -146,7 +146,6 @@ _warned: set[str] = set()
 
 
 def warn_of_unknown(environ: Mapping[str, str], warn: Callable[[str], object]) -> None:
-    """Tell of each variable that looks like a setting and is none, once in a process."""
     known = (*map(environment_name, Settings.__struct_fields__), *NO_SETTINGS)
     for name in sorted(name for name in environ if name.startswith("HEADRACE_")):
         if name not in known and name not in _warned:

@@ -56,7 +56,6 @@ class Unchecked(PlainReader):
         return self.secrets
 
     def accepts(self, name: str, count: int) -> bool:  # noqa: ARG002 - the form of Signature
-        """Nobody knows what it takes, so it is given no more than was meant for it."""
         return False
 
 
@@ -194,7 +193,6 @@ class Signature:
         return self._decode(data, len(args), kwargs, json=codec.is_json(data))
 
     def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
-        """Arguments that fit, by the names of their parameters, without defaults."""
         return self.parameters.by_name(args, kwargs)
 
     def unpack_result(self, data: bytes) -> Any:
@@ -258,7 +256,6 @@ class Signature:
 
     @cached_property
     def result(self) -> ResultType:
-        """How results are packed and unpacked."""
         return ResultType(self.task, self.types.get("return", Any), self.further, loose=self._loose)
 
     @cached_property
@@ -270,7 +267,6 @@ class Signature:
 
     @cached_property
     def _holding(self) -> frozenset[str]:
-        """Parameters whose values are or hold records: of a class that extends the annotation's, fields get lost."""
         names = self.parameters.names if not self._loose else ()
         return frozenset(name for name in names if name in self.types and has_records(self.types[name], self.further))
 

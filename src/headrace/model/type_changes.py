@@ -44,7 +44,6 @@ class Change(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The path, for a message that does not name the whole."""
         return self.path if self.path[:1] in ("", " ") else f" at {self.path}"
 
 

@@ -121,13 +121,11 @@ def _to_model(kind: Any, plain: Any) -> Any:
 
 @cache
 def _by_name() -> bool:
-    """Whether this pydantic can be told to read fields by their names, whatever their aliases: 2.11 can."""
     major, minor = map(int, sys.modules["pydantic"].VERSION.split(".")[:2])
     return (major, minor) >= (2, 11)
 
 
 def _of_error(error: Any, declared: set[str]) -> str:
-    """Where a model does not fit, and how: types and names, no values. A key of a dictionary is a value."""
     place = ""
     for part in error["loc"]:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if part in declared else "[...]"
@@ -242,7 +240,6 @@ class Types:
         self._added, self._missed = other._added, other._missed
 
     def knows(self, kind: Any) -> bool:
-        """Whether there is a way back to this class, for an annotation that is about to be used."""
         cls = typing.get_origin(kind) or kind
         if cls is object or cls in self._added or family_of(cls) is not None:
             return True
@@ -411,7 +408,6 @@ def sorted_form(value: object, types: Types) -> bytes:
 
 
 def _is_sortable(value: object, types: Types) -> bool:
-    """Whether members of sets have one order: frozensets and NaN can be compared, and none of two is the smaller."""
     stack: list[tuple[Any, bool]] = [(value, False)]
     while stack:
         one, is_member = stack.pop()
@@ -435,7 +431,6 @@ def _is_sortable(value: object, types: Types) -> bool:
 
 
 def orders(plain: object) -> list[list[Any]]:
-    """The keys, in their order, of those dictionaries within a decoded value that are not sorted by it."""
     found, left = list[list[Any]](), [plain]
     while left:
         one = left.pop()

@@ -114,7 +114,6 @@ class NewNode(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def waits(self) -> int:
-        """How many parents it waits for."""
         return len(self.parents) - self.given
 
 
@@ -212,7 +211,6 @@ def pack_grown(result: bytes, graft: Graft) -> bytes:
 
 
 def unpack_grown(data: bytes) -> Grown:
-    """The data that :func:`pack_grown` packed."""
     return _grown.decode(data)
 
 

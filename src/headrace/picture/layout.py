@@ -133,7 +133,6 @@ class _Ranks:
         return self._place[self._centres[child][0]] - self._place[self._centres[parent][0]]
 
     def curve(self, parent: int, child: int) -> list[Point]:
-        """Straight out of the parent's rank, over in the room between, straight into the child."""
         (a, y), (b, z) = self._centres[parent], self._centres[child]
         # The last piece is straight and as long as an arrow's tip, which turns with it.
         start, out = a + self._half[parent], a + self._reach[a]

@@ -27,7 +27,6 @@ _HEAD = (
 
 
 def as_dot(view: View) -> str:
-    """The graph with labels, states as colours and tooltips, and policies as line styles and labels."""
     roots, leaves = ends(view)
     lines = [f"label={_quote(view.title)}", "labelloc=t"]
     lines += [line.format(plain=_quote(theme.PLAIN.fill)) for line in _HEAD]

@@ -93,7 +93,6 @@ class LegendNote:
 
 
 def legend_notes(view: View, policies: Collection[str]) -> list[LegendNote]:
-    """States with how many nodes are in each, and policies if there is more than the plain one."""
     states = [LegendNote(state, f"{state} {count}" if count else state) for state, count in tally(view.nodes)]
     used = [policy for policy in MEANING if policy in policies]
     return states + ([LegendNote(policy, MEANING[policy], edge=True) for policy in used] if used != ["stop"] else [])
@@ -176,7 +175,6 @@ def _linked(drawn: str, box: Box, links: Mapping[int, str]) -> str:
 
 
 def box_of(node: ViewNode) -> Box:
-    """A node's box, wide enough for its lines in any of the fonts."""
     lines = [shorten(node.label, LONGEST)]
     counts = ", ".join(node.counts)
     if counts:

@@ -65,7 +65,6 @@ class ViewNode:
 
     @property
     def count(self) -> int:
-        """How many nodes the box stands for."""
         return sum(count for _, count in self.states) or 1
 
     @property
@@ -199,7 +198,6 @@ def around(view: View, number: int, steps: int, most: int) -> View:
 
 
 def together(name: str, group: Sequence[ViewNode]) -> ViewNode:
-    """Several boxes as one of this name, with the number and the role of the first."""
     states = states_of(group)
     began = min((node.began for node in group if node.began), default=0)
     # While one of them runs, or is still to run, nobody knows how long they take.
@@ -237,7 +235,6 @@ def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
 
 
 def ends(view: View) -> tuple[list[int], list[int]]:
-    """Nodes that the start leads to, and nodes that lead to the end."""
     main = [node.number for node in view.nodes if not node.beside]
     inner = set(main)
     edges = [(a, b) for a, b, _ in view.edges if a in inner and b in inner]
@@ -246,7 +243,6 @@ def ends(view: View) -> tuple[list[int], list[int]]:
 
 
 def describe(view: View) -> str:
-    """One sentence for those who do not see the picture."""
     count = view.jobs
     states = ", ".join(f"{number} {state}" for state, number in tally(view.nodes) if number)
     return f"{count} job{'' if count == 1 else 's'}" + (f": {states}" if states else "")
@@ -352,7 +348,6 @@ def together_by_map(view: View) -> View:
 
 
 def _base(label: str, bases: set[str]) -> str:
-    """The outermost map that a node belongs to; empty: none."""
     for found in re.finditer(r"\[", label):
         if label[: found.start()] in bases:
             return label[: found.start()]

@@ -155,7 +155,6 @@ class Answers:
             self._none_open.notify_all()
 
     def wait(self) -> None:
-        """Return when nothing is put off any more."""
         with self._none_open:
             self._none_open.wait_for(lambda: not self._open)
 
@@ -255,12 +254,10 @@ class Calls:
 
 
 def run_chunk(fn: Any, sets: list[tuple[Any, ...]]) -> list[Any]:
-    """The results of a function for several sets of arguments, which travelled together."""
     return [fn(*each) for each in sets]
 
 
 def _packed(error: BaseException) -> bytes:
-    """An error and its traceback's text, in a form that can be read: some can be pickled and not read back."""
     text = "".join(traceback.format_exception(error))
     try:
         body = _dumps((error, text), 5)

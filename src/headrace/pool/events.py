@@ -231,7 +231,6 @@ class Events:
             self._post(handler, (alert,))
 
     def close(self) -> None:
-        """Whatever was told before is still delivered."""
         with self._lock:
             if self._thread is not None:
                 self._queue.put(None)

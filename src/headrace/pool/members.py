@@ -160,7 +160,6 @@ class Members:
         return delay
 
     def gone(self, member: Member, reason: str = "") -> None:
-        """A member's thread or process has ended and will not be replaced."""
         if reason:
             self.events.tell("on_death", member.id, reason)
         self.scheduler.forget(member)

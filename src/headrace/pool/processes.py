@@ -161,7 +161,6 @@ class ProcessBody:
         self._thread.thread.start()
 
     def deliver(self, call: Call[Any]) -> bool:
-        """Send a booked call. A process that is gone gets it when it is back."""
         if not (call.begun or call.begin()):
             return False
         with self._sending:

@@ -468,7 +468,6 @@ class Scheduler:
             self._tell()
 
     def _tell(self) -> None:
-        """Let those look again who wait until the members are there. Lock held."""
         changed, self._changed = self._changed, Latch()
         changed.open()
 
@@ -523,7 +522,6 @@ class Scheduler:
             return idle
 
     def unneeded(self, member: Member) -> bool:
-        """Whether a member that is away need not come back. Marks it as leaving."""
         with self.lock:
             # What was booked for it or broadcast to it is its own, and it comes back to run that.
             idle = not (member.running or member.inbox or member.urgent)
@@ -547,7 +545,6 @@ class Scheduler:
 
 
 def lease_call(scheduler: Scheduler, lease: Lease) -> Call[int]:
-    """The call that asks for a lease, and stands for it while nothing runs under it."""
     call: Call[int] = Call(scheduler.withdraw, None, (), {})
     call.lease = lease
     return call

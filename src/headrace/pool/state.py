@@ -112,7 +112,6 @@ class Call(Future[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        """The function's name, for people."""
         fn = self.fn
         if fn is None:
             return "a lease" if self.lease else ""
@@ -276,7 +275,6 @@ class CallQueues:
         self.lifo = lifo
 
     def add(self, member: Member | None, call: Call[Any]) -> None:
-        """Let a call wait for a member, or for whoever is free, beyond the backlog if need be."""
         call.waits_for = member
         call.line = self.central if member is None else member.inbox
         call.line[call] = None
@@ -289,7 +287,6 @@ class CallQueues:
         self.add(member, call)
 
     def soon_free(self, member: Member | None) -> bool:
-        """Whether this member, or one of all, is starting and has no call yet."""
         if member is not None:
             return member in self.starting and not member.inbox
         return len(self.central) < sum(not each.inbox for each in self.starting)

@@ -23,7 +23,6 @@ class CallCondition(RLock):  # type: ignore[misc]  # final for type checkers onl
         self._waiting: list[Callable[[], None]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Unlock, wait for :meth:`notify_all`, lock again."""
         bell = allocate_lock()
         bell.acquire()
         self._waiting.append(bell.release)

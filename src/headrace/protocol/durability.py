@@ -175,7 +175,6 @@ class Confirmer:
         return value
 
     def _asked(self) -> list[Call[Any]]:
-        """What confirms the open call, on whichever connection: its mark is there, and is safe."""
         assert self.open is not None
         return [self._mark(), *waits(self.open.wanted, self._milliseconds)]
 

@@ -63,7 +63,6 @@ def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
 
 
 def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
-    """A node's digits and fields; ``base``: of a graft's numbers, ``extra``: parents outside of it."""
     if node.role == "given":
         return code_of(number + base), ["st", "succeeded", "role", "given", "pending", 0, "result", blob(node.args)]
     # Nobody counts down to an undo or a callback.
@@ -319,7 +318,6 @@ class NodeOutput(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The node's, unique in its graph."""
         return parse_facts(self.facts).name
 
 

@@ -168,16 +168,13 @@ class Keys:
         return f"{self.prefix}mail:{owner}"
 
     def done(self, id: str) -> str:
-        """The channel that announces the end of a job to its waiters."""
         return f"{self.prefix}done:{id}"
 
 
 @lru_cache(maxsize=64)
 def keys_of(namespace: str, shard: int = 0, *, guarded: bool = False) -> Keys:
-    """The key builder of a shard, the same object for the same shard."""
     return Keys(namespace, shard, guarded=guarded)
 
 
 def keys_at(namespace: str, url: str | None) -> Keys:
-    """The key builder of a namespace at a server, or on a cluster."""
     return keys_of(namespace, guarded=(url or "").startswith(("cluster://", "clusters://")))

@@ -359,7 +359,6 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
 
 
 def _plausible(record: Record) -> Record:
-    """The record without what is stored of starts that are not its last."""
     attempt = record.attempt
     if record.swallowed is None and (attempt or not record.started_us):
         return record

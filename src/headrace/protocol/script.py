@@ -140,8 +140,6 @@ class Script:
         return Call(self, tuple(bound), tuple(args), parse)
 
     def locate(self, error: Exception) -> None:
-        """Have a server's error name this script's files and their own lines, in place of lines of the text."""
-
         def place(found: re.Match[str]) -> str:
             n = int(found[1])
             file, line = self.places[n - 1] if 0 < n <= len(self.places) else (self.name, n)
@@ -176,7 +174,6 @@ def name_of(value: bytes) -> str:
 
 
 def texts_of(values: Sequence[bytes]) -> list[str]:
-    """Names, ids or lines, each as :func:`text_of` reads it."""
     return [text_of(value) for value in values]
 
 
@@ -185,7 +182,6 @@ def pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def text_pairs(flat: Sequence[bytes]) -> dict[str, str]:
-    """As :func:`pairs`, with each value as :func:`text_of` reads it."""
     return {name: text_of(value) for name, value in pairs(flat).items()}
 
 

@@ -71,12 +71,10 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def constant(self) -> str:
-        """What comes before the first hole."""
         return self.pattern.split("<")[0]
 
     @property
     def hole(self) -> str:
-        """The name in the first hole, or empty."""
         found = _HOLE.search(self.pattern)
         return found[1] if found else ""
 
@@ -94,7 +92,6 @@ class Many(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its function in Lua."""
         return "_".join(word.lower() for word in (self.command, self.option, "all") if word)
 
 
@@ -166,7 +163,6 @@ class _Found:
         self.lazy: list[str] = [""]
 
     def take(self, words: list[str]) -> bool:
-        """Whether this line declares something."""
         match words:
             case ["include" | "step" as word, name]:
                 self.words[word].append(name)
@@ -370,7 +366,6 @@ def lazy_functions(
 
 
 def _functions(lines: Sequence[str]) -> Iterator[tuple[str, range]]:
-    """Each function at the top level of a file: its name and its lines."""
     for n, line in enumerate(lines):
         if opening := _OPENING.match(line):
             last = n if line.rstrip().endswith(" end") else next(m for m in range(n, len(lines)) if lines[m] == "end")
@@ -383,7 +378,6 @@ def _names(lines: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _split(code: str) -> frozenset[str]:
-    """No regular expression, which takes three times as long: every worker that starts reads 80 files."""
     return frozenset(code.encode().translate(_GAPS).decode().split())
 
 
@@ -416,7 +410,6 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
 
 
 def included(names: tuple[str, ...]) -> dict[str, Header]:
-    """The files to include with their headers, theirs before themselves, each once."""
     found: dict[str, Header] = {}
 
     def add(name: str) -> None:
@@ -497,7 +490,6 @@ def _by_place(
 
 
 def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]) -> list[str]:
-    """The functions that a lazy function gives: its steps, and those that other code of this script names."""
     others = [names for home, names in words.items() if home != word]
     return [
         name
@@ -577,7 +569,6 @@ def _committed(name: str, header: Header, parts: Mapping[str, Header], body: Seq
 
 
 def _steps(header: Header, parts: Mapping[str, Header]) -> str:
-    """Lua that runs the steps; those of a lazy function only where that was asked for."""
     lazy = {step: part.lazy for part in parts.values() for step in part.steps}
     lua: list[str] = []
     for word, steps in groupby(header.steps, lazy.get):

@@ -214,7 +214,6 @@ def _whole(reply: Any) -> list[Held]:
 
 
 def _held(row: bytes) -> Held:
-    """Lines of a field and its count in turn: fields hold no control characters."""
     lines = text_of(row).split("\n")
     return dict(zip(lines[::2], map(int, lines[1::2]), strict=True))
 

@@ -222,14 +222,12 @@ def _never(expression: str) -> CronError:
 
 
 def _is_fixed(expression: str) -> bool:
-    """Whether it names times of the clock; else it follows elapsed time."""
     minute, hour, *_ = expression.split()
     return not minute.startswith("*") and not hour.startswith("*")
 
 
 # cronsim is asked for times without a zone only: with one, it strays where clocks change by half an hour.
 def _by_clock(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
-    """Each time of the clock once: the first of two, or right after the gap that it is in."""
     from cronsim import CronSim
 
     last = moment
@@ -242,7 +240,6 @@ def _by_clock(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
 
 
 def _by_elapsed(expression: str, zone: tzinfo, moment: int) -> Iterator[int]:
-    """Every minute that comes and matches: the clock is followed from one change of it to the next."""
     from cronsim import CronSim
 
     begin = _local(moment // SECOND * SECOND, zone)
@@ -347,7 +344,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """For people."""
         if self.cron:
             return f"{self.cron} {self.zone}"
         return f"every {self.step / SECOND:g} s" + (f" + {self.shift / SECOND:g} s" if self.shift else "")
@@ -361,7 +357,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return takewhile(lambda tick: tick <= self.until, ticks) if self.until else ticks
 
     def due(self, name: str, tick: int) -> int:
-        """When a tick of the schedule of this name is due."""
         return tick + jitter(name, tick, self.jitter)
 
     def missed(self, last: int, now: int, most: int) -> Search:

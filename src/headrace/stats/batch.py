@@ -44,7 +44,6 @@ class Row(NamedTuple):
 
 
 def grouped(counts: dict[str, int]) -> dict[str, int]:
-    """Counts by field with what they add to the groups. A field that is given and is a group has the sum of both."""
     found: dict[str, int] = {}
     for field, n in counts.items():
         for group in groups(field):
@@ -157,7 +156,6 @@ class Batch:
         return self._made
 
     def messages(self) -> list[tuple[str, list[Row]]]:
-        """The rows in portions for a line of batches, each with its sender."""
         return [
             (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
             for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))

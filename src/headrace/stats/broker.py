@@ -188,7 +188,6 @@ class Broker:
                 self._made.pop().collect()
 
     def _collect_all_of(self, transport: Any) -> None:
-        """Remember what is opened: the driver leaves the socket of a refused login to the garbage collector."""
         make = transport.Connection
 
         def remembered(**options: Any) -> Any:
@@ -237,7 +236,6 @@ class Broker:
         return f"{self._shown} does not answer: {text}; counts wait until it does"
 
     def _again(self, action: Callable[[], T]) -> T:
-        """Do it over a new connection once more: one that was idle may be gone without a word."""
         with self.mine():
             fresh = self._channel is None
             try:

@@ -175,7 +175,6 @@ class LabelledBuffer:
         return counts
 
     def _add_new(self, counts: dict[str, int], fields: Mapping[str, int], new: str, check: Check) -> int:
-        """Add fields some of which are new here: all are checked before one is counted."""
         buffer = self._buffer
         for field, n in fields.items():
             if field == new:
@@ -223,7 +222,6 @@ class Buffer:
             lane.lock = self.lock
 
     def lane(self, layout: Resolutions, prefix: str = "") -> LabelledBuffer:
-        """The way in for a layout and prefix, the same one for the same."""
         in_forks(self)
         with self.lock:
             return self._lanes.setdefault((layout, prefix), LabelledBuffer(self, layout, prefix))
@@ -236,7 +234,6 @@ class Buffer:
 
     @property
     def stuck(self) -> bool:
-        """Whether a batch was sent and not answered."""
         return self._unanswered is not None
 
     def drop_oldest(self) -> None:

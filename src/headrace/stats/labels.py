@@ -71,7 +71,6 @@ def levels(label: str) -> tuple[str, ...]:
 
 @lru_cache(4096)
 def groups(field: str) -> tuple[str, ...]:
-    """A field as it was given, or a histogram's bucket of one, and all that it counts towards."""
     name, mark, bucket = field.partition(MARK)
     return tuple(level + mark + bucket for level in levels(field_of(name)))
 

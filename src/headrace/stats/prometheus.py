@@ -213,7 +213,6 @@ class Scrape:
         return [(whole.label, whole.total(), recent.total()) for whole, recent in pairs]
 
     def _expanded(self) -> list[str]:
-        """The labels, and those right below them; below the root without those of the engine, which have families."""
         client = self._stats.client
         above = [self._stats.find(label, self._clock()).label for label in self._labels]
         below = client.store.run_all([children(client.keys, label, 0, MOST) for label in above])

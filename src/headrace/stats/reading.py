@@ -86,7 +86,6 @@ def _alive(level: Level, at: int, now: int) -> bool:
 
 
 def _step(level: Level, start: int, end: int, now: int, add_only: bool) -> Path | None:
-    """From one time to another in buckets of one level; backwards means subtracting. None where one has expired."""
     if start == end:
         return 0, ()
     piece = BucketRange(level, min(start, end), max(start, end), 1 if start < end else -1)
@@ -239,7 +238,6 @@ class SeriesQuery(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> Resolutions:
-        """The resolutions that are kept of this label."""
         return self.engine.get(self.label.partition("/")[0], self.layout)
 
     def plan(self, make: Callable[..., Plan], now: int) -> Plan:

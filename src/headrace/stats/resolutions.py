@@ -55,7 +55,6 @@ class Resolution(msgspec.Struct, frozen=True):
         return (day.year * 12 + day.month - 1) // self.months
 
     def start(self, number: int) -> int:
-        """When the bucket of a number begins."""
         return number * self.step if self.step else _month(number * self.months)
 
     def floor(self, at: int) -> int:
@@ -147,7 +146,6 @@ class Resolutions(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """In the form that :func:`layout_of` reads."""
         return " ".join(f"{level.cut.name}={level.keep}s" for level in self.levels)
 
 

@@ -162,7 +162,6 @@ class Flusher:
         log.warning("statistics are lost, %d counters so far: %s", self.buffer.lost, self.failing or line)
 
     def _tell_of_losses(self) -> None:
-        """After an outage: how much it has cost."""
         if self.buffer.lost > self._told:
             log.warning("statistics are sent again; this process has lost %d counters so far", self.buffer.lost)
         self._told, self._quiet_until = self.buffer.lost, 0.0

@@ -26,7 +26,6 @@ from headrace.store.url import Target
 
 
 async def aconnect(target: Target, timeout: float) -> Any:
-    """As :func:`headrace.store.connection.connect`."""
     # Credentials may come from afar, and must not hold up the event loop.
     found = login(target, timeout) if target.credentials is None else await aside(partial(login, target, timeout))
     options, end = found[0] | {"socket_timeout": None}, found[1]

@@ -151,7 +151,6 @@ class Client:
 
     @property
     def ends(self) -> EndListener:
-        """What hears of the ends of jobs and workflows, for all that waits here. Nothing connects until it is used."""
         made: EndListener | None = self._made.get("ends")
         if made is None:
             from headrace.store.end_listener import EndListener
@@ -325,7 +324,6 @@ class Client:
         return value
 
     def drive(self, steps: Steps[T]) -> T:
-        """Run a verb of several calls, each or each list of them when the one before was answered."""
         store = self.store
         return driven(steps, lambda call: store.run_all(call) if isinstance(call, list) else store.run(call))
 
@@ -334,14 +332,12 @@ class Client:
         return await adriven(steps, lambda call: store.run_all(call) if isinstance(call, list) else store.run(call))
 
     def disconnect(self) -> None:
-        """End all waits, and close the connections of the store for threads. They are made anew when they are used."""
         if (ends := self._made.get("ends")) is not None:
             ends.close()
         if (store := self._made.get("store")) is not None:
             store.close()
 
     def close(self) -> None:
-        """End all waits, close the store for threads, and leave the private server. May be used again."""
         self.disconnect()
         self._made.pop("store", None)
         self._made.pop("ends", None)
@@ -395,7 +391,6 @@ async def adriven(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]
 
 
 def single(call: Any) -> Steps[Any]:
-    """A verb of one call, beside others in :func:`together`."""
     return (yield call)
 
 

@@ -62,7 +62,6 @@ GATHER = 32
 
 
 def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
-    """Commands as what is sent. redis-py's own way to hiredis takes longer than all else that an idle enqueue does."""
     packets: list[bytes] = [_pack_command(tuple(command)) for command in commands]
     if len(packets) == 1:
         return packets

@@ -55,7 +55,6 @@ class ConnectionPool(Generic[C]):
 
     @property
     def several(self) -> bool:
-        """Whether more than one connection is open."""
         return len(self._permits) < self._most - 1
 
     def take(self) -> C | None:

@@ -260,7 +260,6 @@ class EndListener(Reach):
         self._first = False
 
     def close(self) -> None:
-        """End the thread and all waits, with :class:`AppClosed`. It starts again when it is used again."""
         with self._lock:
             life = self._life
             self._leave(_closed())
@@ -365,7 +364,6 @@ class EndListener(Reach):
                         self._left.append(id)
 
     def _round(self, link: EndLink) -> None:
-        """Listen to what is new, look at what is due, ask what is to be asked: as much as one batch holds."""
         ids, questions, gone = self._batch()
         try:
             if gone := [channel for channel in map(self.keys.done, gone) if channel in link.subscribed]:
@@ -387,7 +385,6 @@ class EndListener(Reach):
             question.tell([next(replies) for _ in question.calls])
 
     def _ask_again(self, questions: Sequence[EndQuestion]) -> None:
-        """These were not answered: the next connection is asked. After :meth:`close` there may be none."""
         with self._lock:
             self._questions.extendleft(reversed(questions))
             if self._life is None:
@@ -396,7 +393,6 @@ class EndListener(Reach):
                 self._life.bell.ring()
 
     def _batch(self) -> tuple[dict[str, Look], list[EndQuestion], list[str]]:
-        """What is next: ids to look at, the oldest first; questions; ids whose announcements nobody wants any more."""
         ids: dict[str, Look] = {}
         questions: list[EndQuestion] = []
         with self._lock:

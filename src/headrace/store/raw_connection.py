@@ -111,7 +111,6 @@ class RawConnection:
             late = time.perf_counter() > end
 
     def wait(self) -> Any:
-        """The next message, within the socket's time-out."""
         while (message := self._reader.gets()) is MORE:
             data = self.sock.recv(1 << 16)
             if not data:

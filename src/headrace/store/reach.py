@@ -64,7 +64,6 @@ class Reach:
         self.revive: Callable[[], str] | None = None
 
     def greeting(self) -> Call[Greeting]:
-        """What is asked once, to see whether the server holds what this Headrace can read."""
         return greet(self.keys, SCHEMA)
 
     def check_server(self, info: Sequence[bytes]) -> None:
@@ -177,7 +176,6 @@ def names(calls: Sequence[Call[Any]]) -> str:
 
 
 def missing(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
-    """Which calls' scripts the server does not know, with the commands behind the first of them."""
     for reply in replies:
         # Every enqueue passes here, and a comprehension is one more function to call.
         if isinstance(reply, driver.NoScriptError):
@@ -188,7 +186,6 @@ def missing(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
 
 
 def loads(calls: Sequence[Call[Any]]) -> list[tuple[str, str, str]]:
-    """The commands that make the server know their scripts, one for each script."""
     texts = dict.fromkeys(call.script.text for call in calls if not isinstance(call, Command))
     return [("SCRIPT", "LOAD", text) for text in texts]
 

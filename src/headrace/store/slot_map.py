@@ -137,7 +137,6 @@ class SlotMap:
         return self._named(moved.host, moved.port, asked)
 
     def _named(self, host: str, port: int, asked: Place) -> Place:
-        """A node as it is connected to: one that does not know its own address has that of the node asked."""
         host = asked[0] if host in ("", "?") else host
         return self._names.get((host, port), host), port
 
@@ -146,7 +145,6 @@ _maps: dict[tuple[Any, ...], SlotMap] = {}
 
 
 def slot_map(seeds: tuple[Place, ...], *, tls: bool) -> SlotMap:
-    """The map of the cluster with these seeds, the same for all connections of the process."""
     # A fork has its own: a thread of its parent may have held the lock.
     key = (os.getpid(), seeds, tls)
     return _maps.get(key) or _maps.setdefault(key, SlotMap(seeds, tls=tls))

@@ -43,7 +43,6 @@ class Slots:
         self._pid = os.getpid()
 
     def take(self) -> tuple[str, int]:
-        """A slot for one request, and the request's number."""
         if self._pid != os.getpid():
             self._free, self._pid = deque(), os.getpid()
         try:
@@ -259,7 +258,6 @@ class AsyncStore(Reach):
         return connection
 
     async def _end(self, pool: ConnectionPool[Any], *connections: Any) -> None:
-        """Close connections without waiting for it."""
         for connection in connections:
             try:
                 await connection.disconnect(nowait=True)
@@ -281,7 +279,6 @@ class AsyncStore(Reach):
         return connection
 
     async def _settle_in(self, loop: asyncio.AbstractEventLoop) -> ConnectionPool[Any]:
-        """The connections of this process and loop: a connection belongs to those that made it."""
         if self._pid != os.getpid():
             # Kept, never closed: a fork shares its parent's epoll, where closing would make the parent deaf.
             self._parents.append(self._pools)
@@ -297,7 +294,6 @@ class AsyncStore(Reach):
         return pool
 
     async def _keep(self, loop: asyncio.AbstractEventLoop, pool: ConnectionPool[Any]) -> AsyncGenerator[None]:
-        """Close the idle connections when their loop ends: ``asyncio.run`` closes generators before it goes."""
         try:
             yield
         finally:

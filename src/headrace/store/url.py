@@ -173,7 +173,6 @@ class Target:
 
     @property
     def most_pause(self) -> float:
-        """Seconds between two tries at most. A node that has no way to the others is asked twice a second, no more."""
         return 1.0 if self.seeds else 2.0
 
     @property
@@ -192,7 +191,6 @@ class Target:
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
-        """Keyword arguments of redis-py's client for the Sentinels."""
         return {name: self.options[name] for name in TLS_OPTIONS if name in self.options} | {"ssl": self.tls}
 
 
@@ -203,7 +201,6 @@ _HOW = (
 
 
 def _sentinel(url: str, visible: str) -> Target:
-    """A target behind Sentinels: ``sentinel://user:password@host:26379,host:26379/service/database``."""
     parts = urlsplit(url)
     _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -220,7 +217,6 @@ def _sentinel(url: str, visible: str) -> Target:
 
 
 def _cluster(url: str, visible: str, tag: str) -> Target:
-    """A target on a cluster: ``cluster://user:password@host:6379,host:6379``."""
     parts = urlsplit(url)
     _check_options(parts.scheme, parts.query, visible)
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -254,7 +250,6 @@ _PLACE = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?(?:/\d*)?", re.ASCI
 
 
 def _meant(text: str) -> str:
-    """The URL that was meant by one without a scheme; empty where that cannot be told."""
     if text.startswith("/") and not text.startswith("//"):
         return f"unix://{text}"
     place = text.removeprefix("//")

@@ -117,7 +117,6 @@ def node_of_a_cluster(target: Target) -> UrlError:
 
 
 def _told(error: BaseException) -> str:
-    """What an error and those that it came from say: the driver's own text may be no more than a number."""
     cause = error.__cause__ or error.__context__
     return str(error) if cause is None else f"{error}: {_told(cause)}"
 

@@ -140,17 +140,14 @@ class AppContext:
         return client
 
     def limits_of(self, names: Iterable[str], queue: str) -> list[Limit]:
-        """Those of jobs whose task has the limits of these names, in this queue, as far as they are declared."""
         own = [self.limits[name] for name in names if name in self.limits]
         return own + [one for one in self.limits.values() if one.rule.queue == queue]
 
     @property
     def included(self) -> bool:
-        """Whether there is an application."""
         return self._client is not None
 
     def require(self) -> None:
-        """Raise :class:`TasksNotIncluded` if there is no application."""
         if self._client is None:
             raise self._lost()
 

@@ -221,7 +221,6 @@ async def _asend(client: Client, stream: ChunkStream) -> None:
 
 
 def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
-    """What makes a job of an envelope: it is stored only if it is not there yet."""
     # Loaded at first use: a program without envelopes must not pay for them.
     from headrace.tasks.envelope import EnvelopeReader
 

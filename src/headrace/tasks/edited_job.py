@@ -53,14 +53,12 @@ def not_found(id: str) -> JobNotFound:
 
 
 def cancelled(id: str, word: str) -> State:
-    """The state of a job that was to be cancelled."""
     if word == "missing":
         raise not_found(id)
     return State.RUNNING if word == "asked" else produce.state_of(word)
 
 
 def retried(id: str, word: str) -> None:
-    """Raise why a job was not retried, if it was not."""
     if word == "missing":
         raise not_found(id)
     if word == "broadcast":
@@ -77,7 +75,6 @@ def retried(id: str, word: str) -> None:
 
 
 def deleted(id: str, word: str) -> None:
-    """Raise why a job was not deleted, if it was not."""
     if word == "missing":
         raise not_found(id)
     if word == "node":
@@ -92,7 +89,6 @@ def deleted(id: str, word: str) -> None:
 
 
 def moved(id: str, word: str) -> State:
-    """The state of a job that was to be moved, or why it was not."""
     if word == "missing":
         raise not_found(id)
     if word == "broadcast":
@@ -128,7 +124,6 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
     @property
     def by_name(self) -> dict[str, Any]:
-        """Each argument by its name."""
         return {
             name: self.args[place] if isinstance(place, int) else self.kwargs[place]
             for name, place in self.places.items()

@@ -100,6 +100,5 @@ def module_name(name: str) -> str:
 
 
 def place(function: Callable[..., Any]) -> str:
-    """Where a function is written, for messages."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -82,7 +82,6 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 
 def broadcast(facts: WhyFacts) -> Reason | None:
-    """It was sent to one incarnation."""
     if not facts.queue.startswith("@"):
         return None
     owner = facts.queue[1:]
@@ -145,7 +144,6 @@ def parked(facts: WhyFacts) -> Reason | None:
 
 
 def no_runner_of_its_kind(facts: WhyFacts) -> Reason | None:
-    """Workers know its task and have no runner of the kind that it wants."""
     able = [worker for worker in facts.here if worker.kind]
     if not able or any(worker.able for worker in able):
         return None
@@ -166,7 +164,6 @@ def draining(facts: WhyFacts) -> Reason | None:
 
 
 def gate_closed(facts: WhyFacts) -> Reason | None:
-    """A limit does not let it start now."""
     shut = [gate for gate in facts.gates if gate.opens]
     if not shut:
         return None
@@ -196,7 +193,6 @@ def _shut(facts: WhyFacts, gate: GateSeen) -> tuple[str, str]:
 
 
 def runners_missing(facts: WhyFacts) -> Reason | None:
-    """Workers have a place for it and no runner, which the system does not let them fork."""
     able = [worker for worker in _able(facts) if worker.bare and worker.claimed < facts.now - STALE]
     if not able or len(able) < len(_able(facts)):
         return None
@@ -226,7 +222,6 @@ def all_busy(facts: WhyFacts) -> Reason | None:
 
 
 def other_queues_first(facts: WhyFacts) -> Reason | None:
-    """Each worker that could run it prefers other queues, in which jobs are ready."""
     able = _able(facts)
     if not able or not all(worker.preferred for worker in able):
         return None
@@ -241,7 +236,6 @@ def other_queues_first(facts: WhyFacts) -> Reason | None:
 
 
 def claims_stopped(facts: WhyFacts) -> Reason | None:
-    """A worker with room renews its lease and claims nothing, though the job is there to be claimed."""
     silent = [one for one in _able(facts) if not one.busy and not one.preferred and one.claimed < facts.now - STALE]
     if not silent or _waited(facts) < STALE or any(gate.opens for gate in facts.gates):
         return None

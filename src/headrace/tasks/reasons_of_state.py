@@ -97,7 +97,6 @@ def memory_full(facts: WhyFacts) -> Reason | None:
 
 
 def ended(facts: WhyFacts) -> Reason | None:
-    """It is over."""
     state = facts.state
     error = parse_error(facts.record.get("error", "").encode())
     at = facts.time("finished")
@@ -178,7 +177,6 @@ def workflow_stopped(facts: WhyFacts) -> Reason | None:
 
 
 def waits_for_nodes(facts: WhyFacts) -> Reason | None:
-    """Nodes that it depends on have not ended, or one that failed stops it."""
     if facts.state != State.BLOCKED or not is_node(facts.id):
         return None
     pending, flow = facts.time("pending"), flow_of(facts.id)
@@ -204,7 +202,6 @@ _BROKEN = (State.FAILED, State.CANCELLED, State.QUARANTINED)
 
 
 def waits_for_its_turn(facts: WhyFacts) -> Reason | None:
-    """Another job of its key is before it, or a unique job that has its name has not ended."""
     if facts.state != State.BLOCKED or is_node(facts.id):
         return None
     key, ahead, name = facts.record.get("key", ""), facts.where("ahead"), facts.place.get("follows")
@@ -250,7 +247,6 @@ def owner_silent(facts: WhyFacts) -> Reason | None:
 
 
 def asked_to_stop(facts: WhyFacts) -> Reason | None:
-    """A caller cancelled it while it ran, or its soft limit is over."""
     cancelled, runner = "cancel" in facts.record, _runner(facts)
     soft, kill = (runner.soft, runner.kill) if runner else (0, 0)
     if not cancelled and not soft:
@@ -264,7 +260,6 @@ def asked_to_stop(facts: WhyFacts) -> Reason | None:
 
 
 def sent_ahead(facts: WhyFacts) -> Reason | None:
-    """Its worker holds it, and no runner of the worker runs it."""
     worker = next(iter(facts.workers), None)
     if worker is None or worker.kind not in _ONE_AT_A_TIME or worker.heard < facts.time("token"):
         return None

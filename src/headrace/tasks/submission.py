@@ -148,17 +148,14 @@ class SubmittedJob:
 
     @property
     def queue(self) -> str:
-        """The queue that it is for."""
         return str(self._form.queue)
 
     @property
     def size(self) -> int:
-        """Bytes of its packed arguments."""
         return len(self._args)
 
     @property
     def delayed(self) -> bool:
-        """Whether it is not to start at once."""
         return bool(self._form.delay or self._form.at)
 
     @property
@@ -367,9 +364,7 @@ class JobSource(Protocol[R]):
 
     def fitting(self, id: str, /) -> str: ...
 
-    def handle(self, id: str, /, *, fresh: bool = False) -> Job[R]:
-        """A handle on the stored job."""
-        ...
+    def handle(self, id: str, /, *, fresh: bool = False) -> Job[R]: ...
 
 
 # A Struct, since a million of them pass: made in a third of the time, and nothing for the garbage collector.

@@ -263,7 +263,6 @@ class Workflows:
 
 
 def _forward(query: _Query) -> _Query:
-    """The same rows by a position that is not negative: those from the end are read from there, and turned around."""
     if query.offset >= 0:
         return query
     size = min(query.limit, -query.offset)

@@ -115,7 +115,6 @@ class Completions(Generic[H]):
             check_wait(verb, pair)
 
     def parted(self) -> Waited[H]:
-        """What has ended, as far as :meth:`batches` told of it, and what has not."""
         done = [handle for id, handle in self._handles.items() if id not in self._left]
         return Waited(done, list(self._left.values()))
 

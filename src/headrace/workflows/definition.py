@@ -115,7 +115,6 @@ class DefinitionOptions(msgspec.Struct, frozen=True):
 
 
 def addressed(graph: Graph, id: str) -> Graph:
-    """The graph, with what is called at its end told the workflow's id."""
     nodes = list(graph.nodes)
     for number in {graph.on_success, graph.on_failure} - {0}:
         node = nodes[number - 1]

@@ -203,13 +203,11 @@ class GraphBuilder:
 
 
 def heads(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
-    """Those of some rows that wait for none of them."""
     among = set(places)
     return [place for place in sorted(among) if among.isdisjoint(builder.rows[place].edges)]
 
 
 def leaves(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
-    """Those of some rows that none of them waits for."""
     among = list(places)
     parents = {parent for place in among for parent in builder.rows[place].edges}
     return [place for place in among if place not in parents]
@@ -231,7 +229,6 @@ def soften(builder: GraphBuilder, places: Iterable[int]) -> None:
 
 
 def onward(row: NodeSpec, policy: Policy) -> Policy:
-    """Policy of the edge from one of the last rows of a group to the row that stands for the group, which has this."""
     return policy if row.on_failure == "stop" else row.on_failure
 
 

@@ -65,7 +65,6 @@ class Lookup(Protocol):
 
 
 def name_of(task: Any, what: str = "flow.run") -> str:
-    """The name of a task, however it is given."""
     if isinstance(task, str):
         return task
     if isinstance(task, BoundTask):

@@ -214,7 +214,6 @@ class Scope:
         self, checks: Signature | Unchecked, signature: Signature | Unchecked, args: tuple[Any, ...],
         params: dict[str, Any],
     ) -> dict[str, Any]:  # fmt: skip
-        """Arguments by name: a node's own, and the globals that it takes, of which large ones are stored once."""
         shared = {name: v for name, v in self.shared(signature, len(args)).items() if name not in params}
         if not shared:
             return params

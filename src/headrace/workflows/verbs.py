@@ -148,7 +148,6 @@ def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord]) -> dict[
 
 
 def _gathered(node: NodeRecord) -> int:
-    """Number of the join whose output is this node's; 0: it has its own."""
     code = node.job.fields.get("gather")
     return number_of_code(code.decode()) if code else 0
 
@@ -306,7 +305,6 @@ def check_id(id: str) -> str:
 
 
 def not_found(id: str) -> WorkflowNotFound:
-    """What to raise where nothing is stored."""
     return WorkflowNotFound(
         f"no workflow {id} is stored: it never existed, was deleted, it ended and its retention is over, or the server "
         "lost it"
