@@ -17,7 +17,7 @@ pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 from headrace.cli import output
 from headrace.dashboard import svg_plots, values_shown
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of, needs
-from headrace.dashboard.live_frame import LiveFrame, LiveStrip
+from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import EventRecord
 from headrace.model.hidden_values import HIDDEN, Redactor
@@ -256,27 +256,6 @@ def test_a_row_that_is_fresher_than_its_page_is_not_in_the_future() -> None:
     assert [values_shown.distance(NOW + ahead, NOW) for ahead in (0, 1_500_000, 2_900_000)] == ["now"] * 3
     assert values_shown.distance(NOW + 4_000_000, NOW) == "in 4 s"
     assert values_shown.distance(NOW - 2_000_000, NOW) == "2 s ago"
-
-
-def test_a_live_strip_has_the_rate_between_two_reads_across_minutes() -> None:
-    strip, minute, next_ = (
-        LiveStrip(),
-        datetime(2026, 11, 23, 10, 0, tzinfo=UTC),
-        datetime(2026, 11, 23, 10, 1, tzinfo=UTC),
-    )
-    strip.add(100.0, {minute: (50, 5)})
-    strip.add(102.0, {minute: (60, 6)})
-    # The minute is over: what it counted since the last read belongs to these two seconds, too.
-    strip.add(104.0, {minute: (64, 6), next_: (4, 2)})
-    assert [(one.ended, one.failed) for one in strip.points] == [(5.0, 0.5), (4.0, 1.0)]
-    # Nobody looked for a minute: nothing is known of it.
-    strip.add(164.0, {next_: (500, 2)})
-    strip.add(166.0, {next_: (504, 2)})
-    slots = strip.slots()
-    assert slots[-1] is not None
-    assert slots[-1].ended == 2.0
-    assert slots[-30:-1] == [None] * 29
-    assert sum(one is not None for one in slots) == 3
 
 
 def test_a_server_that_is_almost_full_needs_a_person() -> None:

@@ -6,7 +6,6 @@ The pages that every page leads to, in order, each with an icon drawn in a squar
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from headrace.app import Headrace
 from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.graph_drawing import Drawer
-from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, LiveStrip, Shared, read_frame
+from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, read_frame
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
 from headrace.errors import OptionsError
@@ -130,7 +129,6 @@ class DashboardSite:
         trace_url: a link to a trace, with ``{trace_id}`` in it; empty: none.
         client: by which pages read: what one asks for together is one round trip.
         frames: the shared frame.
-        strip: rates of the last ten minutes.
         drawer: pictures of workflows.
     """
 
@@ -143,7 +141,6 @@ class DashboardSite:
     withhold: bool = False
     client: JointClient = field(init=False)
     frames: Shared[LiveFrame] = field(init=False)
-    strip: LiveStrip = field(default_factory=LiveStrip)
     drawer: Drawer = field(default_factory=Drawer)
     _counts: JointClient = field(init=False)
     _readings: OrderedDict[tuple[str, ...], Shared[Any]] = field(init=False)
@@ -183,14 +180,6 @@ class DashboardSite:
     async def raised(self) -> list[AlarmRecord]:
         """Alarms that are raised, as known within ten seconds."""
         return [one for one in await self.reading(("alarms",), Alarms(self.client).apage, 10) if one.state.raised_us]
-
-    async def pulse(self) -> LiveStrip:
-        async def read() -> bool:
-            self.strip.add(time.monotonic(), await figures.last_minutes(self.app, self.counts))
-            return True
-
-        await self.reading(("pulse",), read, AGE)
-        return self.strip
 
     async def refresh(self) -> None:
         self._readings.clear()

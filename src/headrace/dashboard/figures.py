@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -159,17 +158,6 @@ def _sum(buckets: Sequence[Bucket]) -> Bucket:
             found[field].update(values.counts)
     histograms = {field: histogram_of(sums) for field, sums in found.items()}
     return Bucket(buckets[0].start, buckets[-1].end, counts, histograms, all(one.exact for one in buckets))
-
-
-async def last_minutes(app: Headrace, way: Client) -> dict[datetime, tuple[int, int]]:
-    """Jobs that ended in this and in the last minute, and those of them that failed, by the minute's start.
-
-    Cost: one round trip.
-    """
-    reading = app.stats.find(_label("tasks", ""), time.time() - 60, every="minute")
-    buckets = await way.adrive(_course(reading))
-    failed = [summed(bucket, WRONG) for bucket in buckets]
-    return {one.start: (one["succeeded"] + wrong, wrong) for one, wrong in zip(buckets, failed, strict=True)}
 
 
 async def table(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:

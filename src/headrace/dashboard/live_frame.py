@@ -1,9 +1,7 @@
 """Live figures of the dashboard: one read of the store that all tabs share, so that fifty tabs cost as much as one.
 
 1. :class:`LiveFrame`: counts, queues and workers, never jobs, so its cost does not grow with the number of jobs.
-2. :class:`LiveStrip`: rates of the last ten minutes, two seconds each: differences of successive reads of the current
-   minute's bucket. The dashboard keeps them while a page is open.
-3. :class:`JointClient`: a client whose simultaneous calls travel in one round trip, so that a page asks at once for
+2. :class:`JointClient`: a client whose simultaneous calls travel in one round trip, so that a page asks at once for
    all that it shows, by the verbs that programs have. Owns no connection.
 """
 
@@ -13,7 +11,6 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -117,58 +114,6 @@ class Shared(Generic[T]):
                 self.last = await self._read()
                 self._at = time.monotonic()
             return self.last
-
-
-# Seconds of one slot, and how many there are.
-SLOT = 2.0
-SLOTS = 300
-# Seconds between two reads beyond which nothing is known of what was in between.
-GAP = 3 * SLOT
-
-
-class StripPoint(msgspec.Struct, frozen=True):
-    """What ended in one slot: jobs a second, and how many of them failed; ``at`` in seconds."""
-
-    at: float
-    ended: float
-    failed: float
-
-
-class LiveStrip:
-    """The points of the last ten minutes.
-
-    Attributes:
-        points: the oldest first; none for slots in which no page was open.
-    """
-
-    def __init__(self) -> None:
-        self.points: deque[StripPoint] = deque(maxlen=SLOTS)
-        self._at = 0.0
-        self._seen: Mapping[datetime, tuple[int, int]] = {}
-
-    def add(self, at: float, counts: Mapping[datetime, tuple[int, int]]) -> None:
-        """Take a read.
-
-        Args:
-            at: seconds, of a clock that never goes back.
-            counts: by the start of each of the last two minutes, jobs that ended in it, and those of them that failed.
-        """
-        passed, seen = at - self._at, self._seen
-        self._at, self._seen = at, counts
-        if not seen or not 0 < passed <= GAP:
-            return
-        known = {start: seen.get(start, (0, 0)) for start in counts}
-        ended, failed = (sum(max(0, counts[one][n] - known[one][n]) for one in counts) / passed for n in (0, 1))
-        self.points.append(StripPoint(at, ended, failed))
-
-    def slots(self) -> list[StripPoint | None]:
-        """One for each two seconds of the last ten minutes, the newest last; None where nothing is known."""
-        found: list[StripPoint | None] = [None] * SLOTS
-        for point in self.points:
-            place = SLOTS - 1 - round((self._at - point.at) / SLOT)
-            if place >= 0:
-                found[place] = point
-        return found
 
 
 # Seconds after which a store that does not answer counts as away, and trips a second at most for all tabs.

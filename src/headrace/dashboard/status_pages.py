@@ -61,8 +61,8 @@ def span_of(request: Request) -> TimeRange:
 
 async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
-    frame, course, tasks, server, strip, (lost, raised, died) = await asyncio.gather(
-        site.frames.get(), site.course(span), site.table(span), site.server(), site.pulse(),
+    frame, course, tasks, server, (lost, raised, died) = await asyncio.gather(
+        site.frames.get(), site.course(span), site.table(span), site.server(),
         asyncio.gather(site.lost(), site.raised(), _died(site)),
     )  # fmt: skip
     found = needs(frame, tasks, server, lost, raised, died)
@@ -78,7 +78,7 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "overview.html", document, frame=frame, span=span, needs=found, total=course.total,
         minutes=course.minutes, plots=[svg_plots.throughput(course), svg_plots.waits(course)],
-        strip=svg_plots.strip(strip.slots()), slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
+        slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=_by_need(frame)[:TOP], served=frame.overview.served,
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ import msgspec
 from markupsafe import Markup, escape
 
 from headrace.dashboard.figures import Course, TimeRange, summed
-from headrace.dashboard.live_frame import StripPoint
 from headrace.dashboard.values_shown import DASH, count, duration, short
 from headrace.stats.labels import WRONG
 
@@ -107,25 +106,6 @@ def _plot(
 
 def _label(at: datetime, span: TimeRange) -> str:
     return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
-
-
-class StripPlot(msgspec.Struct, frozen=True):
-    """The live strip: the rate of now, and the highest one, jobs a second; ``known``: whether there is any."""
-
-    svg: Markup
-    now: float
-    most: float
-    known: bool
-
-
-def strip(points: Sequence[StripPoint | None]) -> StripPlot:
-    """A bar for each two seconds; a gap where no page was open."""
-    rates = [point.ended for point in points if point is not None]
-    most = max(rates, default=0.0)
-    done = Series("succeeded", "succeeded", [None if one is None else one.ended - one.failed for one in points])
-    failed = Series("failed", "failed", [None if one is None else one.failed for one in points])
-    svg = bars([failed, done], _round_up(most) if most else 1.0, [""] * len(points))
-    return StripPlot(svg, rates[-1] if rates else 0.0, most, bool(rates))
 
 
 def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
