@@ -154,11 +154,7 @@ class EventLog:
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:
-    """These kinds of events.
-
-    Raises:
-        OptionsError: there is no such kind.
-    """
+    """These kinds of events. Raises OptionsError: there is no such kind."""
     if isinstance(kinds, str):
         raise OptionsError(f"kinds must be a list of kinds, such as [{kinds!r}]")
     for kind in kinds:

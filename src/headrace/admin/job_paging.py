@@ -30,32 +30,22 @@ MOST = 1000
 
 
 def check_limit(limit: int) -> int:
-    """``limit``, if a page may have so many rows.
-
-    Raises:
-        OptionsError: it is not a whole number from 1 to 1000.
-    """
+    """``limit``, if a page may have so many rows. Raises OptionsError: it is not a whole number from 1 to 1000."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"limit must be a whole number from 1 to {MOST}, not {limit!r}")
     return limit
 
 
 def descending(order: str) -> bool:
-    """Whether the newest come first.
-
-    Raises:
-        OptionsError: there is no such order.
-    """
+    """Whether the newest come first. Raises OptionsError: there is no such order."""
     if order not in ("asc", "desc"):
         raise OptionsError(f"order must be asc or desc, not {order!r}")
     return order == "desc"
 
 
 def window(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
-    """Both bounds in microseconds since 1970, the earlier one first whatever the order of the page.
-
-    Raises:
-        OptionsError: one has no time zone, or the window ends before it begins.
+    """Both bounds in microseconds since 1970, the earlier one first whatever the order of the page. Raises
+    OptionsError: one has no time zone, or the window ends before it begins.
     """
     low = None if since is None else moment("since", since)
     high = None if until is None else moment("until", until)
@@ -72,10 +62,8 @@ def cursor_of(score: int, id: str, index: str) -> str:
 
 
 def position(text: str, name: str) -> tuple[int, str, str]:
-    """Score, id and index of a cursor that was given as the argument ``name``.
-
-    Raises:
-        OptionsError: no page gave this text.
+    """Score, id and index of a cursor that was given as the argument ``name``. Raises OptionsError: no page gave this
+    text.
     """
     try:
         score, id, index = text.split("~", 2)
@@ -88,10 +76,8 @@ _STREAM_ID = re.compile(r"[0-9]{1,15}(-[0-9]{1,15})?", re.ASCII)
 
 
 def stream_position(after: str | None) -> str:
-    """The id of an entry of a stream behind which a page begins; empty for none.
-
-    Raises:
-        OptionsError: no entry has such an id.
+    """The id of an entry of a stream behind which a page begins; empty for none. Raises OptionsError: no entry has such
+    an id.
     """
     if after is None:
         return ""
@@ -144,11 +130,7 @@ class JobQuery(msgspec.Struct, frozen=True):
 
 
 def state_of(state: State | str) -> State:
-    """The state of this name.
-
-    Raises:
-        OptionsError: there is none.
-    """
+    """The state of this name. Raises OptionsError: there is none."""
     try:
         return State(state)
     except ValueError:
@@ -167,11 +149,7 @@ def query_of(
     until: datetime | None,
     values: bool,
 ) -> JobQuery:
-    """The query of these arguments.
-
-    Raises:
-        OptionsError: one is out of range.
-    """
+    """The query of these arguments. Raises OptionsError: one is out of range."""
     score, id, index = (0, "", "") if after is None else position(after, "after")
     low, high = window(since, until)
     for kind, name in (("queue", queue), ("task", task)):
@@ -237,12 +215,9 @@ def page_of(
     words: Sequence[str] = (),
     matches: Callable[[Record], bool] | None = None,
 ) -> Steps[LookedJobs]:
-    """What :meth:`Jobs.page` does, as steps.
-
-    Args:
-        seen: tells which queues, tasks and workers there are; None: that is asked where it must be known.
-        words: each job that ``matches`` has them stored; see :func:`headrace.protocol.index_pages.walk`.
-        matches: decides further which jobs are on the page.
+    """What :meth:`Jobs.page` does, as steps. ``seen``: tells which queues, tasks and workers there are; None: that is
+    asked where it must be known. ``words``: each job that ``matches`` has them stored; see
+    :func:`headrace.protocol.index_pages.walk`. ``matches``: decides further which jobs are on the page.
     """
     names, count = yield from _indexes(client, query, seen)
     place, last = "", None

@@ -65,9 +65,8 @@ _EXPIRING = (
 
 @cache
 def documented() -> dict[str, str]:
-    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says.
-
-    A pattern is a name, or a name and what it is appended to: ``scheduled``, ``job:<id>``.
+    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says. A pattern is a name,
+    or a name and what it is appended to: ``scheduled``, ``job:<id>``.
     """
     found: dict[str, str] = {}
     for pattern, more, kind, _ in _ROW.findall(layout.__doc__ or ""):

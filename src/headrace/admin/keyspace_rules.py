@@ -202,11 +202,9 @@ def _schedules(space: Keyspace) -> Iterator[str]:
 
 
 def name_breaches(values: Values, timed: set[str], now: int) -> Iterator[str]:
-    """What is wrong with the names of a shard, a sentence each.
-
-    Args:
-        timed: names that end with a time; what has become of their jobs does not matter.
-        now: microseconds since 1970; a job that expired before it started need not have its name.
+    """What is wrong with the names of a shard, a sentence each. ``timed``: names that end with a time; what has become
+    of their jobs does not matter. ``now``: microseconds since 1970; a job that expired before it started need not have
+    its name.
     """
     records, names = values["job"], values["unique"]
     for name, value in names.items():
@@ -238,9 +236,8 @@ def followers(values: Values) -> int:
 
 
 def _holds(record: dict[str, Any], now: int) -> bool:
-    """Whether a job of this record must have its name: one that expired before it started need not.
-
-    It is claimed nevertheless, to be ended.
+    """Whether a job of this record must have its name: one that expired before it started need not. It is claimed
+    nevertheless, to be ended.
     """
     expires, started = (int(text_of(record.get(name)) or 0) for name in ("expires", "token"))
     over = 0 < expires < (started or now)

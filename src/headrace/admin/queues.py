@@ -189,9 +189,8 @@ class Queues:
 
 
 def scale_page(queues: Queues) -> Page:
-    """``/scale?queue=mail&target=30``: JSON of :class:`headrace.admin.queue_scale.QueueLoad`.
-
-    An unusable name or target is answered with 400, a store that is away with 503.
+    """``/scale?queue=mail&target=30``: JSON of :class:`headrace.admin.queue_scale.QueueLoad`. An unusable name or
+    target is answered with 400, a store that is away with 503.
     """
     from headrace.stats.prometheus import Answer  # it brings the standard library's server
 

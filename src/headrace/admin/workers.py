@@ -143,9 +143,7 @@ def _get(client: Client, name: str) -> Steps[WorkerFacts]:
 
 def last_known(seen: overviews.Overview, name: str) -> WorkerFacts:
     """The live worker that a name means, else one whose lease is over: it is dead, or hangs and wants to be looked at.
-
-    Raises:
-        WorkerNotFound: neither is stored, or several may be meant.
+    Raises WorkerNotFound: neither is stored, or several may be meant.
     """
     try:
         return named(seen.live, name)
@@ -154,11 +152,7 @@ def last_known(seen: overviews.Overview, name: str) -> WorkerFacts:
 
 
 def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
-    """The worker that a name means.
-
-    Raises:
-        WorkerNotFound: none does, or several do.
-    """
+    """The worker that a name means. Raises WorkerNotFound: none does, or several do."""
     exact = [worker for worker in workers if name in _own_names(worker)]
     if not exact:
         exact = [worker for worker in workers if name in _parent_names(worker)]

@@ -145,11 +145,8 @@ class Cached(Generic[P, R]):
         return self._plain(await cast(Any, self.function)(*args, **kwargs))
 
     def _plain(self, made: Any) -> Any:
-        """A result as it is stored, if it comes back as it is.
-
-        Raises:
-            ArgumentError: it would come back as another type.
-            ResultMismatch: it does not fit the annotation.
+        """A result as it is stored, if it comes back as it is. Raises ArgumentError: it would come back as another
+        type. Raises ResultMismatch: it does not fit the annotation.
         """
         what = f"the result of {self.name}"
         plain = as_read(encode(made, MOST, what, self._cache.types.encoder), what)

@@ -99,9 +99,7 @@ class FillLeases:
 
     def join(self, name: str, tags: Sequence[str], reader: CacheReader, *, may_wait: bool) -> tuple[Fill, bool]:
         """The fill of this name, and whether the reader leads it. A leader computes; others wait, then ``leave``.
-
-        Args:
-            may_wait: False for a reader that blocks an event loop, on which the fill may depend.
+        ``may_wait``: False for a reader that blocks an event loop, on which the fill may depend.
         """
         with self._lock:
             current = self._current.get(name)

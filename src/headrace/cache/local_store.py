@@ -148,7 +148,6 @@ class LocalStore:
 
     def _victim(self) -> Entry:
         """The entry to evict: the oldest, or by SIEVE the next one at the hand without a read since the hand passed it.
-
         SIEVE (NSDI 2024) keeps entries that are read often. A hit moves nothing, it leaves a mark.
         """
         assert self._oldest is not None

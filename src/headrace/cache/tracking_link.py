@@ -73,11 +73,8 @@ class TrackingLink:
     """
 
     def __init__(self, target: Target, timeout: float, keys: Keys) -> None:
-        """Connect, switch tracking on, and test it.
-
-        Raises:
-            redis.exceptions.RedisError, OSError: the server cannot be reached.
-            Untracked: the server announced no change.
+        """Connect, switch tracking on, and test it. Raises redis.exceptions.RedisError, OSError: the server cannot be
+        reached. Raises Untracked: the server announced no change.
         """
         self.reads: deque[PendingRead] = deque()
         self.wire = RawConnection(target, timeout)
@@ -109,12 +106,8 @@ class TrackingLink:
 
     def check_silence(self, now: float, patience: float) -> float:
         """Ping a silent server; return when to check again. A server may be gone without closing the connection.
-
-        Args:
-            patience: seconds of silence before the ping, and after it before the link is given up.
-
-        Raises:
-            Lost: the server did not answer.
+        ``patience``: seconds of silence before the ping, and after it before the link is given up. Raises Lost: the
+        server did not answer.
         """
         if self.asked <= self.heard:
             if now - self.heard < patience:
@@ -126,10 +119,8 @@ class TrackingLink:
         return self.asked + patience
 
     def receive(self, on_announcement: Callable[[Announced], object]) -> None:
-        """Receive messages: end reads and report announcements, in the order of the stream.
-
-        Raises:
-            Lost: discard everything read over this link.
+        """Receive messages: end reads and report announcements, in the order of the stream. Raises Lost: discard
+        everything read over this link.
         """
         messages = self.wire.receive()
         self.heard = monotonic()

@@ -126,9 +126,8 @@ class FrozenList(list[Any]):
 
 
 def freeze(value: Any) -> tuple[Any, int]:
-    """Make a decoded value read-only, in place; return it with the estimated bytes of its containers.
-
-    Texts and bytes do not count: the encoded size says theirs.
+    """Make a decoded value read-only, in place; return it with the estimated bytes of its containers. Texts and bytes
+    do not count: the encoded size says theirs.
     """
     size = SCALAR
     kind = type(cast(object, value))
@@ -328,10 +327,8 @@ class Values:
         return freeze(decode(data))[0]
 
     def _packed(self, name: str, value: Any) -> bytes:
-        """The MessagePack of a value, which must decode to an equal value of the same type.
-
-        Raises:
-            ArgumentError, PayloadTooLarge: the value cannot be stored, or would come back as another type.
+        """The MessagePack of a value, which must decode to an equal value of the same type. Raises ArgumentError,
+        PayloadTooLarge: the value cannot be stored, or would come back as another type.
         """
         what = f"the value of {name!r}"
         data = encode(value, self._settings.max_result, what, self._types.encoder)

@@ -33,11 +33,9 @@ _PARSERS = {"TIME": parse_duration, "SIZE": parse_size}
 
 
 def option(spelling: str, text: str, default: str | bool = True, **more: Any) -> Any:
-    """An option, such as ``option("--output -o FILE", "The file to write.")``.
-
-    Args:
-        spelling: its names, and the word for its value: a TIME comes as seconds, a SIZE as bytes.
-        default: what the help says of the default; True: the default itself.
+    """An option, such as ``option("--output -o FILE", "The file to write.")``. ``spelling``: its names, and the word
+    for its value: a TIME comes as seconds, a SIZE as bytes. ``default``: what the help says of the default; True: the
+    default itself.
     """
     words = spelling.split()
     names = [word for word in words if word.startswith("-")]
@@ -87,10 +85,8 @@ _NAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes, bytes]:
-    """A JSON array and a JSON object: each text is JSON or, where it is not, text; ``name=text`` goes by name.
-
-    Raises:
-        UsageFault: an argument is given twice, or ``kwargs`` is not a JSON object.
+    """A JSON array and a JSON object: each text is JSON or, where it is not, text; ``name=text`` goes by name. Raises
+    UsageFault: an argument is given twice, or ``kwargs`` is not a JSON object.
     """
     import msgspec
 
@@ -113,11 +109,8 @@ def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes,
 
 
 def json_or_text(text: str) -> msgspec.Raw:
-    """A JSON text as it is; anything else as the text that it is.
-
-    Raises:
-        UsageFault: it begins as JSON and is none; or it is no text, but bytes that are no UTF-8, which Python hands
-            over as halves of surrogate pairs.
+    """A JSON text as it is; anything else as the text that it is. Raises UsageFault: it begins as JSON and is none; or
+    it is no text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
     """
     import msgspec
 

@@ -45,9 +45,8 @@ ALL_SHARED = tuple(_SHARED)
 def command(
     group: typer.Typer, name: str, *, shared: tuple[str, ...] = ALL_SHARED
 ) -> Callable[[Callable[Concatenate[Session, P], int | None]], Callable[Concatenate[Session, P], int | None]]:
-    """Add a command to a group: its own parameters, then the shared options; it gets a :class:`Session` first.
-
-    The function returns its exit code, None for 0.
+    """Add a command to a group: its own parameters, then the shared options; it gets a :class:`Session` first. The
+    function returns its exit code, None for 0.
     """
 
     def register(
@@ -181,9 +180,8 @@ def _root(
 
 
 def program(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command, or the group of commands, that the first argument names; all of them if it names none.
-
-    The modules and parsers of all take a quarter of the time of a short command.
+    """The command, or the group of commands, that the first argument names; all of them if it names none. The modules
+    and parsers of all take a quarter of the time of a short command.
     """
     named = [name for name in arguments[:1] if name in MODULES]
     app = group("Background jobs for Python on Redis or Valkey that lose no job.")

@@ -152,11 +152,8 @@ def _text(error: BaseException) -> str:
 
 
 def confirm(deed: str, refused: str, warning: str = "") -> None:
-    """Go on only if the person at the terminal agrees, and raise ``refused`` after a no.
-
-    Args:
-        deed: what is asked about, such as ``delete 3 jobs of mail for good``.
-        warning: a sentence behind the question.
+    """Go on only if the person at the terminal agrees, and raise ``refused`` after a no. ``deed``: what is asked about,
+    such as ``delete 3 jobs of mail for good``. ``warning``: a sentence behind the question.
     """
     if not sys.stdin.isatty():
         raise UsageFault(f"this would {deed}: add --yes if that is meant")

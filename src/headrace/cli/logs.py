@@ -31,14 +31,9 @@ _SECRET_LENGTH = 4
 
 
 def configure(form: str, level: int, secrets: Collection[str] = (), hidden: Iterable[str] = NAMES) -> None:
-    """Send the log to stderr.
-
-    Headrace's own lines always; those of the application too, unless it configured logging itself.
-
-    Args:
-        form: ``text`` or ``json``, as the setting ``log`` has it.
-        secrets: texts that no line may contain, such as the password of the server's URL.
-        hidden: parts of names whose values no line may contain.
+    """Send the log to stderr. Headrace's own lines always; those of the application too, unless it configured logging
+    itself. ``form``: ``text`` or ``json``, as the setting ``log`` has it. ``secrets``: texts that no line may contain,
+    such as the password of the server's URL. ``hidden``: parts of names whose values no line may contain.
     """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(LogFormatter(json_line if form == "json" else text_line, secrets, Redactor(hidden)))

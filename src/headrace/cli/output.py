@@ -158,12 +158,9 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, keep: Sequence[str] = (), spare: str = ""
     ) -> None:
-        """Print rows.
-
-        Args:
-            columns: headings; one that starts with ``>`` is aligned to the right.
-            keep: columns that are never folded, such as ids, which people copy.
-            spare: a column that is cut to fit, and left out of terminals too narrow for it.
+        """Print rows. ``columns``: headings; one that starts with ``>`` is aligned to the right. ``keep``: columns that
+        are never folded, such as ids, which people copy. ``spare``: a column that is cut to fit, and left out of
+        terminals too narrow for it.
         """
         from rich import box
         from rich.table import Table
@@ -333,12 +330,8 @@ PATIENCE = 1.0
 
 @contextmanager
 def bar_of(output: Output, total: int | None, passing: str = "") -> Generator[Callable[[int], None]]:
-    """A bar, on a terminal at once. Call what it gives with how many are done.
-
-    Args:
-        total: None: not known.
-        passing: what is counted; then the bar tells the time that is over, not the one that is left, and goes at the
-            end.
+    """A bar, on a terminal at once. Call what it gives with how many are done. ``total``: None: not known. ``passing``:
+    what is counted; then the bar tells the time that is over, not the one that is left, and goes at the end.
     """
     from rich.progress import (
         BarColumn,
@@ -393,11 +386,9 @@ def spark(values: Sequence[float]) -> str:
 
 
 def plot(values: Sequence[float], left: str, right: str, width: int, height: int = 8) -> list[str]:
-    """Bars over an axis, a line of text each; a value to the left of the top and the bottom.
-
-    Args:
-        left, right: what stands below the ends of the axis.
-        width: columns that there are; neighbours share one when there are more values.
+    """Bars over an axis, a line of text each; a value to the left of the top and the bottom. ``left``, ``right``: what
+    stands below the ends of the axis. ``width``: columns that there are; neighbours share one when there are more
+    values.
     """
     high, low = max(0.0, *values), min(0.0, *values)
     marks = [number(high), number(low)]

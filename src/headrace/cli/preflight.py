@@ -69,11 +69,8 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
 
 
 def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> list[str]:
-    """What of the queues looks like a mistake, for people.
-
-    Args:
-        served: the queues of this worker.
-        seen: the store as it is before this worker serves it.
+    """What of the queues looks like a mistake, for people. ``served``: the queues of this worker. ``seen``: the store
+    as it is before this worker serves it.
     """
     others, warnings = seen.served, list[str]()
     wanted: dict[str, list[str]] = {}
@@ -111,10 +108,8 @@ class ServerCheck(msgspec.Struct, frozen=True):
 
 
 def metrics_address(app: Headrace) -> tuple[str, int] | None:
-    """Where Prometheus is to be answered, if at all.
-
-    Raises:
-        UsageFault: the setting names no address, or the ``prometheus`` extra is not installed.
+    """Where Prometheus is to be answered, if at all. Raises UsageFault: the setting names no address, or the
+    ``prometheus`` extra is not installed.
     """
     if app.settings.metrics is None:
         return None

@@ -12,13 +12,9 @@ if TYPE_CHECKING:
 
 
 def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None, url: str | None = None) -> int:
-    """Say how the workers of this machine fare; the exit code.
-
-    Args:
-        worker: process id of one of them; None: all.
-        ready: whether each must take jobs.
-        app: only workers of this application, as their command lines name it.
-        url: only workers of this server.
+    """Say how the workers of this machine fare; the exit code. ``worker``: process id of one of them; None: all.
+    ``ready``: whether each must take jobs. ``app``: only workers of this application, as their command lines name it.
+    ``url``: only workers of this server.
     """
     rows = [_verdict(stamp, time.monotonic(), ready=ready) for stamp in _chosen(worker, app, url)]
     try:

@@ -70,14 +70,9 @@ def cluster_warnings(app: Headrace) -> list[str]:
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
-    """Wait until the server answers, and return its name and version.
-
-    Args:
-        warn: told once, when it does not answer at first.
-
-    Raises:
-        UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
-            name server knows, for a server that loads its data and for one whose disk is full.
+    """Wait until the server answers, and return its name and version. ``warn``: told once, when it does not answer at
+    first. Raises UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a
+    host that no name server knows, for a server that loads its data and for one whose disk is full.
     """
     target = located(app.client.url(), app.settings)
     attempt = 0

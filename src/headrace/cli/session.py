@@ -44,10 +44,8 @@ class Session(msgspec.Struct, frozen=True):
     debug: bool = False
 
     def app(self) -> Headrace:
-        """An application without tasks, for what needs no code. Nothing connects yet.
-
-        Raises:
-            UsageFault: a setting or the URL cannot be used, or both a URL and a directory were given.
+        """An application without tasks, for what needs no code. Nothing connects yet. Raises UsageFault: a setting or
+        the URL cannot be used, or both a URL and a directory were given.
         """
         from headrace.app import Headrace
         from headrace.errors import SettingsError
@@ -114,9 +112,7 @@ class Session(msgspec.Struct, frozen=True):
 
     def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, HeadraceError | None]]) -> int:
         """Print what became of each job or workflow that a verb was for, and fill in the act; the exit code.
-
-        Args:
-            replies: id, whether the verb was done, the words for it, and the error if it was refused.
+        ``replies``: id, whether the verb was done, the words for it, and the error if it was refused.
         """
         told = failed = 0
         for id, done, words, error in replies:

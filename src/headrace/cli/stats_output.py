@@ -42,12 +42,8 @@ _Row: TypeAlias = tuple[tuple[str, ...], Sequence[float]]
 def show_counts(
     session: Session, label: str, name: str | None, since: float, *, every: str | None, plot: str | None, watch: bool
 ) -> None:
-    """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so.
-
-    Args:
-        since: seconds back.
-        plot: a field to draw.
-        watch: show it again and again.
+    """Show a label; with ``name`` what workers counted of the task, queue or worker that is called so. ``since``:
+    seconds back. ``plot``: a field to draw. ``watch``: show it again and again.
     """
     with session.view(stats=True) as headrace:
         if name is not None:

@@ -94,9 +94,8 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def instrumented(command: WorkerCommand) -> WorkerCommand:
-    """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see worker_order.py.
-
-    The tool is a directory in PYTHONPATH; some of its versions take themselves out, others begin each program below.
+    """The same start without ``opentelemetry-instrument``, if that began it, and with a mark: see worker_order.py. The
+    tool is a directory in PYTHONPATH; some of its versions take themselves out, others begin each program below.
     """
     tool = sys.modules.get(TOOL)
     if tool is None or tool.__file__ is None:
@@ -107,9 +106,8 @@ def instrumented(command: WorkerCommand) -> WorkerCommand:
 
 
 def discreet(command: WorkerCommand, url: str | None) -> WorkerCommand:
-    """The same start, with a URL that holds a password in the environment and not on the command line.
-
-    The parent of ``--reload`` starts its workers by that command line.
+    """The same start, with a URL that holds a password in the environment and not on the command line. The parent of
+    ``--reload`` starts its workers by that command line.
     """
     if url is None or not passwords(url):
         return command

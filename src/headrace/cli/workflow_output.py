@@ -55,11 +55,7 @@ def _remark(record: WorkflowRecord, now: float) -> str:
 
 
 def overview(record: WorkflowRecord, nodes: Sequence[NodeRecord], now: float) -> list[tuple[str, object]]:
-    """Names and values.
-
-    Args:
-        nodes: all of them, or none where they were not read.
-    """
+    """Names and values. ``nodes``: all of them, or none where they were not read."""
     counts, seconds = record.counts, (record.finished_us - record.started_us) / 1e6
     beside = sum(node.role in ("undo", "callback") for node in nodes)
     running = sum(node.job.state == "running" for node in nodes)

@@ -74,10 +74,8 @@ def shown_arguments(found: Mapping[str, Any], redactor: Redactor, secrets: str =
 
 
 def restored(typed: Any, shown: Any, stored: Any) -> Any:
-    """What was typed, with what is stored wherever it was left as it was shown: hidden values, and bytes, stay.
-
-    Raises:
-        ValueError: a hidden value stands where none was.
+    """What was typed, with what is stored wherever it was left as it was shown: hidden values, and bytes, stay. Raises
+    ValueError: a hidden value stands where none was.
     """
     if _same(typed, shown):
         return stored

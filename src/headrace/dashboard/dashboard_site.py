@@ -209,9 +209,7 @@ class DashboardSite:
         self, request: Request, template: str, document: Callable[[], Any], *, status: int = 200, **context: Any
     ) -> Response:
         """A page, with the frame that all of them show something of; or its document, where a program asks for that.
-
-        Args:
-            document: makes what ``.json`` of the page holds, and ``.csv`` the rows of. It is redacted here.
+        ``document``: makes what ``.json`` of the page holds, and ``.csv`` the rows of. It is redacted here.
         """
         if form := form_wanted(request):
             return document_answer(form, path_of(request), self.redactor.value(document()), status)

@@ -161,9 +161,8 @@ def _sum(buckets: Sequence[Bucket]) -> Bucket:
 
 
 async def table(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
-    """Figures of each task, or queue, that was counted within a range; at most ``MOST``, those counted last.
-
-    Cost: one round trip.
+    """Figures of each task, or queue, that was counted within a range; at most ``MOST``, those counted last. Cost: one
+    round trip.
     """
     root = app.stats.find(_label(kind, ""), time.time() - span.seconds, every=span.edges)
     totals = await way.adrive(root.totals_below(MOST))
@@ -213,12 +212,8 @@ def needs(
     died: Sequence[EventRecord] = (),
 ) -> list[Need]:
     """All of them, the bad ones first; of these first what harms most: a store that takes nothing stops everybody.
-
-    Args:
-        server: what the store's server says of itself; None: nothing.
-        lost: batches of statistics that found no room.
-        alarms: those that are raised.
-        died: workers that were lost of late, the newest first.
+    ``server``: what the store's server says of itself; None: nothing. ``lost``: batches of statistics that found no
+    room. ``alarms``: those that are raised. ``died``: workers that were lost of late, the newest first.
     """
     found = [
         *_of_store(server),
@@ -312,10 +307,9 @@ def _of_ends(frame: LiveFrame) -> Iterator[Need]:
 
 
 def want_of_room(server: ServerFacts | None) -> Need | None:
-    """A server that is full, or almost; None where it has room, has no limit or says nothing.
-
-    The two are one: a server that refused a call has often room for a smaller one a second later, and nothing in its
-    facts tells whether the next call fits.
+    """A server that is full, or almost; None where it has room, has no limit or says nothing. The two are one: a server
+    that refused a call has often room for a smaller one a second later, and nothing in its facts tells whether the next
+    call fits.
     """
     if server is None or server.full <= FULL:
         return None

@@ -115,10 +115,8 @@ def moment_of(text: str, now: int) -> datetime | None:
 
 
 def search_of(params: Mapping[str, str], counts: Mapping[str, int]) -> JobSearch:
-    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search.
-
-    Args:
-        counts: jobs by state: without one that was asked for, the first that holds any is shown.
+    """What a request asks for: fields of its own, and ``state:`` and the like in the text of the search. ``counts``:
+    jobs by state: without one that was asked for, the first that holds any is shown.
     """
     found = {name: params.get(name, "").strip() for name in (*FIELDS, "after", "before")}
     typed = params.get("q", "")
@@ -140,10 +138,8 @@ _SEARCHED = re.compile(r"[a-z]{3,}|[0-9]{3,}")
 
 
 def words_of(text: str, names: Collection[str]) -> list[str]:
-    """Words of a search that each job which shows the text has stored, in lower case.
-
-    Args:
-        names: of parameters: a list shows them beside values, and they are not stored.
+    """Words of a search that each job which shows the text has stored, in lower case. ``names``: of parameters: a list
+    shows them beside values, and they are not stored.
     """
     found = dict.fromkeys(_SEARCHED.findall(text.lower()))
     unsure = [*_OURS.split(), *(name.lower() for name in names)]

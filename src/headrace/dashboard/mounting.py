@@ -249,9 +249,8 @@ async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 def _by_the_slash(request: Request) -> Response | None:
-    """Lead to a page without the slash at its end, and from the bare mount to the root, which has one.
-
-    The redirect names the path alone, since a proxy may have changed scheme and host.
+    """Lead to a page without the slash at its end, and from the bare mount to the root, which has one. The redirect
+    names the path alone, since a proxy may have changed scheme and host.
     """
     path = path_of(request)
     # A site or a proxy may hand on the bare mount.

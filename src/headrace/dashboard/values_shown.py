@@ -186,10 +186,8 @@ def _told(value: Any) -> Any:
 
 
 def json_text(value: Any, *, indent: int = 2, told: bool = False) -> str:
-    """A value as JSON; what cannot be shown so is shown as Python would.
-
-    Args:
-        told: of bytes, the size and the first ones.
+    """A value as JSON; what cannot be shown so is shown as Python would. ``told``: of bytes, the size and the first
+    ones.
     """
     try:
         value = _told(value) if told else value
@@ -308,9 +306,8 @@ Row = dict[str, Any]
 
 
 def rows_of(document: Any) -> list[Row] | None:
-    """The rows of a document, with a column for each figure inside of them; None: it has none.
-
-    A plot's come first: ``series``, or that of ``course``; else the first list.
+    """The rows of a document, with a column for each figure inside of them; None: it has none. A plot's come first:
+    ``series``, or that of ``course``; else the first list.
     """
     if not isinstance(document, Mapping):
         return None

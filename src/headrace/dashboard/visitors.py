@@ -42,14 +42,17 @@ class Visitor(msgspec.Struct, frozen=True):
 
     @property
     def operates(self) -> bool:
+        """Whether the visitor may change anything."""
         return self.role == "operator"
 
     @property
     def looks(self) -> bool:
+        """Whether the visitor may see pages."""
         return self.role in ("viewer", "operator")
 
     @property
     def produces(self) -> bool:
+        """Whether the visitor may send jobs."""
         return self.role in ("producer", "operator")
 
 
@@ -62,10 +65,9 @@ SAFE = ("GET", "HEAD")
 
 
 def refusal(request: Request, hosts: Collection[str] | None) -> str:
-    """Why a request is refused whoever sends it; empty when it is not.
-
-    A browser says where a request comes from: ``Sec-Fetch-Site``, or ``Origin`` where it is older or the connection is
-    not encrypted. A request that changes something must come from a page of this dashboard, or bear a token.
+    """Why a request is refused whoever sends it; empty when it is not. A browser says where a request comes from:
+    ``Sec-Fetch-Site``, or ``Origin`` where it is older or the connection is not encrypted. A request that changes
+    something must come from a page of this dashboard, or bear a token.
     """
     host = request.headers.get("host", "")
     if hosts is not None and _name_of(host) not in hosts:

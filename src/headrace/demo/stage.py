@@ -80,9 +80,8 @@ class Stage:
 
 @contextmanager
 def staged() -> Generator[Stage]:
-    """Set the stage, and clear it whatever happens: no process, socket or file of it stays.
-
-    It replaces the user's settings in this process, so that no job of the demo gets into a real queue.
+    """Set the stage, and clear it whatever happens: no process, socket or file of it stays. It replaces the user's
+    settings in this process, so that no job of the demo gets into a real queue.
     """
     with ExitStack() as end:
         try:

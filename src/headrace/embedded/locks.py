@@ -39,9 +39,8 @@ def take(fd: int, mode: int, deadline: float) -> bool:
 
 
 def hold(path: Path, mode: int, deadline: float) -> int | None:
-    """Open ``path`` and flock it; the descriptor, or None if other processes held it until ``deadline``.
-
-    The file that was locked is the one that the path names now: a lock on a removed file excludes no process.
+    """Open ``path`` and flock it; the descriptor, or None if other processes held it until ``deadline``. The file that
+    was locked is the one that the path names now: a lock on a removed file excludes no process.
     """
     while True:
         fd = open_lock(path)

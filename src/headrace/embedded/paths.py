@@ -65,9 +65,8 @@ class DataFiles:
 
 
 def locate(directory: str | os.PathLike[str] | None) -> DataFiles:
-    """The files of a directory, or of this project; it need not exist. A link of another user is not followed.
-
-    Raises ServerError: that user would choose where our files go. SettingsError: the current directory was removed.
+    """The files of a directory, or of this project; it need not exist. A link of another user is not followed. Raises
+    ServerError: that user would choose where our files go. SettingsError: the current directory was removed.
     """
     try:
         path = Path(directory).expanduser() if directory else data_directory()

@@ -16,10 +16,8 @@ _FILES = Path(__file__).parent
 
 
 def rules_document(dashboard: str = "") -> dict[str, Any]:
-    """The rules as Prometheus reads them from a file.
-
-    Args:
-        dashboard: where the dashboard is; each alert then links to the page that answers.
+    """The rules as Prometheus reads them from a file. ``dashboard``: where the dashboard is; each alert then links to
+    the page that answers.
     """
     document: dict[str, Any] = json.loads((_FILES / "alert_rules.json").read_text("utf-8"))
     for rule in document["groups"][0]["rules"]:

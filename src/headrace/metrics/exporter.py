@@ -34,13 +34,9 @@ class Exporter:
         self._shared = SharedReading(lambda: read_snapshot(client, stats, clock(), memory), clock)
 
     def collect(self) -> Iterator[Metric]:
-        """All figures.
-
-        Raises:
-            StoreUnavailable, ServerError: the server did not answer, which Prometheus shows as a failed scrape.
-
-        Cost: three round trips, however many labels there are; one more where statistics have a server of their own;
-        none within a second of the last.
+        """All figures. Raises StoreUnavailable, ServerError: the server did not answer, which Prometheus shows as a
+        failed scrape. Cost: three round trips, however many labels there are; one more where statistics have a server
+        of their own; none within a second of the last.
         """
         seen = self._shared.get()
         return (_metric(family, seen) for family in FAMILIES)

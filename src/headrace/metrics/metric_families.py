@@ -59,12 +59,8 @@ class LabelMemory:
         self._known: dict[str, _KnownLabel] = {}
 
     def changed(self, names: Sequence[str], now: Sequence[Held]) -> list[str]:
-        """Those that must be read.
-
-        One that has just changed is read once more: its other counters may have been on their way.
-
-        Args:
-            now: what ``CHANGES`` of each are.
+        """Those that must be read. One that has just changed is read once more: its other counters may have been on
+        their way. ``now``: what ``CHANGES`` of each are.
         """
         found: list[str] = []
         for name, counts in zip(names, now, strict=True):
@@ -74,11 +70,7 @@ class LabelMemory:
         return found
 
     def learn(self, names: Sequence[str], read: Sequence[str], held: Sequence[Held]) -> list[Held]:
-        """What each of all names holds.
-
-        Args:
-            read: those that were read, and ``held``, what they hold.
-        """
+        """What each of all names holds. ``read``: those that were read, and ``held``, what they hold."""
         new = dict(zip(read, held, strict=True))
         known: dict[str, _KnownLabel] = {}
         for name in names:
@@ -130,15 +122,9 @@ class MetricSnapshot(msgspec.Struct, frozen=True):
 
 
 def read_snapshot(client: Client, stats: Stats, now: float, memory: LabelMemory) -> MetricSnapshot:
-    """Read one.
-
-    Args:
-        client: to the server of the jobs; that of the statistics may be another.
-        now: seconds since 1970.
-        memory: of the readings before this one.
-
-    Cost: three round trips, however many labels there are; one more where statistics have a server of their own, one
-    less where nothing was counted since the last.
+    """Read one. ``client``: to the server of the jobs; that of the statistics may be another. ``now``: seconds since
+    1970. ``memory``: of the readings before this one. Cost: three round trips, however many labels there are; one more
+    where statistics have a server of their own, one less where nothing was counted since the last.
     """
     keys, level = client.keys, stats.layout.levels[-1]
     jobs: list[Any] = [
@@ -198,9 +184,7 @@ def _pieces(client: Client, names: Sequence[str], size: int, fields: Sequence[st
 
 def _bounded(held: dict[str, Held], whole: Held, waiting: Mapping[str, int]) -> tuple[frozenset[str], dict[str, Held]]:
     """The names that are used most, and what was counted of each; what is left of the whole is counted as other.
-
-    Args:
-        waiting: jobs that wait, by name, which count as used, too.
+    ``waiting``: jobs that wait, by name, which count as used, too.
     """
 
     def used(name: str) -> int:

@@ -83,9 +83,7 @@ def _look_at(keys: Keys, id: str) -> tuple[Command, ...]:
 
 def _index(writes: _Writes, id: str, record: list[str], remaining: int) -> None:
     """Give a workflow its index rows, and its record what older ones lack; a record in no known state is left alone.
-
-    Args:
-        remaining: milliseconds until the server would drop the record, negative when it would not.
+    ``remaining``: milliseconds until the server would drop the record, negative when it would not.
     """
     definition, state, created, ttl = record
     keys, flow = writes.keys, writes.keys.flow(id)
@@ -112,10 +110,8 @@ def _index(writes: _Writes, id: str, record: list[str], remaining: int) -> None:
 
 
 def down(keys: Keys, cursor: str, size: int) -> Reads:
-    """Drop the indexes among the next keys, and turn wake-up sets into lists. Records keep what they have.
-
-    Raises:
-        MigrationRefused: workflows run or are stopped, or have chores left: the older programs know nothing of them.
+    """Drop the indexes among the next keys, and turn wake-up sets into lists. Records keep what they have. Raises
+    MigrationRefused: workflows run or are stopped, or have chores left: the older programs know nothing of them.
     """
     if not cursor:
         yield from _check_rest(keys)

@@ -91,9 +91,8 @@ class Migrator:
         return done
 
     def rehearse(self, to: int | None = None, heard: Heard = lambda _: None) -> list[Progress]:
-        """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now.
-
-        Raises: as :meth:`run`, but for workers and leases.
+        """What :meth:`run` would do, found by reading alone. A leg after the first sees the store as it is now. Raises:
+        as :meth:`run`, but for workers and leases.
         """
         done: list[Progress] = []
         for leg in self._legs(self.look(), to):
@@ -135,11 +134,7 @@ class Migrator:
         return plan(self.steps, sight.schema, target, sight.unfinished)
 
     def _refuse(self, sight: StoreState) -> None:
-        """Nobody else may be at it.
-
-        Raises:
-            MigrationRefused: somebody is.
-        """
+        """Nobody else may be at it. Raises MigrationRefused: somebody is."""
         if sight.until > sight.now and sight.owner != self.owner:
             raise MigrationRefused(
                 f"another migration is at it ({sight.owner}): wait for its end; should it have died, its lease ends in "
@@ -220,11 +215,7 @@ class Migrator:
             ) from None
 
     def _apply(self, writes: Sequence[Command], leg: Leg) -> None:
-        """Write all or none.
-
-        Raises:
-            MigrationRefused: none, since the lease went to somebody else.
-        """
+        """Write all or none. Raises MigrationRefused: none, since the lease went to somebody else."""
         replies = self._exchange([("MULTI",), *writes, ("EXEC",)])
         done: Any = replies[-1]
         if done is None:

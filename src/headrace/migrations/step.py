@@ -107,10 +107,8 @@ class StoreState(msgspec.Struct, frozen=True):
 def state_of(
     schema: bytes | None, mark: Sequence[bytes], time: Sequence[bytes], owners: Sequence[bytes], server: str
 ) -> StoreState:
-    """What replies say of a store: its schema, its mark of a migration, its time, its workers with their leases.
-
-    Raises:
-        ValueError, KeyError: the schema or the mark is not one that Headrace wrote.
+    """What replies say of a store: its schema, its mark of a migration, its time, its workers with their leases. Raises
+    ValueError, KeyError: the schema or the mark is not one that Headrace wrote.
     """
     facts = {mark[n].decode(): mark[n + 1].decode() for n in range(0, len(mark), 2)}
     now, found, under_way = int(time[0]) * 1_000_000 + int(time[1]), int(schema or 0), None
@@ -134,11 +132,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps by version.
-
-    Raises:
-        OptionsError: two have the same version, or one between 2 and the newest is missing.
-    """
+    """Steps by version. Raises OptionsError: two have the same version, or one between 2 and the newest is missing."""
     found = sorted(steps, key=lambda step: step.version)
     versions = [step.version for step in found]
     for wanted, version in enumerate(versions, 2):
@@ -149,15 +143,8 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def plan(steps: Sequence[Step], schema: int, target: int, unfinished: Unfinished | None = None) -> list[Leg]:
-    """The legs from a store's layout to another.
-
-    A leg that was begun goes on, or is taken back from its start: half of a step fits neither layout.
-
-    Args:
-        steps: in order.
-
-    Raises:
-        OptionsError: no step leads to the target.
+    """The legs from a store's layout to another. A leg that was begun goes on, or is taken back from its start: half of
+    a step fits neither layout. ``steps``: in order. Raises OptionsError: no step leads to the target.
     """
     newest = steps[-1].version if steps else 1
     if not 1 <= target <= newest:

@@ -111,11 +111,7 @@ def storable(text: str, most: int = LONGEST) -> str:
 
 
 def pause_note(note: str | None) -> str:
-    """Why something is paused, as it is stored.
-
-    Raises:
-        OptionsError: it is no text.
-    """
+    """Why something is paused, as it is stored. Raises OptionsError: it is no text."""
     if note is not None and not isinstance(note, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"note must be a text, not {note!r:.80}")
     return storable(note or "")
@@ -201,6 +197,7 @@ class AlarmState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
+        """The value for people, in the unit of its rule."""
         return shown(self.words.partition(" ")[0], self.value)
 
 
@@ -217,12 +214,7 @@ def fields_of(state: AlarmState) -> dict[str, str | int]:
 
 
 def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> AlarmState:
-    """Where an alarm stands after a look.
-
-    Args:
-        value: the figure.
-        now: microseconds.
-    """
+    """Where an alarm stands after a look. ``value``: the figure. ``now``: microseconds."""
     raised = state.raised_us > 0
     if rule.beyond(value) == raised:
         return AlarmState(state.raised_us, 0, state.value, rule.words)
@@ -236,13 +228,8 @@ def next_state(rule: AlarmRule, state: AlarmState, value: float, now: int) -> Al
 def alarm_rule(
     name: str, bounds: Mapping[str, float | Duration | None], queue: str | None, task: str | None, for_: Duration
 ) -> AlarmRule:
-    """A rule as a program declares it.
-
-    Args:
-        bounds: by figure; exactly one is given.
-
-    Raises:
-        OptionsError: it cannot be used.
+    """A rule as a program declares it. ``bounds``: by figure; exactly one is given. Raises OptionsError: it cannot be
+    used.
     """
     given = {figure: bound for figure, bound in bounds.items() if bound is not None}
     if len(given) != 1:

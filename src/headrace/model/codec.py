@@ -107,11 +107,7 @@ def _fault_of(value: object) -> str:
 
 
 def capped(data: bytes, limit: int, what: str) -> bytes:
-    """``data``, unless it takes more than ``limit`` bytes.
-
-    Raises:
-        PayloadTooLarge: it does.
-    """
+    """``data``, unless it takes more than ``limit`` bytes. Raises PayloadTooLarge: it does."""
     if len(data) > limit:
         raise PayloadTooLarge(
             f"{what} takes {len(data):,} bytes, more than the cap of {limit:,}: store it elsewhere and send a "
@@ -177,11 +173,8 @@ def arguments(data: bytes) -> _Sent:
 
 
 def stored_arguments(task: str, data: bytes) -> _Sent:
-    """As :func:`arguments`.
-
-    Raises:
-        CorruptArguments: no enqueue wrote these bytes.
-        ArgumentError: they are nested too deeply to be read here.
+    """As :func:`arguments`. Raises CorruptArguments: no enqueue wrote these bytes. Raises ArgumentError: they are
+    nested too deeply to be read here.
     """
     try:
         return arguments(data)
@@ -193,11 +186,7 @@ def stored_arguments(task: str, data: bytes) -> _Sent:
 
 
 def stored_result(task: str, data: bytes) -> Any:
-    """The plain value of a stored result.
-
-    Raises:
-        ResultUndecodable: no job wrote these bytes.
-    """
+    """The plain value of a stored result. Raises ResultUndecodable: no job wrote these bytes."""
     try:
         return decode(data or NONE)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -207,10 +196,8 @@ def stored_result(task: str, data: bytes) -> Any:
 def json_arguments(
     task: str, args: str | bytes, kwargs: str | bytes
 ) -> tuple[tuple[msgspec.Raw, ...], dict[str, msgspec.Raw]]:
-    """Arguments that are given as a JSON array and a JSON object; what they hold stays as it is.
-
-    Raises:
-        ArgumentError: they are something else.
+    """Arguments that are given as a JSON array and a JSON object; what they hold stays as it is. Raises ArgumentError:
+    they are something else.
     """
     try:
         # The whole first: the parts are passed over, not read.
@@ -225,19 +212,13 @@ def json_arguments(
 
 
 def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], limit: int) -> bytes:
-    """Arguments as JSON, as they are stored.
-
-    Raises:
-        PayloadTooLarge: they take more than ``limit`` bytes.
-    """
+    """Arguments as JSON, as they are stored. Raises PayloadTooLarge: they take more than ``limit`` bytes."""
     return capped(msgspec.json.encode((positions, keywords)), limit, f"arguments of {task}")
 
 
 def for_json(value: object, hook: Callable[[Any], Any]) -> Any:
     """A value as JSON has it, but for numbers that it has no form for, which are texts: msgspec would make them null.
-
-    Raises:
-        TypeError, ValueError, RecursionError: see ``msgspec.to_builtins``.
+    Raises TypeError, ValueError, RecursionError: see ``msgspec.to_builtins``.
     """
     return _numbered(msgspec.to_builtins(value, str_keys=True, enc_hook=hook))
 
@@ -251,10 +232,8 @@ def _numbered(value: Any) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """The plain value of a MessagePack.
-
-    Raises:
-        msgspec.DecodeError: truncated or alien bytes, or lists and dictionaries nested too deeply to be read here.
+    """The plain value of a MessagePack. Raises msgspec.DecodeError: truncated or alien bytes, or lists and dictionaries
+    nested too deeply to be read here.
     """
     try:
         return _decoder.decode(data)
@@ -263,11 +242,7 @@ def decode(data: bytes) -> Any:
 
 
 def as_read(data: bytes, what: str) -> Any:
-    """The plain value that readers will make of what is sent.
-
-    Raises:
-        ArgumentError: they could not.
-    """
+    """The plain value that readers will make of what is sent. Raises ArgumentError: they could not."""
     try:
         return decode(data)
     except msgspec.DecodeError as error:

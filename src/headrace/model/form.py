@@ -136,22 +136,14 @@ _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", 
 
 
 def of_task(given: Mapping[str, Any]) -> Options:
-    """The options of a task.
-
-    Raises:
-        OptionsError: names the option and what would be right.
-    """
+    """The options of a task. Raises OptionsError: names the option and what would be right."""
     if given.get("request_id") is not None:
         raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
     return _consistent(Options(**_checked(given)))
 
 
 def of_call(task: Options, given: Mapping[str, Any]) -> Options:
-    """A task's options, overridden for one or more jobs.
-
-    Raises:
-        OptionsError: names the option and what would be right.
-    """
+    """A task's options, overridden for one or more jobs. Raises OptionsError: names the option and the right value."""
     for name in TASK_ONLY:
         if given.get(name) is not None:
             raise OptionsError(f"{name} belongs to the task, not to a job: give it to @app.task({name}=...)")
@@ -251,11 +243,7 @@ def asked(form: Form) -> dict[str, Any]:
 
 
 def changed(form: Form, given: Mapping[str, Any]) -> Form:
-    """A form with some options changed.
-
-    Raises:
-        OptionsError: one is out of range, or contradicts another.
-    """
+    """A form with some options changed. Raises OptionsError: one is out of range, or contradicts another."""
     own = overrides_of(form)
     known = Options(
         retries=Retry(max=own.retries or 0),

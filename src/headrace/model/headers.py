@@ -31,11 +31,7 @@ _headers = msgspec.msgpack.Decoder(dict[str, str])
 
 
 def check(name: str, value: Any) -> Given:
-    """The headers that an option gives.
-
-    Raises:
-        OptionsError: names the header that cannot be sent.
-    """
+    """The headers that an option gives. Raises OptionsError: names the header that cannot be sent."""
     if not isinstance(value, Mapping):
         raise OptionsError(f"{name} must be a dictionary of texts by name, not {value!r:.80}")
     given: tuple[tuple[Any, Any], ...] = tuple(cast(Any, value).items())
@@ -57,11 +53,7 @@ def merged(*layers: Given) -> Given:
 
 
 def added(given: Given, inherited: Mapping[str, str]) -> Mapping[str, str]:
-    """Inherited headers with the given ones, which come first.
-
-    Raises:
-        OptionsError: they are too many, or too large.
-    """
+    """Inherited headers with the given ones, which come first. Raises OptionsError: they are too many, or too large."""
     found = dict(inherited)
     for name, text in given:
         if text is None:
@@ -86,11 +78,7 @@ def packed(headers: Mapping[str, str]) -> bytes:
 
 
 def unpacked(data: bytes) -> Mapping[str, str]:
-    """Stored headers.
-
-    Raises:
-        CorruptHeaders: no enqueue wrote these bytes.
-    """
+    """Stored headers. Raises CorruptHeaders: no enqueue wrote these bytes."""
     if not data:
         return NO_HEADERS
     try:
@@ -110,11 +98,7 @@ def shown(data: bytes) -> Mapping[str, str]:
 
 
 def size_of(headers: Mapping[str, str]) -> int:
-    """Bytes of the names and texts together, in UTF-8.
-
-    Raises:
-        UnicodeEncodeError: one holds what is no character.
-    """
+    """Bytes of the names and texts together, in UTF-8. Raises UnicodeEncodeError: one holds what is no character."""
     text = "".join(headers) + "".join(headers.values())
     return len(text) if text.isascii() else len(text.encode())
 

@@ -160,11 +160,7 @@ class Redactor:
     """Hides values by the names that they stand under."""
 
     def __init__(self, names: Iterable[str] = NAMES) -> None:
-        """Make one.
-
-        Args:
-            names: parts of names, in any case; ``-`` and ``_`` are the same.
-        """
+        """Make one. ``names``: parts of names, in any case; ``-`` and ``_`` are the same."""
         parts = sorted({_plain(name) for name in names if name.strip()})
         one = "|".join(re.escape(part).replace("_", "[-_ ]?") for part in parts)
         self._parts = parts

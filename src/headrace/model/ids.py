@@ -17,10 +17,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return ``name`` if it may name a queue, task or key prefix.
-
-    Raises:
-        OptionsError: it is no text, empty, longer than 128 characters, or has others than ``A-Za-z0-9_.:/@+-``.
+    """Return ``name`` if it may name a queue, task or key prefix. Raises OptionsError: it is no text, empty, longer
+    than 128 characters, or has others than ``A-Za-z0-9_.:/@+-``.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(
@@ -49,11 +47,8 @@ def _base32(number: int, width: int) -> str:
 
 
 def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
-    """A job's id: 21 characters that sort by time: 8 of steps of 5 ms, 11 random, 2 for the shard.
-
-    Args:
-        milliseconds: since 1970, below 5 * 2**40.
-        random_bits: below 2**55; consecutive ids of one process count up from it.
+    """A job's id: 21 characters that sort by time: 8 of steps of 5 ms, 11 random, 2 for the shard. ``milliseconds``:
+    since 1970, below 5 * 2**40. ``random_bits``: below 2**55; consecutive ids of one process count up from it.
     """
     return id_at(milliseconds, make_tail(random_bits, shard))
 
@@ -101,11 +96,7 @@ MOST_NODES = 32**4 - 1
 
 
 def flow_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
-    """A workflow's id: 8 characters of time, 7 random ones, ``0000``, 2 for the shard.
-
-    Args:
-        random_bits: below 2**35.
-    """
+    """A workflow's id: 8 characters of time, 7 random ones, ``0000``, 2 for the shard. ``random_bits``: below 2**35."""
     return f"{_time(milliseconds)}{_base32(random_bits, 7)}0000{_base32(shard | _OF_FLOW, 2)}"
 
 
@@ -206,11 +197,7 @@ def is_plain(id: str) -> bool:
 
 
 def shard_of(id: str) -> int:
-    """The shard that an id names.
-
-    Raises:
-        ValueError: ``id`` does not have the form of a job's id.
-    """
+    """The shard that an id names. Raises ValueError: ``id`` does not have the form of a job's id."""
     if _ID.fullmatch(id) is None:
         raise ValueError(f"{id!r} is not the id of a job")
     return (_DIGITS.index(id[19]) * 32 + _DIGITS.index(id[20])) % _UNIQUE

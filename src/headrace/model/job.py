@@ -99,11 +99,7 @@ class Input(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def value(self) -> Any:
-        """What it returned.
-
-        Raises:
-            ResultUndecodable: it cannot be read.
-        """
+        """What it returned. Raises ResultUndecodable: it cannot be read."""
         try:
             return codec.decode(self.output)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -158,9 +154,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def waited(self) -> int | None:
-        """Microseconds from when it became ready until this start; None where that is unknown.
-
-        A start that crashed, was interrupted or refused lines up where it stood before it ran.
+        """Microseconds from when it became ready until this start; None where that is unknown. A start that crashed,
+        was interrupted or refused lines up where it stood before it ran.
         """
         known = self.ready and not (self.crashes or self.interruptions or self.limited)
         return max(0, self.token - self.ready) if known else None

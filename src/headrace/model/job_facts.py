@@ -12,9 +12,7 @@ from headrace.model.workflow import parse_facts
 
 def fields_of(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[str, str | int]:
     """``job``, ``task``, ``queue``, ``attempt``, ``correlation``; ``workflow`` and ``node``; ``trace_id``: where known.
-
-    Args:
-        headers: of the claim, if they are unpacked already.
+    ``headers``: of the claim, if they are unpacked already.
     """
     headers = shown(claim.headers) if headers is None else headers
     fields: dict[str, str | int] = {
@@ -29,9 +27,8 @@ def fields_of(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[st
 
 
 def correlation_of(id: str, headers: Mapping[str, str]) -> str:
-    """What all work that one piece of work led to has in common.
-
-    The header that it inherited or was given; else the id of the sender's trace; else of its workflow; or its own id.
+    """What all work that one piece of work led to has in common. The header that it inherited or was given; else the id
+    of the sender's trace; else of its workflow; or its own id.
     """
     return headers.get(CORRELATION) or trace_id_of(headers) or (flow_of(id) if is_node(id) else id)
 

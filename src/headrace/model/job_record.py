@@ -38,11 +38,8 @@ class Slotted:
     """
 
     def __init__(self, position: Position, further: Callable[[Any], Any] = refuse) -> None:
-        """What stands for nothing is as it is.
-
-        Args:
-            position: tells the place of what a value stands for; None: it is a plain value.
-            further: gives what is sent for a value that MessagePack has no form for.
+        """What stands for nothing is as it is. ``position``: tells the place of what a value stands for; None: it is a
+        plain value. ``further``: gives what is sent for a value that MessagePack has no form for.
         """
         self.met = 0
         self._position = position
@@ -77,14 +74,9 @@ def slot(position: int) -> msgspec.msgpack.Ext:
 
 
 def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
-    """Arguments with each slot replaced by the output of the parent that it names.
-
-    Args:
-        outputs: MessagePack of each parent's output, in edge order; empty where there is none: it becomes None.
-
-    Raises:
-        CorruptArguments: no definition wrote these bytes, or there are fewer parents than it had.
-        ArgumentError: they are nested too deeply.
+    """Arguments with each slot replaced by the output of the parent that it names. ``outputs``: MessagePack of each
+    parent's output, in edge order; empty where there is none: it becomes None. Raises CorruptArguments: no definition
+    wrote these bytes, or there are fewer parents than it had. Raises ArgumentError: they are nested too deeply.
     """
 
     def put(code: int, payload: memoryview) -> Any:
@@ -136,20 +128,12 @@ class PlainReader:
         self.task = task
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments.
-
-        Raises:
-            CorruptArguments: no enqueue wrote these bytes.
-        """
+        """Stored arguments. Raises CorruptArguments: no enqueue wrote these bytes."""
         args, kwargs = codec.stored_arguments(self.task, data)
         return tuple(args), kwargs
 
     def unpack_result(self, data: bytes) -> Any:
-        """A stored result.
-
-        Raises:
-            ResultUndecodable: no job wrote these bytes.
-        """
+        """A stored result. Raises ResultUndecodable: no job wrote these bytes."""
         return codec.stored_result(self.task, data)
 
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -355,10 +339,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
-    """The starts that a job's journal keeps, in order; none where it is absent or alien.
-
-    Args:
-        count: how many were added to it.
+    """The starts that a job's journal keeps, in order; none where it is absent or alien. ``count``: how many were added
+    to it.
     """
     if not data:
         return ()

@@ -104,11 +104,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def check_number(name: str, value: Any) -> None:
-    """Refuse what is no number above 0.
-
-    Raises:
-        OptionsError: names it.
-    """
+    """Refuse what is no number above 0. Raises OptionsError: names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_NUMBER:
         raise OptionsError(f"{name} must be a number above 0, at most {MOST_NUMBER:,}, not {value!r}")
 
@@ -128,10 +124,8 @@ def rate_fields(rate: Rate) -> dict[str, str]:
 
 
 def rate_of(fields: Mapping[str, str]) -> Rate | None:
-    """A limit's rate of its fields; None: it has none.
-
-    Raises:
-        OptionsError, UnknownTimezone, ValueError, KeyError: they are no numbers of a rate, or not of this machine.
+    """A limit's rate of its fields; None: it has none. Raises OptionsError, UnknownTimezone, ValueError, KeyError: they
+    are no numbers of a rate, or not of this machine.
     """
     if not fields.get("rate"):
         return None
@@ -222,11 +216,7 @@ def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
 
 
 def numbers_of(fields: Mapping[str, str]) -> tuple[Rate | None, Concurrency | None]:
-    """A limit's numbers of its fields.
-
-    Raises:
-        OptionsError, ValueError, KeyError: they are no numbers of a limit.
-    """
+    """A limit's numbers of its fields. Raises OptionsError, ValueError, KeyError: they are no numbers of a limit."""
     return rate_of(fields), Concurrency(int(fields["most"])) if fields.get("most") else None
 
 
@@ -249,11 +239,7 @@ def limit_rule(
     backlog: int | None = None,
     full: Full = "wait",
 ) -> LimitRule:
-    """A limit of what was given.
-
-    Raises:
-        OptionsError: a name or number cannot be used.
-    """
+    """A limit of what was given. Raises OptionsError: a name or number cannot be used."""
     if ":" in check_name("limit", name):
         raise OptionsError(f"limit name {name!r} cannot be used: leave out the colon")
     found: dict[type, Any] = {}
@@ -281,10 +267,8 @@ def limit_rule(
 
 
 def limit_names(option: str, value: object) -> tuple[str, ...]:
-    """The names of a task's limits, which are given by name or as limits.
-
-    Raises:
-        OptionsError: it is no list of limits, or they are too many.
+    """The names of a task's limits, which are given by name or as limits. Raises OptionsError: it is no list of limits,
+    or they are too many.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise OptionsError(f"{option} must be a list of limits, or of their names, not {value!r:.80}")
@@ -306,21 +290,15 @@ def name_of_any(_: object, limit: object) -> str:
 
 
 def check_units(units: object) -> int:
-    """What a job spends.
-
-    Raises:
-        OptionsError: it is no whole number, or too large.
-    """
+    """What a job spends. Raises OptionsError: it is no whole number, or too large."""
     if not is_whole(units) or abs(units) > MOST_NUMBER:
         raise OptionsError(f"units must be a whole number of at most {MOST_NUMBER:,}, not {units!r:.80}")
     return units
 
 
 def pause_of(after: Duration | None) -> int:
-    """Microseconds for which a refused call closes a limit; 0: as is usual.
-
-    Raises:
-        OptionsError: it is no duration, or more than a year.
+    """Microseconds for which a refused call closes a limit; 0: as is usual. Raises OptionsError: it is no duration, or
+    more than a year.
     """
     pause = 0.0 if after is None else seconds(after, "RateLimited: after")
     if pause > 366 * 86400:
@@ -345,10 +323,8 @@ NO_LIMITS = DeclaredLimits()
 
 def task_row(rules: Sequence[LimitRule], positions: Sequence[str], defaults: Mapping[str, str]) -> bytes:
     """What a script reads of the limits of a task or queue: name, by, position of the argument, its default's name.
-
-    Args:
-        positions: names of the arguments that may be given by position.
-        defaults: what those that may be left out are called then.
+    ``positions``: names of the arguments that may be given by position. ``defaults``: what those that may be left out
+    are called then.
     """
     rows = [
         (rule.name, rule.by, positions.index(rule.by) + 1 if rule.by in positions else 0, defaults.get(rule.by, ""))
@@ -362,10 +338,9 @@ _OUTSIDE = re.compile(rb"[^A-Za-z0-9_.:/@+-]")
 
 
 def value_name(packed: bytes) -> str:
-    """What a value is called in keys and lists, of its MessagePack; argument_values.lua says the same.
-
-    Texts and integers are called what they are, with ``%`` and two digits for each byte outside of
-    ``A-Za-z0-9_.:/@+-``; long ones, and values of other types, by their SHA-1.
+    """What a value is called in keys and lists, of its MessagePack; argument_values.lua says the same. Texts and
+    integers are called what they are, with ``%`` and two digits for each byte outside of ``A-Za-z0-9_.:/@+-``; long
+    ones, and values of other types, by their SHA-1.
     """
     try:
         value = msgspec.msgpack.decode(packed)
@@ -481,10 +456,8 @@ class LimitPage(Page[LimitState], frozen=True):
 
 
 def part_of(given: object) -> tuple[Part, list[str]]:
-    """What an operator sets: a :class:`Rate` or :class:`Concurrency`, or a weight, as a part and its fields.
-
-    Raises:
-        OptionsError: it is none of these.
+    """What an operator sets: a :class:`Rate` or :class:`Concurrency`, or a weight, as a part and its fields. Raises
+    OptionsError: it is none of these.
     """
     if isinstance(given, Rate):
         return "rate", [word for pair in rate_fields(given).items() for word in pair]
@@ -496,10 +469,8 @@ def part_of(given: object) -> tuple[Part, list[str]]:
 
 
 def name_of(value: object) -> str:
-    """What a value is called in the store: a text, a number or what else a job may be limited by.
-
-    Raises:
-        OptionsError: no argument of a job has such a value.
+    """What a value is called in the store: a text, a number or what else a job may be limited by. Raises OptionsError:
+    no argument of a job has such a value.
     """
     try:
         return value_name(_pack(value))

@@ -68,11 +68,7 @@ _SECOND = timedelta(seconds=1)
 
 @lru_cache(256)
 def zone_of(name: str) -> tzinfo:
-    """The time zone of a name.
-
-    Raises:
-        UnknownTimezone: this machine does not know it.
-    """
+    """The time zone of a name. Raises UnknownTimezone: this machine does not know it."""
     from zoneinfo import ZoneInfo, available_timezones
 
     if name == "UTC":
@@ -93,12 +89,8 @@ def zone_of(name: str) -> tzinfo:
 
 @lru_cache(256)
 def changes_of(name: str) -> str:
-    """When the clocks of a zone change, until 2050: ``0 3600 1585443600 7200 ...``.
-
-    From each time on, seconds since 1970, they are ahead of UTC by the seconds behind it.
-
-    Raises:
-        UnknownTimezone: this machine does not know it.
+    """When the clocks of a zone change, until 2050: ``0 3600 1585443600 7200 ...``. From each time on, seconds since
+    1970, they are ahead of UTC by the seconds behind it. Raises UnknownTimezone: this machine does not know it.
     """
     zone = zone_of(name)
     at, changed = _FIRST.astimezone(zone), EPOCH
@@ -113,9 +105,7 @@ def changes_of(name: str) -> str:
 
 def change_after(begin: datetime, end: datetime, step: timedelta = timedelta(days=1)) -> datetime | None:
     """The first moment after ``begin``, until ``end``, at which the clock of their zone has changed; to the second.
-
-    Args:
-        step: a clock that changes and changes back within it was not changed.
+    ``step``: a clock that changes and changes back within it was not changed.
     """
     zone, shift = begin.tzinfo, begin.utcoffset()
     low, last = begin.astimezone(UTC), end.astimezone(UTC)

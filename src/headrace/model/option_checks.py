@@ -87,9 +87,8 @@ priority = whole(-MOST_PRIORITY, MOST_PRIORITY)
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Whether it is a text of 1 to 256 characters that can be sent.
-
-    Half a surrogate pair, as a command line has for bytes that are no UTF-8, cannot.
+    """Whether it is a text of 1 to 256 characters that can be sent. Half a surrogate pair, as a command line has for
+    bytes that are no UTF-8, cannot.
     """
     if not isinstance(value, str) or not 0 < len(value) <= 256:
         return False
@@ -170,11 +169,7 @@ def durability(name: str, value: Any) -> str:
 
 
 def trace(name: str, value: Any) -> str:
-    """Of which trace its first starts are.
-
-    Raises:
-        OptionsError: there is no such word.
-    """
+    """Of which trace its first starts are. Raises OptionsError: there is no such word."""
     if value not in ("parent", "link"):
         raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
     return str(value)

@@ -64,10 +64,8 @@ class Parameters:
         return self.others is not None and name not in self.positions
 
     def bound(self, args: Positions, kwargs: Keywords) -> tuple[Positions, Keywords]:
-        """Arguments that fit, each by position where it can be; one call has one form.
-
-        Raises:
-            ArgumentError: one is missing, unexpected, or given twice.
+        """Arguments that fit, each by position where it can be; one call has one form. Raises ArgumentError: one is
+        missing, unexpected, or given twice.
         """
         names = self.positions
         if len(args) > len(names) and self.rest is None:

@@ -113,10 +113,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
-    """Exception classes as ``isinstance`` takes them.
-
-    Raises:
-        OptionsError: the value is no list or tuple of exception classes.
+    """Exception classes as ``isinstance`` takes them. Raises OptionsError: the value is no list or tuple of exception
+    classes.
     """
     one = value.__name__ if isinstance(value, type) else "TimeoutError"
     hint = f"give {name} a tuple of exception classes: Retry({name}=({one},))"
@@ -140,12 +138,9 @@ Fate = Literal["interrupted", "cancelled", "retried", "failed"]
 
 
 def fate(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> Fate:
-    """The one place that decides whether a job runs again after an error.
-
-    Args:
-        failures: how many earlier starts raised.
-        error: the exception, or the signal that a group of exceptions carries.
-        stopped_by: what was stopping the start; see :attr:`headrace.CurrentJob.stopped_by`.
+    """The one place that decides whether a job runs again after an error. ``failures``: how many earlier starts raised.
+    ``error``: the exception, or the signal that a group of exceptions carries. ``stopped_by``: what was stopping the
+    start; see :attr:`headrace.CurrentJob.stopped_by`.
     """
     # Whatever the code raised while it cleaned up: the shutdown ended it. A job may raise the signal itself when it
     # learns of a shutdown; at any other time that would be a start for nothing, again and again.
@@ -160,9 +155,8 @@ def fate(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> 
 
 
 def signal_in(error: BaseException) -> BaseException:
-    """The error itself, or the signal (a limit, a cancellation, a snooze) that a group of exceptions carries.
-
-    A task group wraps whatever passes through it, and a limit that a group carries is still a limit.
+    """The error itself, or the signal (a limit, a cancellation, a snooze) that a group of exceptions carries. A task
+    group wraps whatever passes through it, and a limit that a group carries is still a limit.
     """
     left = [error]
     while left:

@@ -16,10 +16,8 @@ from headrace.settings import CENTURY, HIDDEN, SECRET, Settings, environment_nam
 
 
 def load(environ: Mapping[str, str], **given: Any) -> Settings:
-    """Settings from the environment, overridden by what the caller gives (None counts as not given).
-
-    Raises:
-        SettingsError: names the setting, the value and what would be right.
+    """Settings from the environment, overridden by what the caller gives (None counts as not given). Raises
+    SettingsError: names the setting, the value and what would be right.
     """
     return resolve(environ, given, {})[0]
 
@@ -48,9 +46,8 @@ def _usable(settings: Settings) -> Settings:
 
 
 def over(settings: Settings, given: Mapping[str, Any]) -> tuple[Settings, dict[str, str]]:
-    """Settings with those that are given above them, and where these came from. Raises: as :func:`resolve`.
-
-    A directory without a URL means the private server there, whatever URL was in the settings below.
+    """Settings with those that are given above them, and where these came from. Raises: as :func:`resolve`. A directory
+    without a URL means the private server there, whatever URL was in the settings below.
     """
     changes, sources = resolve({}, given, {})
     if not sources:

@@ -72,10 +72,8 @@ def packed_open(task: str, values: Named, limit: int, slotted: job_record.Slotte
 
 
 def named_fault(error: Exception, task: str, values: Named, limit: int, types: Types, secrets: str = "") -> Exception:
-    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone.
-
-    Args:
-        secrets: where secret values stand: of these no place is named, since keys are values.
+    """Why arguments cannot be sent, with the name of the first one that cannot even be sent alone. ``secrets``: where
+    secret values stand: of these no place is named, since keys are values.
     """
     for _, name, value in values:
         try:
@@ -102,11 +100,8 @@ class Signature:
     """
 
     def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
-        """Read a signature.
-
-        Args:
-            types: the application's.
-            loose: let values without an annotation arrive as another type, a tuple as a list.
+        """Read a signature. ``types``: the application's. ``loose``: let values without an annotation arrive as another
+        type, a tuple as a list.
         """
         self.task = task
         self.parameters = Parameters(task, function)
@@ -121,11 +116,8 @@ class Signature:
         self._hidden: dict[str, str] = {}
 
     def pack(self, args: Positions, kwargs: Keywords, limit: int) -> bytes:
-        """Arguments as an enqueue sends them: what the worker would refuse is refused here.
-
-        Raises:
-            ArgumentError: names the task, the argument and the path in it.
-            PayloadTooLarge: they take more than ``limit`` bytes.
+        """Arguments as an enqueue sends them: what the worker would refuse is refused here. Raises ArgumentError: names
+        the task, the argument and the path in it. Raises PayloadTooLarge: they take more than ``limit`` bytes.
         """
         if not args and not kwargs and self._bare:
             return NOTHING
@@ -151,11 +143,9 @@ class Signature:
         return data
 
     def pack_json(self, args: str | bytes, kwargs: str | bytes, limit: int) -> bytes:
-        """As :meth:`pack`, of a JSON array and a JSON object: they stay JSON, and are checked as JSON.
-
-        Raises:
-            ArgumentError: they are something else, or do not fit.
-            PayloadTooLarge: they take more than ``limit`` bytes.
+        """As :meth:`pack`, of a JSON array and a JSON object: they stay JSON, and are checked as JSON. Raises
+        ArgumentError: they are something else, or do not fit. Raises PayloadTooLarge: they take more than ``limit``
+        bytes.
         """
         positions, keywords = self.parameters.bound(*codec.json_arguments(self.task, args, kwargs))
         if not positions and not keywords:
@@ -178,11 +168,8 @@ class Signature:
         return self.parameters.accepts(name, count)
 
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
-        """Positions and keywords to call the function with, converted to its annotations.
-
-        Raises:
-            ArgumentError: they do not fit the function as it is here.
-            CorruptArguments: no enqueue wrote these bytes.
+        """Positions and keywords to call the function with, converted to its annotations. Raises ArgumentError: they do
+        not fit the function as it is here. Raises CorruptArguments: no enqueue wrote these bytes.
         """
         if data == NOTHING and self._bare:
             return (), {}
@@ -223,12 +210,9 @@ class Signature:
         return places_of(self.parameters, hints(self._function))
 
     def hidden(self, redact: str) -> str:
-        """Where values stand that pages hide: those of :attr:`secrets`, and of parameters that ``redact`` names.
-
-        A job keeps its positions without their names, so a page without the code could not tell these.
-
-        Args:
-            redact: the setting of this name.
+        """Where values stand that pages hide: those of :attr:`secrets`, and of parameters that ``redact`` names. A job
+        keeps its positions without their names, so a page without the code could not tell these. ``redact``: the
+        setting of this name.
         """
         known = self._hidden.get(redact)
         if known is None:
@@ -240,9 +224,8 @@ class Signature:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0.
-
-        One that cannot be sent, and so cannot be given, is left out.
+        """Parameter -> its default, as it would arrive if it were given: of a ``float``, 1 is 1.0. One that cannot be
+        sent, and so cannot be given, is left out.
         """
         found: dict[str, Any] = {}
         for one in inspect.signature(self._function).parameters.values():

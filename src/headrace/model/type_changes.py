@@ -48,10 +48,9 @@ class Change(NamedTuple):
 
 
 def changed(sent: object, back: object) -> Change | None:
-    """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did.
-
-    A subclass that comes back as what it extends, such as a defaultdict as a dict, counts as unchanged, unless it is
-    an enum's.
+    """The first value that came ``back`` from MessagePack as another type, a tuple as a list, say; None: none did. A
+    subclass that comes back as what it extends, such as a defaultdict as a dict, counts as unchanged, unless it is an
+    enum's.
     """
     kind = type(sent)
     # MessagePack has lists and dictionaries: if something else came of one, an annotation made it.
@@ -69,11 +68,7 @@ def changed(sent: object, back: object) -> Change | None:
 
 
 def change_of(what: str, sent: object, back: object) -> Change | None:
-    """See :func:`changed`.
-
-    Raises:
-        ArgumentError: the value, which the error calls ``what``, is nested too deeply.
-    """
+    """See :func:`changed`. Raises ArgumentError: the value, which the error calls ``what``, is nested too deeply."""
     try:
         return changed(sent, back)
     except RecursionError:
@@ -158,11 +153,8 @@ def _lost(model: Any, back: Any) -> str | None:
 
 
 def refused(task: str, name: str, found: Change, reason: str, secret: bool) -> ArgumentError:
-    """What is said of an argument that would not arrive as it is.
-
-    Args:
-        reason: why its annotation is not gone by; empty: it is.
-        secret: no place in it is named, since keys are values.
+    """What is said of an argument that would not arrive as it is. ``reason``: why its annotation is not gone by; empty:
+    it is. ``secret``: no place in it is named, since keys are values.
     """
     path = f" at {name}{found.path}" if found.path and not secret else ""
     fault = (
@@ -253,12 +245,9 @@ class ResultType:
         self._types = types
 
     def pack(self, value: object, limit: int) -> bytes:
-        """A result as it is stored: what its readers would refuse is refused here.
-
-        Raises:
-            ArgumentError: it has a type that cannot be sent.
-            PayloadTooLarge: it takes more than ``limit`` bytes.
-            ResultMismatch: it does not fit the return annotation, or would come back as another type for want of one.
+        """A result as it is stored: what its readers would refuse is refused here. Raises ArgumentError: it has a type
+        that cannot be sent. Raises PayloadTooLarge: it takes more than ``limit`` bytes. Raises ResultMismatch: it does
+        not fit the return annotation, or would come back as another type for want of one.
         """
         if value is None and self._may_be_none:
             return codec.NONE
@@ -282,10 +271,8 @@ class ResultType:
         return data
 
     def unpack(self, data: bytes) -> Any:
-        """The result that :meth:`pack` packed, converted to the return annotation.
-
-        Raises:
-            ResultUndecodable: it does not fit.
+        """The result that :meth:`pack` packed, converted to the return annotation. Raises ResultUndecodable: it does
+        not fit.
         """
         try:
             return self._decoder.decode(data or codec.NONE)

@@ -240,6 +240,7 @@ class Types:
         self._added, self._missed = other._added, other._missed
 
     def knows(self, kind: Any) -> bool:
+        """Whether there is a way back to this class, for an annotation that is about to be used."""
         cls = typing.get_origin(kind) or kind
         if cls is object or cls in self._added or family_of(cls) is not None:
             return True
@@ -364,9 +365,7 @@ def is_open(annotation: Any) -> bool:
 
 def has_records(annotation: Any, types: Types | None = None) -> bool:
     """Whether values of an annotation are, or hold, records whose classes may be extended: what that adds gets lost.
-
-    Args:
-        types: the application's: it says itself what becomes of the classes that it added.
+    ``types``: the application's: it says itself what becomes of the classes that it added.
     """
     kinds_of_records = (kinds.StructType, kinds.DataclassType, kinds.NamedTupleType, kinds.TypedDictType)
     return any(

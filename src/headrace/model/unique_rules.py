@@ -49,10 +49,8 @@ class UniqueRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return common or [self.hold, self.clash, self.span, self.most]
 
     def check_times(self, *, delayed: bool, expires: int) -> None:
-        """Refuse what contradicts the rule.
-
-        Raises:
-            OptionsError: the job has a time of its own, or would expire before it becomes ready.
+        """Refuse what contradicts the rule. Raises OptionsError: the job has a time of its own, or would expire before
+        it becomes ready.
         """
         if delayed and self.clash in _TIMING:
             raise OptionsError(f"unique ({self.clash}) says when the job becomes ready: give no delay= and no at=")
@@ -213,10 +211,8 @@ GivenUnique: TypeAlias = Uniqueness | str | Literal[False] | None
 
 
 def unique_rule(option: str, value: object) -> UniqueRule | None:
-    """The rule of what was given for the option; a text stands for ``Unique(text=...)``.
-
-    Raises:
-        OptionsError: it is none.
+    """The rule of what was given for the option; a text stands for ``Unique(text=...)``. Raises OptionsError: it is
+    none.
     """
     if value is False:
         return None

@@ -228,11 +228,8 @@ def parse_facts(data: bytes | None) -> NodeFacts:
 
 def cycle(parents: Sequence[Sequence[int]]) -> list[int]:
     """A cycle of a graph, each position followed by one of its children and the first one last; empty if none.
-
-    Args:
-        parents: positions of each node's parents.
-
-    Linear in the edges and iterative: a chain of 100,000 nodes is a graph like any other.
+    ``parents``: positions of each node's parents. Linear in the edges and iterative: a chain of 100,000 nodes is a
+    graph like any other.
     """
     children: list[list[int]] = [[] for _ in parents]
     for node, above in enumerate(parents):
@@ -260,11 +257,7 @@ def cycle(parents: Sequence[Sequence[int]]) -> list[int]:
 
 
 def check_policy(policy: object) -> Policy:
-    """One of the three policies.
-
-    Raises:
-        WorkflowError: there is no such policy.
-    """
+    """One of the three policies. Raises WorkflowError: there is no such policy."""
     if isinstance(policy, str) and policy in LETTERS:
         return policy
     raise WorkflowError(f"on_failure must be one of {', '.join(LETTERS)}, not {policy!r}")

@@ -49,13 +49,9 @@ class Layout:
 
 
 def place(shapes: Mapping[int, Shape], edges: Sequence[tuple[int, int]], *, across: bool) -> Layout:
-    """Lay a graph out in layers, from top to bottom, or from left to right if ``across``.
-
-    The same input gives the same layout with the same release of Graphviz.
-
-    Raises:
-        MissingExtra: the library is not installed.
-        PictureError: more than 1,500 shapes or 3,000 edges.
+    """Lay a graph out in layers, from top to bottom, or from left to right if ``across``. The same input gives the same
+    layout with the same release of Graphviz. Raises MissingExtra: the library is not installed. Raises PictureError:
+    more than 1,500 shapes or 3,000 edges.
     """
     if len(shapes) > MOST_BOXES or len(edges) > MOST_EDGES:
         raise PictureError(

@@ -77,9 +77,8 @@ _LIKES = str.maketrans(
 
 
 def as_mermaid(view: View) -> str:
-    """The graph as a flowchart, with states as classes and policies as labels of the edges.
-
-    Mermaid draws at most 500 edges as it comes; a comment says so where there are more.
+    """The graph as a flowchart, with states as classes and policies as labels of the edges. Mermaid draws at most 500
+    edges as it comes; a comment says so where there are more.
     """
     roots, leaves = ends(view)
     lines = ["---", f"title: {json.dumps(view.title.translate(_LIKES), ensure_ascii=False)}", "---", "flowchart TD"]
@@ -160,11 +159,7 @@ def boxes_of(view: View, *, collapse: bool = False) -> View:
 
 
 def form_of(path: str | PurePath) -> str:
-    """The form that a file's ending asks for.
-
-    Raises:
-        PictureError: none does.
-    """
+    """The form that a file's ending asks for. Raises PictureError: none does."""
     ending = PurePath(path).suffix.lower()
     if ending not in ENDINGS:
         raise PictureError(f"{str(path)!r} does not say which form it is: end it in {', '.join(ENDINGS)}")

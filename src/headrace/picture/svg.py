@@ -146,14 +146,9 @@ class Box:
 
 
 def render(view: View, links: Mapping[int, str] | None = None) -> str:
-    """The picture as the text of a file.
-
-    Args:
-        links: where each box leads, by its number; then the picture is part of a page: it has no background, no title
-            of its own, and classes by which the page's stylesheet gives it other colours.
-
-    Raises:
-        MissingExtra, PictureError: see :func:`headrace.picture.layout.place`.
+    """The picture as the text of a file. ``links``: where each box leads, by its number; then the picture is part of a
+    page: it has no background, no title of its own, and classes by which the page's stylesheet gives it other colours.
+    Raises MissingExtra, PictureError: see :func:`headrace.picture.layout.place`.
     """
     boxes = {node.number: box_of(node) for node in view.nodes}
     shapes = {number: Shape(box.width, box.height) for number, box in boxes.items()}

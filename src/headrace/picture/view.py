@@ -124,9 +124,8 @@ def printable(text: str) -> str:
 
 
 def clean(view: View) -> View:
-    """The same graph with printable texts, each edge once, and no edge without both its nodes.
-
-    Nodes are read in chunks while workflows grow and are deleted, so an edge may lead to a node that was not read.
+    """The same graph with printable texts, each edge once, and no edge without both its nodes. Nodes are read in chunks
+    while workflows grow and are deleted, so an edge may lead to a node that was not read.
     """
     nodes = [
         node if (label := printable(node.label)) == node.label else replace(node, label=label) for node in view.nodes
@@ -137,9 +136,8 @@ def clean(view: View) -> View:
 
 
 def layers(view: View) -> dict[int, int]:
-    """The layer of each node: one more than the last of its parents', 0 without parents. O(nodes + edges).
-
-    A graph that has a cycle, which no definition results in, has the nodes of it in a last layer.
+    """The layer of each node: one more than the last of its parents', 0 without parents. O(nodes + edges). A graph that
+    has a cycle, which no definition results in, has the nodes of it in a last layer.
     """
     children: defaultdict[int, list[int]] = defaultdict(list)
     pending: Counter[int] = Counter()
@@ -160,10 +158,9 @@ def layers(view: View) -> dict[int, int]:
 
 
 def collapse(view: View, most: int = MOST) -> View:
-    """Draw alike nodes (one name but for the running number, one layer, one role) as one box.
-
-    Fan-outs of more than 40 always; those of more than 10, and then all, only while more than ``most`` boxes are left.
-    Every edge leads to a later layer, so boxes never form a cycle.
+    """Draw alike nodes (one name but for the running number, one layer, one role) as one box. Fan-outs of more than 40
+    always; those of more than 10, and then all, only while more than ``most`` boxes are left. Every edge leads to a
+    later layer, so boxes never form a cycle.
     """
     layer = layers(view)
     groups: defaultdict[tuple[int, str, str], list[ViewNode]] = defaultdict(list)
@@ -221,10 +218,9 @@ def states_of(group: Iterable[ViewNode]) -> tuple[tuple[str, int], ...]:
 
 
 def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
-    """How many jobs are in each state, most first; those without a state, as in a definition, are left out.
-
-    Joins are no jobs, and what undoes a job or is called at the end is none of the workflow's: a state that only such
-    nodes have has the number 0.
+    """How many jobs are in each state, most first; those without a state, as in a definition, are left out. Joins are
+    no jobs, and what undoes a job or is called at the end is none of the workflow's: a state that only such nodes have
+    has the number 0.
     """
     counts: Counter[str] = Counter()
     for node in nodes:
@@ -324,9 +320,8 @@ _ITEM = re.compile(r"\[\d+\]")
 
 
 def together_by_map(view: View) -> View:
-    """Draw each map, with all that its items consist of, as one box that says how many items there are.
-
-    A map stays as it is where that would close a circle: when something between two of its items was named.
+    """Draw each map, with all that its items consist of, as one box that says how many items there are. A map stays as
+    it is where that would close a circle: when something between two of its items was named.
     """
     bases = {node.label for node in view.nodes if node.map}
     if not bases:

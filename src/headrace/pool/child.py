@@ -67,11 +67,8 @@ class Frames:
         self._got = b""
 
     def next(self) -> Frame | None:
-        """Wait for the next whole frame; None at the end of the stream.
-
-        Raises:
-            OSError: the connection is broken.
-            GarbledFrame: what came cannot be a frame.
+        """Wait for the next whole frame; None at the end of the stream. Raises OSError: the connection is broken.
+        Raises GarbledFrame: what came cannot be a frame.
         """
         while len(self._got) < HEADER.size:
             if not MARK.startswith(self._got[: len(MARK)]):
@@ -160,11 +157,8 @@ class Answers:
 
 
 def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
-    """Serve until the pool closes its end.
-
-    Args:
-        leash: closed at the other end when the pool's process is gone; nothing is sent on it.
-        start: the pickled initializer and its arguments.
+    """Serve until the pool closes its end. ``leash``: closed at the other end when the pool's process is gone; nothing
+    is sent on it. ``start``: the pickled initializer and its arguments.
     """
     # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
     # the terminal is the pool's to handle.
@@ -197,10 +191,9 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
 
 
 def _die_with(leash: socket.socket) -> None:
-    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then.
-
-    A thread would see that too, but not while a call keeps the interpreter to itself. Linux only; elsewhere the process
-    sees it when its call has ended.
+    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then. A thread
+    would see that too, but not while a call keeps the interpreter to itself. Linux only; elsewhere the process sees it
+    when its call has ended.
     """
     if sys.platform == "linux":
         fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpid())

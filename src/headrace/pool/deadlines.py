@@ -217,6 +217,7 @@ class Leased:
         return call
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """The result of a function on this member."""
         return self.submit(fn, *args, **kwargs).result()
 
     def release(self) -> None:

@@ -199,11 +199,7 @@ class Events:
             self._callbacks += (callback,)
 
     def add(self, callback: object) -> None:
-        """Tell one more object.
-
-        Raises:
-            OptionsError: it has none of the methods.
-        """
+        """Tell one more object. Raises OptionsError: it has none of the methods."""
         if knows_none(callback):
             raise OptionsError(f"{callback!r} has none of {', '.join(NAMES)}: give it one of them")
         with self._lock:

@@ -39,10 +39,9 @@ class Restarts:
         self.late = 0
 
     def delay(self, now: float) -> float:
-        """Count a death at ``now`` (monotonic seconds); how many seconds its replacement must wait.
-
-        Beyond the limit within the period it is 1, 2, 4 and so on up to 60 s, until a period has passed quietly:
-        members that all die of one cause would otherwise take the machine's time from those who could help.
+        """Count a death at ``now`` (monotonic seconds); how many seconds its replacement must wait. Beyond the limit
+        within the period it is 1, 2, 4 and so on up to 60 s, until a period has passed quietly: members that all die of
+        one cause would otherwise take the machine's time from those who could help.
         """
         deaths = self._deaths
         if deaths and now - deaths[-1] > self._period + self._wait:
@@ -126,9 +125,7 @@ class Members:
 
     def lost(self, member: Member, reason: str) -> float | None:
         """A member's thread or process is gone: tell the callers at once, and how long its replacement must wait.
-
-        Returns:
-            seconds; None when there shall be none.
+        Returns seconds; None when there shall be none.
         """
         calls = self.scheduler.went_away(member, reason)
         delay, late = 0.0, 0
@@ -237,9 +234,8 @@ class Members:
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:
-        """The pool's object is gone. This may run in the midst of anything, where no lock may be waited for.
-
-        A thread cannot be started either: the garbage may be collected while the interpreter lists its threads.
+        """The pool's object is gone. This may run in the midst of anything, where no lock may be waited for. A thread
+        cannot be started either: the garbage may be collected while the interpreter lists its threads.
         """
         self.scheduler.bell.put(None)
 

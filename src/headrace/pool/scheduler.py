@@ -79,10 +79,8 @@ class Scheduler:
     # -- calls come --------------------------------------------------------------------------------------------------
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
-        """Hand a call to a member, or let it wait.
-
-        Raises:
-            PoolClosed, PoolBroken, PoolFull, PoolBusy: it was not accepted and will never run.
+        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull, PoolBusy: it was not
+        accepted and will never run.
         """
         member: Member | None = None
         try:
@@ -423,9 +421,8 @@ class Scheduler:
         return following
 
     def went_away(self, member: Member, reason: str) -> list[Call[Any]]:
-        """The thread or process of this member is gone; the calls that went with it, which the caller must fail.
-
-        What waits for the member stays, and so does a call that was booked for it and never sent.
+        """The thread or process of this member is gone; the calls that went with it, which the caller must fail. What
+        waits for the member stays, and so does a call that was booked for it and never sent.
         """
         with self.lock:
             member.away = True
@@ -472,10 +469,8 @@ class Scheduler:
         changed.open()
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until no member is away; False when ``timeout`` seconds passed before.
-
-        Raises:
-            PoolClosed, PoolBroken: that will not be.
+        """Wait until no member is away; False when ``timeout`` seconds passed before. Raises PoolClosed, PoolBroken:
+        that will not be.
         """
         end = None if timeout is None else monotonic() + timeout
         while True:

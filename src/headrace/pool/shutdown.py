@@ -17,10 +17,8 @@ def tell(crew: Members) -> None:
 
 
 def at_exit() -> None:
-    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing.
-
-    A program that a Ctrl-C ends does not wait for it: its calls are interrupted, and killed after
-    the pool's ``shutdown_timeout``.
+    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing. A program that a Ctrl-C
+    ends does not wait for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
     """
     all_known = [*_known]
     # Set by the interpreter when nobody has caught it.

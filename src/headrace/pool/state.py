@@ -112,6 +112,7 @@ class Call(Future[T], Generic[T]):
 
     @property
     def title(self) -> str:
+        """The function's name, for people."""
         fn = self.fn
         if fn is None:
             return "a lease" if self.lease else ""
@@ -154,9 +155,8 @@ class MemberBackend(Protocol):
     def start(self) -> None: ...
 
     def deliver(self, _call: Call[Any], /) -> bool:
-        """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing.
-
-        False when it was cancelled before: then somebody must finish it.
+        """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing. False when it
+        was cancelled before: then somebody must finish it.
         """
         ...
 
@@ -337,10 +337,8 @@ class CallQueues:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def home(self, call: Call[Any], key: Key, member: Member) -> Member:
-        """The member for a new call of a key: where the key's other calls are, or else the one that was chosen.
-
-        Raises:
-            PoolFull: too many wait already, and this one would.
+        """The member for a new call of a key: where the key's other calls are, or else the one that was chosen. Raises
+        PoolFull: too many wait already, and this one would.
         """
         home = self.homes.get(key)
         there = member if home is None else home.member

@@ -75,9 +75,8 @@ def _as_read(reply: Any) -> bytes | None:
 
 
 def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = (), lease: str = "") -> Call[bool]:
-    """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more.
-
-    Cost: one round trip, O(tags log n).
+    """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more. Cost: one round
+    trip, O(tags log n).
     """
     milliseconds = max(1, round(ttl * 1000))
     return load("cache_set").bind(
@@ -113,11 +112,8 @@ def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) ->
 
 
 def release(keys: Keys, name: str, lease: str) -> Call[str]:
-    """Give up the right to store: nothing came of it. ``released``, or ``gone`` before.
-
-    Processes that wait for the value hear of it; what others compute under the lease is not stored any more.
-
-    Cost: one round trip.
+    """Give up the right to store: nothing came of it. ``released``, or ``gone`` before. Processes that wait for the
+    value hear of it; what others compute under the lease is not stored any more. Cost: one round trip.
     """
     return load("cache_release").bind(keys, lambda reply: str(reply.decode()), name=name, lease=lease)
 
@@ -145,13 +141,8 @@ def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK) -> Call[Dropped]
 
 
 def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[CachedPage]:
-    """Cached values, or those that have a tag; sizes include their tags.
-
-    Args:
-        after: ``next`` of the page before.
-        limit: at most 500.
-
-    Cost: one round trip, O(log n + limit).
+    """Cached values, or those that have a tag; sizes include their tags. ``after``: ``next`` of the page before.
+    ``limit``: at most 500. Cost: one round trip, O(log n + limit).
     """
     end, _, name = after.partition("~")
 

@@ -121,13 +121,9 @@ def renew(
     queues: Sequence[str] = (),
     ticks: bool = True,
 ) -> Call[Renewed]:
-    """Keep everything that an incarnation holds for another lease.
-
-    Args:
-        queues: that it serves: one with work and no wake-up token gets a token.
-        ticks: also hear when the next tick is due.
-
-    Cost: one round trip, O(log workers), however many jobs it holds.
+    """Keep everything that an incarnation holds for another lease. ``queues``: that it serves: one with work and no
+    wake-up token gets a token. ``ticks``: also hear when the next tick is due. Cost: one round trip, O(log workers),
+    however many jobs it holds.
     """
     rest = {"metadata": list(metadata), "names": list(queues), "ticks": int(ticks)}
     return load("renew").bind(keys, _renewed, owner=owner, lease=lease, **rest)
@@ -157,46 +153,32 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> 
 
 
 def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "") -> Call[bool]:
-    """End an incarnation that holds nothing; False when it still holds jobs.
-
-    Args:
-        ttl: microseconds that those stay which were broadcast to it, had not begun, and end as cancelled.
-        why: what ended it; empty: it leaves in order.
-
+    """End an incarnation that holds nothing; False when it still holds jobs. ``ttl``: microseconds that those stay
+    which were broadcast to it, had not begun, and end as cancelled. ``why``: what ended it; empty: it leaves in order.
     Cost: one round trip.
     """
     return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner, ttl=ttl, why=why)
 
 
 def promote(keys: Keys, limit: int) -> Call[tuple[int, int, int, int]]:
-    """Make due jobs ready, and open the gates of limits that are due.
-
-    Returns:
-        how many, server time, when the next is due (0: none is scheduled), 1 where gates were opened; microseconds.
-
-    Cost: one round trip, O(limit log n).
+    """Make due jobs ready, and open the gates of limits that are due. Returns how many, server time, when the next is
+    due (0: none is scheduled), 1 where gates were opened; microseconds. Cost: one round trip, O(limit log n).
     """
     return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), limit=limit)
 
 
 def sweep(keys: Keys, limit: int, most: int, room: int) -> Call[tuple[int, int, int]]:
     """Remove finished jobs whose retention is over or that exceed the caps on count (``most``) and bytes (``room``).
-
-    Returns:
-        how many, server time, and when the next retention ends (0: nothing is kept).
-
-    Cost: one round trip, O(limit log n).
+    Returns how many, server time, and when the next retention ends (0: nothing is kept). Cost: one round trip, O(limit
+    log n).
     """
     return load("sweep").bind(keys, done_and_next, limit=limit, most=most, room=room)
 
 
 def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str]) -> Call[int]:
-    """Make parked jobs of a task ready, each at its old place in its queue; returns how many.
-
-    For a worker that knows the task, serves these queues, has room for so many and claims in the same trip. Jobs of
-    other queues stay parked: the workers that serve those may not know the task.
-
-    Cost: one round trip; it looks at 500 jobs at most.
+    """Make parked jobs of a task ready, each at its old place in its queue; returns how many. For a worker that knows
+    the task, serves these queues, has room for so many and claims in the same trip. Jobs of other queues stay parked:
+    the workers that serve those may not know the task. Cost: one round trip; it looks at 500 jobs at most.
     """
     return load("unpark").bind(keys, int, task=task, limit=limit, names=list(queues))
 
@@ -220,12 +202,8 @@ class Note(msgspec.Struct, frozen=True):
 
 def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
     """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
-
-    Args:
-        most: lines kept a job.
-        request: a number that grows with each note; the same number again stores no line twice. 0: not numbered.
-
-    Cost: one round trip.
+    ``most``: lines kept a job. ``request``: a number that grows with each note; the same number again stores no line
+    twice. 0: not numbered. Cost: one round trip.
     """
     rows = [
         (

@@ -50,10 +50,8 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 def durability(settings: Settings, asked: Wishes = None) -> Durability:
-    """What a verb waits for: for all that its jobs ask for, or as the settings say.
-
-    Raises:
-        OptionsError: ``replicas`` is given for work that no replica confirms.
+    """What a verb waits for: for all that its jobs ask for, or as the settings say. Raises OptionsError: ``replicas``
+    is given for work that no replica confirms.
     """
     found = Durability()
     for given, replicas in asked or (("", 0),):
@@ -106,11 +104,8 @@ class Confirmer:
         return self.asked is None and self.open is None
 
     def begin(self, keys: Keys, slot: Slot, milliseconds: int, shown: str) -> None:
-        """Take a slot, for the first call.
-
-        Args:
-            milliseconds: that a confirmation may take.
-            shown: the server, for messages.
+        """Take a slot, for the first call. ``milliseconds``: that a confirmation may take. ``shown``: the server, for
+        messages.
         """
         self.own, self._key = slot, keys.mark(slot[0])
         self._milliseconds, self._shown = milliseconds, shown
@@ -122,13 +117,9 @@ class Confirmer:
         return Command.of("SET", self._key, value, "EX", MARK_TTL, "GET", parse=lambda reply: reply == value.encode())
 
     def store(self, call: Call[T], wanted: Durability, ids: Sequence[str], *, later: bool = False) -> Steps[T]:
-        """Send a call that may be repeated, behind what confirms the one before.
-
-        Args:
-            later: its own confirmation travels with the next call, or with :meth:`finish`.
-
-        Raises:
-            NotConfirmed: the server has what this call or the one before stored, and not in time as many copies.
+        """Send a call that may be repeated, behind what confirms the one before. ``later``: its own confirmation
+        travels with the next call, or with :meth:`finish`. Raises NotConfirmed: the server has what this call or the
+        one before stored, and not in time as many copies.
         """
         before = self._asked() if self.open else []
         if not wanted and not before:
@@ -152,10 +143,8 @@ class Confirmer:
             yield from self._answered((yield self._asked()))
 
     def through(self, steps: Steps[T], wanted: Durability, id: str) -> Steps[T]:
-        """Run a verb of several calls, each with a mark behind it; the last mark is confirmed.
-
-        Raises:
-            NotConfirmed: as :meth:`store`; or another server took over meanwhile that lacks the last mark.
+        """Run a verb of several calls, each with a mark behind it; the last mark is confirmed. Raises NotConfirmed: as
+        :meth:`store`; or another server took over meanwhile that lacks the last mark.
         """
         try:
             step = next(steps)

@@ -127,11 +127,8 @@ class Created(msgspec.Struct, frozen=True):
 
 
 def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
-    """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete.
-
-    A workflow that is not completed within an hour is removed. Safe to repeat.
-
-    Cost: one round trip, O(nodes).
+    """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete. A
+    workflow that is not completed within an hour is removed. Safe to repeat. Cost: one round trip, O(nodes).
     """
     last = _end_of_chunk(graph.nodes, first)
     complete = last == len(graph.nodes)
@@ -159,11 +156,8 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
 
 def start(keys: Keys, id: str, names: Sequence[int] = ()) -> Call[str]:
     """Line up all roots of a workflow, or the nodes of these numbers instead (at most 500); go on if it was stopped.
-
-    Returns:
-        ``running``, ``missing``, or the final state that it is in.
-
-    Cost: one round trip, O(roots), at most 500 of them; the rest are a chore.
+    Returns ``running``, ``missing``, or the final state that it is in. Cost: one round trip, O(roots), at most 500 of
+    them; the rest are a chore.
     """
     return load("flow_start").bind(keys, bytes.decode, id=id, names=[code_of(number) for number in names])
 
@@ -180,12 +174,8 @@ def stop(keys: Keys, id: str) -> Call[str]:
 
 
 def cancel(keys: Keys, id: str) -> Call[str]:
-    """Start no more nodes of a workflow, and have those that run stopped; a chore goes from node to node.
-
-    Returns:
-        ``asked``, ``missing``, or the final state that it is in.
-
-    Cost: one round trip; :func:`tend` does the work.
+    """Start no more nodes of a workflow, and have those that run stopped; a chore goes from node to node. Returns
+    ``asked``, ``missing``, or the final state that it is in. Cost: one round trip; :func:`tend` does the work.
     """
     return load("flow_cancel").bind(keys, bytes.decode, id=id)
 
@@ -204,44 +194,28 @@ def retry_failed(keys: Keys, id: str) -> Call[str]:
 
 def expire(keys: Keys, id: str, ttl: int) -> Call[str]:
     """Say how long a workflow stays after its end, microseconds; negative: for ever. Counts from now if it has ended.
-
-    Returns:
-        ``ok`` or ``missing``.
-
-    Cost: one round trip.
+    Returns ``ok`` or ``missing``. Cost: one round trip.
     """
     return load("flow_expire").bind(keys, bytes.decode, id=id, ttl=max(FOR_EVER, ttl))
 
 
 def delete(keys: Keys, id: str) -> Call[str]:
-    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused.
-
-    Returns:
-        ``ok`` or ``missing``.
-
-    Cost: one round trip, O(nodes), at most 500 of them; the rest are a chore.
+    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused. Returns
+    ``ok`` or ``missing``. Cost: one round trip, O(nodes), at most 500 of them; the rest are a chore.
     """
     return load("flow_delete").bind(keys, bytes.decode, id=id)
 
 
 def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """Remove up to ``limit`` workflows whose retention is over, each wholly.
-
-    Returns:
-        how many, server time, and when the next one is due (0: none).
-
-    Cost: one round trip, O(limit), at most 50 of them.
+    """Remove up to ``limit`` workflows whose retention is over, each wholly. Returns how many, server time, and when
+    the next one is due (0: none). Cost: one round trip, O(limit), at most 50 of them.
     """
     return load("lapse").bind(keys, done_and_next, limit=min(limit, 500))
 
 
 def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
-    """Do a piece of what is left to do of long verbs, oldest first.
-
-    Returns:
-        how many chores are left and due, server time, and when the next one is due (0: none is left); microseconds.
-
-    Cost: one round trip, O(limit).
+    """Do a piece of what is left to do of long verbs, oldest first. Returns how many chores are left and due, server
+    time, and when the next one is due (0: none is left); microseconds. Cost: one round trip, O(limit).
     """
     return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit)
 
@@ -250,12 +224,8 @@ def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
 
 
 def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[int]:
-    """Numbers for what a running node adds.
-
-    Returns:
-        the first one; 0: its start is not the newest, or its workflow is gone or cancelled; -1: it has none left.
-
-    Cost: one round trip.
+    """Numbers for what a running node adds. Returns the first one; 0: its start is not the newest, or its workflow is
+    gone or cancelled; -1: it has none left. Cost: one round trip.
     """
     return load("reserve").bind(
         keys, lambda reply: int(reply[0]), owner=owner, id=id, flow_id=flow_of(id), token=token, amount=amount
@@ -266,14 +236,8 @@ def graft(
     keys: Keys, owner: str, id: str, token: int, added: Graft, base: int, first: int = 1
 ) -> tuple[Call[str], int]:
     """Store a graft's nodes from number ``first`` on, as many as one call takes; a settle as ``grown`` links them.
-
-    Args:
-        base: one less than the first number that was reserved.
-
-    Returns:
-        the call (``ok`` or ``stale``), and the number to go on with; beyond the last node when that was all.
-
-    Cost: one round trip, O(nodes).
+    ``base``: one less than the first number that was reserved. Returns the call (``ok`` or ``stale``), and the number
+    to go on with; beyond the last node when that was all. Cost: one round trip, O(nodes).
     """
     last = _end_of_chunk(added.nodes, first)
     # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
@@ -322,9 +286,8 @@ class NodeOutput(msgspec.Struct, frozen=True):
 
 
 def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[NodeOutput]]:
-    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only.
-
-    Cost: one round trip, O(ids).
+    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only. Cost: one round trip,
+    O(ids).
     """
 
     def parsed(reply: Any) -> list[NodeOutput]:
@@ -434,13 +397,8 @@ def flow_page(
     until: int | None = None,
 ) -> Call[FlowPage]:
     """Workflows by creation, of one definition or all, in one state or any. A row without a record is dropped.
-
-    Args:
-        limit: at most 500.
-        after: creation and id of the last one seen.
-        since, until: inclusive bounds of the creation, microseconds.
-
-    Cost: one round trip, O(log n + limit).
+    ``limit``: at most 500. ``after``: creation and id of the last one seen. ``since``, ``until``: inclusive bounds of
+    the creation, microseconds. Cost: one round trip, O(log n + limit).
     """
     piece = slice_of(min(limit, 500), after, offset, desc, since, until)
     return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
@@ -456,11 +414,7 @@ def _watched(reply: bytes) -> WorkflowState | None:
 
 
 def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
-    """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling).
-
-    Args:
-        wait: microseconds that the announcement is wanted for; 0 only reads.
-
-    Cost: one round trip.
+    """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling). ``wait``:
+    microseconds that the announcement is wanted for; 0 only reads. Cost: one round trip.
     """
     return load("flow_watch").bind(keys, _watched, id=id, wait=wait)

@@ -195,15 +195,9 @@ class CausesFound(msgspec.Struct, frozen=True):
 def read_causes(
     keys: Keys, task: str = "", *, by: str = "last", limit: int = 100, each: int = 20, finder: Finder | None = None
 ) -> Call[CausesFound]:
-    """Causes of failures, of at most 1,000 that the store keeps for a month.
-
-    Args:
-        task: only those of this task.
-        by: ``last`` or ``number``: those with the newest failure first, or with the most failures.
-        limit: at most 100.
-        each: failures of each that are read, of 200 in all.
-
-    Cost: one round trip, O(1,000).
+    """Causes of failures, of at most 1,000 that the store keeps for a month. ``task``: only those of this task. ``by``:
+    ``last`` or ``number``: those with the newest failure first, or with the most failures. ``limit``: at most 100.
+    ``each``: failures of each that are read, of 200 in all. Cost: one round trip, O(1,000).
     """
 
     def parsed(reply: Any) -> CausesFound:

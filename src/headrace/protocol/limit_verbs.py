@@ -165,15 +165,9 @@ class HoldAnswer(NamedTuple):
 def hold_limit(
     keys: Keys, limit: str, value: str, holder: str, lease: int, declared: Sequence[str]
 ) -> Call[HoldAnswer]:
-    """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over.
-
-    Args:
-        value: the name of the value; ``ALL``: the limit goes by none.
-        holder: names this hold, and ends with a point and its lease: the same again is one hold.
-        lease: microseconds.
-        declared: as for :func:`change_limit`.
-
-    Cost: one round trip.
+    """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over. ``value``: the name
+    of the value; ``ALL``: the limit goes by none. ``holder``: names this hold, and ends with a point and its lease: the
+    same again is one hold. ``lease``: microseconds. ``declared``: as for :func:`change_limit`. Cost: one round trip.
     """
     return load("limit_hold").bind(
         keys,

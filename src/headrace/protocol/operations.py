@@ -33,13 +33,9 @@ def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
 
 
 def pause(keys: Keys, queue: str, duration: int = 0, note: str = "") -> Call[bool]:
-    """Stop claims of a queue; False when it was paused already.
-
-    Args:
-        duration: microseconds after which it ends by itself, whatever end it had; 0: only ``resume`` ends it.
-        note: why, for people.
-
-    Cost: one round trip, O(workers) when it has an end.
+    """Stop claims of a queue; False when it was paused already. ``duration``: microseconds after which it ends by
+    itself, whatever end it had; 0: only ``resume`` ends it. ``note``: why, for people. Cost: one round trip, O(workers)
+    when it has an end.
     """
     return load("pause").bind(keys, bool, queue=queue, duration=duration, note=note)
 
@@ -50,15 +46,8 @@ def resume(keys: Keys, queue: str) -> Call[bool]:
 
 
 def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """Resume queues whose pause has come to its own end.
-
-    Args:
-        limit: at most 1000.
-
-    Returns:
-        how many, server time, and when the next pause ends (0: none does by itself); microseconds.
-
-    Cost: one round trip, O(limit log n).
+    """Resume queues whose pause has come to its own end. ``limit``: at most 1000. Returns how many, server time, and
+    when the next pause ends (0: none does by itself); microseconds. Cost: one round trip, O(limit log n).
     """
     return load("resume_due").bind(keys, done_and_next, limit=limit)
 
@@ -74,12 +63,8 @@ def purge(keys: Keys, queue: str, limit: int = 1000) -> Call[tuple[int, int]]:
 
 
 def command(keys: Keys, owner: str, word: str) -> Call[str]:
-    """Say a word to a live incarnation, which hears it at once.
-
-    Returns:
-        ``told``, ``silent`` (it lives, and is not connected just now) or ``gone``.
-
-    Cost: one round trip.
+    """Say a word to a live incarnation, which hears it at once. Returns ``told``, ``silent`` (it lives, and is not
+    connected just now) or ``gone``. Cost: one round trip.
     """
     return load("command").bind(keys, bytes.decode, owner=owner, word=word)
 
@@ -102,9 +87,8 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 def greet(keys: Keys, version: int) -> Call[Greeting]:
-    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours.
-
-    Cost: one round trip.
+    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours. Cost:
+    one round trip.
     """
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
 
@@ -199,14 +183,9 @@ class StoredWatch(msgspec.Struct, frozen=True):
 
 
 def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> Call[HeldWatches]:
-    """Take what no other watcher holds, and keep what this one does.
-
-    Args:
-        holder: names the watcher.
-        names: see :func:`watch_name`, at most ``MOST``.
-        lease: microseconds after which another watcher may take them; 0: release them now, and take none.
-
-    Cost: one round trip, O(names).
+    """Take what no other watcher holds, and keep what this one does. ``holder``: names the watcher. ``names``: see
+    :func:`watch_name`, at most ``MOST``. ``lease``: microseconds after which another watcher may take them; 0: release
+    them now, and take none. Cost: one round trip, O(names).
     """
 
     def parsed(reply: Any) -> HeldWatches:
@@ -225,13 +204,8 @@ def note_watch(
     kind: str = "",
     facts: Mapping[str, str | int] | None = None,
 ) -> Call[bool]:
-    """Record how far a hook or an alarm is; False: another watcher holds it, and nothing was stored.
-
-    Args:
-        change: an event is told if this field changes by that.
-        kind, facts: of the event.
-
-    Cost: one round trip.
+    """Record how far a hook or an alarm is; False: another watcher holds it, and nothing was stored. ``change``: an
+    event is told if this field changes by that. ``kind``, ``facts``: of the event. Cost: one round trip.
     """
     flat, told = by_turns(fields), by_turns(facts or {})
     return load("watch_note").bind(
@@ -273,12 +247,8 @@ class StreamPiece(msgspec.Struct, frozen=True):
 
 
 def tell(keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str | int]) -> Call[str]:
-    """Add an entry, and have the oldest leave beyond 10,000; returns its id.
-
-    Args:
-        request: names this request: the same again, after a lost reply, adds nothing.
-
-    Cost: one round trip.
+    """Add an entry, and have the oldest leave beyond 10,000; returns its id. ``request``: names this request: the same
+    again, after a lost reply, adds nothing. Cost: one round trip.
     """
     flat = by_turns(fields)
     return load("tell").bind(keys, bytes.decode, line=stream, keep=KEPT_FOR[stream], request=request, fields=flat)
@@ -293,14 +263,9 @@ def told(
     desc: bool = True,
     kinds: Sequence[str] = (),
 ) -> Call[StreamPiece]:
-    """A piece of a stream, by time.
-
-    Args:
-        limit: at most 1000; 0: only where the stream ends.
-        after: id of the last entry seen.
-        kinds: only entries of these kinds: a call looks at 2,000 entries for them.
-
-    Cost: one round trip, O(entries looked at).
+    """A piece of a stream, by time. ``limit``: at most 1000; 0: only where the stream ends. ``after``: id of the last
+    entry seen. ``kinds``: only entries of these kinds: a call looks at 2,000 entries for them. Cost: one round trip,
+    O(entries looked at).
     """
     return load("told").bind(
         keys, _told, line=stream, after=after, limit=limit, look=LOOK, desc=int(desc), kinds=list(kinds)

@@ -184,15 +184,8 @@ def enqueue(
 
 
 def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Store a job for each of some live incarnations, which it alone will run, at most once.
-
-    Args:
-        rows: incarnation and id each, at most 1,000.
-
-    Returns:
-        the ids of those whose incarnation lives.
-
-    Cost: one round trip, O(rows).
+    """Store a job for each of some live incarnations, which it alone will run, at most once. ``rows``: incarnation and
+    id each, at most 1,000. Returns the ids of those whose incarnation lives. Cost: one round trip, O(rows).
     """
     fields: list[Any] = ["task", form.task, "args", blob(args), "once", "1", "more", "1"]
     if form.options:
@@ -209,27 +202,16 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
 
 
 def cancel(keys: Keys, id: str, ttl: int) -> Call[str]:
-    """End a waiting job as cancelled; ask a running one to stop.
-
-    Returns:
-        ``cancelled``, ``asked``, ``missing``, or the final state that the job is in already.
-
-    Cost: one round trip.
+    """End a waiting job as cancelled; ask a running one to stop. Returns ``cancelled``, ``asked``, ``missing``, or the
+    final state that the job is in already. Cost: one round trip.
     """
     return load("cancel").bind(keys, bytes.decode, id=id, ttl=ttl)
 
 
 def rerun(keys: Keys, id: str, request: str) -> Call[str]:
-    """Make a finished job ready again, with fresh budgets.
-
-    Args:
-        request: names this request: the same one again, after a lost reply, changes nothing.
-
-    Returns:
-        ``retried``, ``missing``, ``node`` (its workflow is retried instead), ``broadcast``, or the state that does not
-        allow it.
-
-    Cost: one round trip.
+    """Make a finished job ready again, with fresh budgets. ``request``: names this request: the same one again, after a
+    lost reply, changes nothing. Returns ``retried``, ``missing``, ``node`` (its workflow is retried instead),
+    ``broadcast``, or the state that does not. Returns allow it. Cost: one round trip.
     """
     return load("rerun").bind(keys, bytes.decode, id=id, request=request)
 
@@ -240,15 +222,9 @@ def delete(keys: Keys, id: str) -> Call[str]:
 
 
 def move(keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0) -> Call[str]:
-    """Give a waiting job another queue, priority or time; what is not given stays.
-
-    Args:
-        delay, at: when it is ready: microseconds from now, or since 1970.
-
-    Returns:
-        ``moved`` and the state of now, ``missing``, ``broadcast``, ``late``, or the state that does not allow it.
-
-    Cost: one round trip.
+    """Give a waiting job another queue, priority or time; what is not given stays. ``delay``, ``at``: when it is ready:
+    microseconds from now, or since 1970. Returns ``moved`` and the state of now, ``missing``, ``broadcast``, ``late``,
+    or the state that does not allow it. Cost: one round trip.
     """
     rank = "" if priority is None else str(priority)
     return load("move").bind(keys, bytes.decode, id=id, queue=queue, priority=rank, delay=delay, at=at)
@@ -293,13 +269,9 @@ def _watched(reply: Any) -> Watched:
 
 
 def watch(keys: Keys, id: str, wait: int, most: int = -1) -> Call[Watched]:
-    """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling).
-
-    Args:
-        wait: microseconds that the announcement is wanted for; 0 only reads.
-        most: bytes of a result or error at most; a longer one is left out. Negative: whatever there is.
-
-    Cost: one round trip.
+    """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling). ``wait``:
+    microseconds that the announcement is wanted for; 0 only reads. ``most``: bytes of a result or error at most; a
+    longer one is left out. Negative: whatever there is. Cost: one round trip.
     """
     return load("watch").bind(keys, _watched, id=id, wait=wait, most=most)
 
@@ -310,11 +282,9 @@ def is_map(fields: Mapping[str, bytes]) -> bool:
 
 
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
-    """A stored job as a record; alien values become empty ones rather than raise.
-
-    Args:
-        due: its score in the structure of its state, where that is one of times; else 0.
-        finder: gives what reads its values; None: they are read plain.
+    """A stored job as a record; alien values become empty ones rather than raise. ``due``: its score in the structure
+    of its state, where that is one of times; else 0. ``finder``: gives what reads its values; None: they are read
+    plain.
     """
     get, progress = fields.get, fields.get("progress")
     try:
@@ -378,10 +348,8 @@ def _created(id: str) -> int:
 def read(
     keys: Keys, ids: Sequence[str], finder: Finder | None = None, *, lean: bool = False
 ) -> Call[list[Record | None]]:
-    """What is stored of up to 500 jobs; None where nothing is. Cost: one round trip.
-
-    Args:
-        lean: for lists: results, and arguments longer than ``LISTED_ARGS``, stay in the store.
+    """What is stored of up to 500 jobs; None where nothing is. Cost: one round trip. ``lean``: for lists: results, and
+    arguments longer than ``LISTED_ARGS``, stay in the store.
     """
     most = LISTED_ARGS if lean else 0
     return load("read").bind(keys, lambda reply: records_of(reply, finder), ids=list(ids), most=most)

@@ -111,13 +111,8 @@ class Script:
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
     def bind(self, keys: Keys, parse: Callable[[Any], T], **values: Any) -> Call[T]:
-        """A call with every argument given by name.
-
-        Args:
-            values: exactly the header's arguments.
-
-        Raises:
-            TypeError: an argument is missing or unknown.
+        """A call with every argument given by name. ``values``: exactly the header's arguments. Raises TypeError: an
+        argument is missing or unknown.
         """
         if len(values) != len(self._encoders):
             wanted = {name for name, _ in self._encoders}

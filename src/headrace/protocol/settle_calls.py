@@ -125,13 +125,8 @@ def _held(reply: Any) -> Held | None:
 
 
 def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
-    """What the store knows of an incarnation; None: nothing.
-
-    Args:
-        after: only starts with a larger token.
-        limit: most starts, at most 1000.
-
-    Cost: one round trip, O(log n + limit).
+    """What the store knows of an incarnation; None: nothing. ``after``: only starts with a larger token. ``limit``:
+    most starts, at most 1000. Cost: one round trip, O(log n + limit).
     """
     return load("holds").bind(keys, _held, owner=owner, after=after, limit=limit)
 
@@ -149,14 +144,9 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[Restored]:
-    """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start.
-
-    No token is given out again up to the largest of these, also by a server whose clock is behind.
-
-    Args:
-        starts: id and token, at most 500.
-
-    Cost: one round trip, O(n log m).
+    """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start. No token
+    is given out again up to the largest of these, also by a server whose clock is behind. ``starts``: id and token, at
+    most 500. Cost: one round trip, O(n log m).
     """
     return load("restore").bind(
         keys,

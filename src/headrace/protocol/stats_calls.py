@@ -68,13 +68,9 @@ def _applied(reply: Any) -> Applied:
 
 
 def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW) -> Call[Applied]:
-    """Add merged counts to their buckets: all of them, or none when this batch was applied before.
-
-    Args:
-        sender, number: a writer and its batch's number; a batch is repeated with the same number until it is answered.
-        window: seconds for which a repetition is recognised.
-
-    Cost: one round trip, O(counters).
+    """Add merged counts to their buckets: all of them, or none when this batch was applied before. ``sender``,
+    ``number``: a writer and its batch's number; a batch is repeated with the same number until it is answered.
+    ``window``: seconds for which a repetition is recognised. Cost: one round trip, O(counters).
     """
     return load("stats_add").bind(keys, _applied, sender=sender, number=str(number), window=window, **counts.packed())
 
@@ -82,12 +78,8 @@ def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WIND
 def send(
     keys: Keys, sender: str, number: int, batch: bytes, most: int, hold: bool, window: int = WINDOW
 ) -> Call[Applied]:
-    """Line a batch up for whoever adds it to the buckets, once however often it is sent.
-
-    Args:
-        most: batches that may wait; more push out the oldest, or are refused as ``full`` with ``hold``.
-
-    Cost: one round trip, O(1).
+    """Line a batch up for whoever adds it to the buckets, once however often it is sent. ``most``: batches that may
+    wait; more push out the oldest, or are refused as ``full`` with ``hold``. Cost: one round trip, O(1).
     """
     return load("stats_send").bind(
         keys,
@@ -137,11 +129,9 @@ def peek(keys: Keys, limit: int = 0) -> Call[Line]:
 
 
 def consume(keys: Keys, first: str, last: str, counts: Counts) -> Call[Applied]:
-    """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one.
-
-    A batch is added exactly once: ``gone`` when it was taken meanwhile, also by this very call.
-
-    Cost: one round trip, O(batches + counters).
+    """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one. A batch is
+    added exactly once: ``gone`` when it was taken meanwhile, also by this very call. Cost: one round trip, O(batches +
+    counters).
     """
     time, _, sequence = last.partition("-")
     beyond = f"{time}-{int(sequence) + 1}"
@@ -186,12 +176,8 @@ def take(
     window: int = BROKER_WINDOW,
 ) -> Call[Took]:
     """Add batches that came over a message broker, as one: all of them, or none when one of them was added before.
-
-    Args:
-        upto: when the last of them was sent, microseconds.
-        lost: batches missing among these, if numbers that are missing mean batches that the broker dropped.
-
-    Cost: one round trip, O(senders + counters).
+    ``upto``: when the last of them was sent, microseconds. ``lost``: batches missing among these, if numbers that are
+    missing mean batches that the broker dropped. Cost: one round trip, O(senders + counters).
     """
     return load("stats_take").bind(
         keys,
@@ -219,13 +205,8 @@ def _held(row: bytes) -> Held:
 
 
 def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[list[Held]]:
-    """What buckets hold, all at one moment.
-
-    Args:
-        names: ``date:label`` of each, at most ``READ``.
-        fields: those that are wanted; all when empty.
-
-    Cost: one round trip, O(counters).
+    """What buckets hold, all at one moment. ``names``: ``date:label`` of each, at most ``READ``. ``fields``: those that
+    are wanted; all when empty. Cost: one round trip, O(counters).
     """
 
     def chosen(reply: Any) -> list[Held]:
@@ -235,9 +216,8 @@ def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[l
 
 
 def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call[list[str]]:
-    """The parts right below a label that hold something, the last to end first: what was counted lately.
-
-    Cost: one round trip, O(offset + limit).
+    """The parts right below a label that hold something, the last to end first: what was counted lately. Cost: one
+    round trip, O(offset + limit).
     """
     return load("stats_children").bind(
         keys, lambda reply: [part.decode() for part in reply[0]],
@@ -248,12 +228,9 @@ def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call
 def held_below(
     keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int
 ) -> Call[list[tuple[str, list[Held]]]]:
-    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold.
-
-    Args:
-        dates: those of a part are read at one moment; at most ``READ`` for all parts together.
-
-    Cost: one round trip, O(offset + counters).
+    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold. ``dates``: those
+    of a part are read at one moment; at most ``READ`` for all parts together. Cost: one round trip, O(offset +
+    counters).
     """
 
     def parsed(reply: Any) -> list[tuple[str, list[Held]]]:
@@ -264,12 +241,8 @@ def held_below(
 
 
 def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts) -> Call[Applied]:
-    """Store an event and add its counts; nothing when one of this id is stored.
-
-    Args:
-        at: when it happened, microseconds; keep: seconds that it stays from then, or from now if that is later.
-
-    Cost: one round trip.
+    """Store an event and add its counts; nothing when one of this id is stored. ``at``: when it happened, microseconds;
+    keep: seconds that it stays from then, or from now if that is later. Cost: one round trip.
     """
     return load("stats_event").bind(keys, _applied, id=id, at=at, keep=keep, body=body, **counts.packed())
 

@@ -86,12 +86,8 @@ class Refill(msgspec.Struct, frozen=True):
 def row_of(
     name: str, fingerprint: str, form: Form, args: bytes, about: bytes, policies: Policies, most: int | None = None
 ) -> Row:
-    """A schedule as ``declare`` takes it.
-
-    Args:
-        form, args: of its jobs.
-        about: its times, packed.
-        most: jobs that it may make.
+    """A schedule as ``declare`` takes it. ``form``, ``args``: of its jobs. ``about``: its times, packed. ``most``: jobs
+    that it may make.
     """
     fields: list[Any] = ["task", form.task, "queue", form.queue, "about", blob(about), "digits", digits_of(name)]
     fields += ["rules", blob(packed_rules(head_of(form), policies)), "args", blob(args)]
@@ -128,20 +124,13 @@ def _fired(reply: Any) -> Fired:
 
 
 def fire(keys: Keys, limit: int = MOST_TICKS) -> Call[Fired]:
-    """Have due ticks make their jobs, each once, whoever asks and however often.
-
-    Cost: one round trip, O(limit log n).
-    """
+    """Have due ticks make their jobs, each once, by any number of calls. Cost: one round trip, O(limit log n)."""
     return load("fire").bind(keys, _fired, limit=limit)
 
 
 def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
-    """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are.
-
-    Returns:
-        how many were refilled, server time, and when the next tick is due (0: there is none); microseconds.
-
-    Cost: one round trip.
+    """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are. Returns how many
+    were refilled, server time, and when the next tick is due (0: there is none); microseconds. Cost: one round trip.
     """
     rows = [
         (
@@ -167,12 +156,8 @@ class SchedulePage(Page[ScheduleRecord], frozen=True):
 def read_schedules(
     keys: Keys, names: Sequence[str] = (), after: str = "", limit: int = MOST_TICKS, ticks: int = 0
 ) -> Call[SchedulePage]:
-    """Schedules of these names or, without names, those behind one.
-
-    Args:
-        ticks: how many rows of each history are wanted.
-
-    Cost: one round trip.
+    """Schedules of these names or, without names, those behind one. ``ticks``: how many rows of each history are
+    wanted. Cost: one round trip.
     """
 
     def parsed(reply: Any) -> SchedulePage:
@@ -185,9 +170,8 @@ def read_schedules(
 
 
 def count_ticks(keys: Keys, limit: int = MOST_TICKS) -> Call[dict[str, dict[TickWord, int]]]:
-    """What became of the ticks of the first schedules by name; jobs that were made by hand count as ``ran``.
-
-    Cost: one round trip, O(limit).
+    """What became of the ticks of the first schedules by name; jobs that were made by hand count as ``ran``. Cost: one
+    round trip, O(limit).
     """
 
     def parsed(reply: Any) -> dict[str, dict[TickWord, int]]:
@@ -215,7 +199,6 @@ class Walked(msgspec.Struct, frozen=True):
 
 def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS) -> Call[Walked]:
     """Look after schedules: those that no live worker declares, those that fell silent, clocks that were set back.
-
     Cost: one round trip per 500.
     """
 
@@ -238,16 +221,9 @@ def resume_schedule(keys: Keys, name: str) -> Call[str]:
 def run_schedule(
     keys: Keys, sender: str, name: str, ticks: Sequence[int] = (), overlap: str = "", *, again: bool = False
 ) -> Call[list[tuple[str, str]] | None]:
-    """Make jobs of a schedule for given ticks, or for this moment.
-
-    Args:
-        sender: names this request: the same again makes nothing twice.
-        ticks: at most ``MOST_TICKS``, microseconds.
-
-    Returns:
-        of each tick what became of it (ran, skipped, ran before) and the id of the job; None: no such schedule.
-
-    Cost: one round trip.
+    """Make jobs of a schedule for given ticks, or for this moment. ``sender``: names this request: the same again makes
+    nothing twice. ``ticks``: at most ``MOST_TICKS``, microseconds. Returns of each tick what became of it (ran,
+    skipped, ran before) and the id of the job; None: no such schedule. Cost: one round trip.
     """
 
     def parsed(reply: Any) -> list[tuple[str, str]] | None:

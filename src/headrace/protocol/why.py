@@ -228,10 +228,8 @@ def _gate(row: list[Any]) -> GateSeen:
 
 
 def why(keys: Keys, id: str) -> Call[WhyFacts]:
-    """What keeps a job from running. Changes nothing.
-
-    Cost: one round trip, O(log n) and a few commands for each of at most ``MOST_WORKERS`` live workers, and one for
-    each of at most 1,000 parents.
+    """What keeps a job from running. Changes nothing. Cost: one round trip, O(log n) and a few commands for each of at
+    most ``MOST_WORKERS`` live workers, and one for each of at most 1,000 parents.
     """
 
     def parsed(reply: Any) -> WhyFacts:

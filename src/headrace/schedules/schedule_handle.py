@@ -126,11 +126,8 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
-    """The job that each tick makes; its arguments are checked here.
-
-    Raises:
-        CronError: ``target`` is nothing that a schedule can run.
-        ArgumentError, PayloadTooLarge: as ``enqueue``.
+    """The job that each tick makes; its arguments are checked here. Raises CronError: ``target`` is nothing that a
+    schedule can run. Raises ArgumentError, PayloadTooLarge: as ``enqueue``.
     """
     found: Any = target.definition.task if isinstance(target, Workflow) else target
     if isinstance(target, (Workflow, BoundTask)):
@@ -153,11 +150,8 @@ def request(
     *,
     code: bool = False,
 ) -> Request:
-    """Check what is asked for, by ``code`` or at run time.
-
-    Raises:
-        CronError: names what cannot be.
-        OptionsError: the name cannot be used.
+    """Check what is asked for, by ``code`` or at run time. Raises CronError: names what cannot be. Raises OptionsError:
+    the name cannot be used.
     """
     if not isinstance(timetable, (Cron, Every)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CronError(f"a schedule ticks by Cron(...) or Every(...), not {timetable!r:.80}")
@@ -176,11 +170,7 @@ def request(
 
 
 def policy(name: str, value: Any, kind: Any) -> str:
-    """The word of a policy.
-
-    Raises:
-        CronError: there is no such word.
-    """
+    """The word of a policy. Raises CronError: there is no such word."""
     if value not in get_args(kind):
         raise CronError(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r:.80}")
     return str(value)
@@ -463,10 +453,8 @@ def _shown(count: int) -> int:
 
 
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
-    """When the next jobs of a schedule are due.
-
-    Raises:
-        CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
+    """When the next jobs of a schedule are due. Raises CronError: ``count`` is not from 1 to 1,000, or the stored times
+    cannot be read.
     """
     if not is_whole(count) or not 1 <= count <= 1000:
         raise CronError(f"a preview has 1 to 1,000 ticks, not {count!r}")
@@ -481,10 +469,8 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
 
 
 def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
-    """Nominal times of a schedule after ``start`` until ``end``.
-
-    Raises:
-        CronError: these are more than ``most``, the end is before the start, or the stored times cannot be read.
+    """Nominal times of a schedule after ``start`` until ``end``. Raises CronError: these are more than ``most``, the
+    end is before the start, or the stored times cannot be read.
     """
     if not is_whole(most) or not 1 <= most <= 100_000:
         raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")

@@ -131,11 +131,7 @@ def changes(zone: str, moment: int) -> Iterator[int]:
 
 
 def span(name: str, value: Duration) -> int:
-    """A duration in microseconds.
-
-    Raises:
-        CronError: it is no duration.
-    """
+    """A duration in microseconds. Raises CronError: it is no duration."""
     try:
         return microseconds(seconds(value, name))
     except ValueError as error:
@@ -143,11 +139,7 @@ def span(name: str, value: Duration) -> int:
 
 
 def moment_of(name: str, value: datetime | None) -> int:
-    """A moment in microseconds since 1970; 0 for none.
-
-    Raises:
-        CronError: it is no datetime, or one without a time zone.
-    """
+    """A moment in microseconds since 1970; 0 for none. Raises CronError: no datetime, or one without a time zone."""
     try:
         return 0 if value is None else option_checks.moment(name, value)
     except OptionsError as error:
@@ -333,11 +325,7 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def timetable(self) -> Timetable:
-        """When it ticks.
-
-        Raises:
-            CronError, UnknownTimezone, MissingExtra: this machine cannot reckon it.
-        """
+        """When it ticks. Raises CronError, UnknownTimezone, MissingExtra: this machine cannot reckon it."""
         if self.cron:
             return Cron(self.cron, self.zone)
         return Every(self.step / SECOND, self.shift / SECOND)
@@ -360,10 +348,8 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return tick + jitter(name, tick, self.jitter)
 
     def missed(self, last: int, now: int, most: int) -> Search:
-        """Ticks after ``last`` until ``now``: the newest of them, at most ``most``.
-
-        The search begins near ``now`` and goes back in growing steps, so that it costs the same after a minute and
-        after a year.
+        """Ticks after ``last`` until ``now``: the newest of them, at most ``most``. The search begins near ``now`` and
+        goes back in growing steps, so that it costs the same after a minute and after a year.
         """
         end = min(now, self.until) if self.until else now
         window, begin = _HOUR, end
@@ -377,9 +363,8 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
 
     def _between(self, begin: int, end: int, least: int) -> tuple[list[int], bool]:
-        """Ticks after ``begin`` until ``end``; and whether these are all.
-
-        Of too many the newest count: ``least`` of them, and up to ``_LOOK`` more.
+        """Ticks after ``begin`` until ``end``; and whether these are all. Of too many the newest count: ``least`` of
+        them, and up to ``_LOOK`` more.
         """
         most = least + _LOOK
         if self.step:
@@ -419,14 +404,9 @@ def jitter(name: str, tick: int, most: int) -> int:
 def timing_of(
     timetable: Timetable, name: str, jitter_us: int, start: int, until: int, now: int, *, code: bool = False
 ) -> Timing:
-    """What is stored of a schedule's times.
-
-    Args:
-        now: microseconds; a schedule that has no tick after it is refused.
-        code: code declares it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
-
-    Raises:
-        CronError: the jitter is not below the interval, the end is before the start, or no tick comes.
+    """What is stored of a schedule's times. ``now``: microseconds; a schedule that has no tick after it is refused.
+    ``code``: code declares it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
+    Raises CronError: the jitter is not below the interval, the end is before the start, or no tick comes.
     """
     if until and until < max(start, 1):
         raise CronError("until is before start: no tick would come")
@@ -447,9 +427,8 @@ def timing_of(
 
 
 def _nearest(timing: Timing, moment: int) -> int:
-    """The least time between two ticks after ``moment``; 0: there are no two.
-
-    Also where clocks change within a year: else it would go by the date of a deploy whether a jitter is refused.
+    """The least time between two ticks after ``moment``; 0: there are no two. Also where clocks change within a year:
+    else it would go by the date of a deploy whether a jitter is refused.
     """
     found = _least(timing, moment)
     zone = timing.zone if timing.cron and found else ""
@@ -463,11 +442,8 @@ def _least(timing: Timing, moment: int) -> int:
 
 
 def refilled(timing: Timing, last: int, now: int, most: int) -> tuple[list[int], Search]:
-    """Nominal times that follow a schedule's last known tick: what was missed meanwhile, and what comes next.
-
-    Args:
-        last: nominal time of the last tick that is known.
-        most: how many missed ones are to be looked at again.
+    """Nominal times that follow a schedule's last known tick: what was missed meanwhile, and what comes next. ``last``:
+    nominal time of the last tick that is known. ``most``: how many missed ones are to be looked at again.
     """
     search = timing.missed(last, now, most) if now > last else Search([], 0, False)
     return search.ticks + list(islice(timing.after(max(last, now)), AHEAD)), search

@@ -91,10 +91,9 @@ def spread(rows: Iterable[Row]) -> Counts:
 
 
 def pieces(rows: Iterable[Row]) -> Iterator[Counts]:
-    """The same in pieces of some ``MOST`` counters.
-
-    A count is in one piece with everything that it adds to: all its groups and resolutions. So between two pieces the
-    buckets agree with each other, and a total that subtracts fine ones from a coarse one is that of what was written.
+    """The same in pieces of some ``MOST`` counters. A count is in one piece with everything that it adds to: all its
+    groups and resolutions. So between two pieces the buckets agree with each other, and a total that subtracts fine
+    ones from a coarse one is that of what was written.
     """
     sheet = _Sheet()
     for row in rows:
@@ -156,6 +155,7 @@ class Batch:
         return self._made
 
     def messages(self) -> list[tuple[str, list[Row]]]:
+        """The rows in portions for a line of batches, each with its sender."""
         return [
             (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
             for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))
@@ -170,10 +170,8 @@ def encode(rows: list[Row]) -> bytes:
 
 
 def decode(message: bytes) -> list[Row]:
-    """The rows of a message.
-
-    Raises:
-        msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode` makes.
+    """The rows of a message. Raises msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode`
+    makes.
     """
     found = msgspec.msgpack.decode(message, type=list[tuple[str, str, int, dict[str, str]]])
     for _, _, _, counts in found:

@@ -44,11 +44,8 @@ _inherited: list[Any] = []
 
 
 def check(settings: Settings) -> str:
-    """The broker's URL.
-
-    Raises:
-        SettingsError: there is none, or it is none of AMQP.
-        MissingExtra: the extra is not installed.
+    """The broker's URL. Raises SettingsError: there is none, or it is none of AMQP. Raises MissingExtra: the extra is
+    not installed.
     """
     url = settings.stats_broker
     if url is None:

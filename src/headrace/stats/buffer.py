@@ -38,10 +38,8 @@ F = TypeVar("F", int, float)
 
 
 def check_count(field: str, n: int) -> None:
-    """Refuse what cannot be counted.
-
-    Raises:
-        OptionsError: the field's name cannot be used, or ``n`` is no integer of 64 bits.
+    """Refuse what cannot be counted. Raises OptionsError: the field's name cannot be used, or ``n`` is no integer of 64
+    bits.
     """
     field_of(field)
     if type(n) is not int:
@@ -51,20 +49,14 @@ def check_count(field: str, n: int) -> None:
 
 
 def observed(fields: Mapping[str, float]) -> dict[str, int]:
-    """Values as counts of their histograms' buckets.
-
-    Raises:
-        OptionsError: a field's name cannot be used, or a value is no finite number.
+    """Values as counts of their histograms' buckets. Raises OptionsError: a field's name cannot be used, or a value is
+    no finite number.
     """
     return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in named(fields).items()}
 
 
 def named(fields: Mapping[str, F]) -> Mapping[str, F]:
-    """The same fields.
-
-    Raises:
-        OptionsError: they are no mapping.
-    """
+    """The same fields. Raises OptionsError: they are no mapping."""
     if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"fields are a mapping, not {fields!r:.80}: write " + '{"count": 1} for a field named count')
     return fields
@@ -222,6 +214,7 @@ class Buffer:
             lane.lock = self.lock
 
     def lane(self, layout: Resolutions, prefix: str = "") -> LabelledBuffer:
+        """The way in for a layout and prefix, the same one for the same."""
         in_forks(self)
         with self.lock:
             return self._lanes.setdefault((layout, prefix), LabelledBuffer(self, layout, prefix))
@@ -234,6 +227,7 @@ class Buffer:
 
     @property
     def stuck(self) -> bool:
+        """Whether a batch was sent and not answered."""
         return self._unanswered is not None
 
     def drop_oldest(self) -> None:

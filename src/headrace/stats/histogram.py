@@ -24,10 +24,8 @@ _MIDDLE = 2 / (1 + _GROWTH)
 
 
 def bucket_of(value: float) -> str:
-    """The bucket of a value: its number, after an ``n`` for negative values, or ``z`` for zero.
-
-    Raises:
-        OptionsError: it is no number, or not finite.
+    """The bucket of a value: its number, after an ``n`` for negative values, or ``z`` for zero. Raises OptionsError: it
+    is no number, or not finite.
     """
     try:
         if value > 0:

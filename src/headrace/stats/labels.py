@@ -31,20 +31,16 @@ MARK = "~"
 
 @lru_cache(4096)
 def label_of(text: str) -> str:
-    """The label that a text names: its parts without the empty ones; empty for the root.
-
-    Raises:
-        OptionsError: it is no text, too long, or holds control characters.
+    """The label that a text names: its parts without the empty ones; empty for the root. Raises OptionsError: it is no
+    text, too long, or holds control characters.
     """
     return _clean(text, "label")
 
 
 @lru_cache(4096)
 def field_of(text: str) -> str:
-    """The field that a text names.
-
-    Raises:
-        OptionsError: as for a label, and when nothing is left of it, or it holds a ``~``.
+    """The field that a text names. Raises OptionsError: as for a label, and when nothing is left of it, or it holds a
+    ``~``.
     """
     field = _clean(text, "field")
     if not field or MARK in field:
@@ -130,10 +126,8 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def pack(label: str, at: int, fields: Mapping[str, int], meta: Mapping[str, Any]) -> bytes:
-    """An event as stored.
-
-    Raises:
-        ArgumentError, PayloadTooLarge: what is told of it cannot be stored, or is larger than 64 KiB.
+    """An event as stored. Raises ArgumentError, PayloadTooLarge: what is told of it cannot be stored, or is larger than
+    64 KiB.
     """
     return encode([label, at, dict(fields), dict(meta)], MOST_BYTES, f"event of {label}")
 
@@ -150,11 +144,7 @@ def unpack(id: str, body: bytes | None) -> Event | None:
 
 
 def check_id(id: str) -> str:
-    """An id that can name an event.
-
-    Raises:
-        OptionsError: it cannot.
-    """
+    """An id that can name an event. Raises OptionsError: it cannot."""
     if not isinstance(id, str) or not 0 < len(id) <= 128 or not id.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"an event's id has 1 to 128 printable characters, not {id!r}")
     return id

@@ -50,10 +50,8 @@ Page = Callable[[Mapping[str, str]], Answer]
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own.
-
-    Raises:
-        OptionsError: it names no address.
+    """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own. Raises
+    OptionsError: it names no address.
     """
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or not port.isascii() or int(port) > 65535 or (":" in host and host[:1] != "["):
@@ -62,11 +60,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
-
-    Raises:
-        HeadraceError: the address cannot be used.
-    """
+    """A socket that listens there. Raises HeadraceError: the address cannot be used."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
@@ -102,11 +96,8 @@ class _Threaded(ThreadingMixIn, WSGIServer):
 def serve_pages(
     sock: socket.socket, metrics: Callable[[Any, Any], Iterable[bytes]], pages: Mapping[str, Page]
 ) -> NoReturn:
-    """Answer whoever asks at a listening socket, in a thread each, until an exception ends it.
-
-    Args:
-        metrics: the WSGI application for every path that is no page.
-        pages: by path, such as ``/healthz``.
+    """Answer whoever asks at a listening socket, in a thread each, until an exception ends it. ``metrics``: the WSGI
+    application for every path that is no page. ``pages``: by path, such as ``/healthz``.
     """
     server = _Threaded(sock.getsockname()[:2], _Quiet, bind_and_activate=False)
     server.socket.close()
@@ -170,9 +161,8 @@ class Scrape:
         self._warned = False
 
     def collect(self) -> Iterator[Metric]:
-        """All figures; none when the server does not answer, which Prometheus shows as a failed scrape.
-
-        Cost: two round trips, however many labels there are.
+        """All figures; none when the server does not answer, which Prometheus shows as a failed scrape. Cost: two round
+        trips, however many labels there are.
         """
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -237,10 +227,8 @@ def _recent(layout: Resolutions) -> Resolution:
 
 
 def serve(sock: socket.socket, sources: Sequence[Collector], pages: Mapping[str, Page]) -> NoReturn:
-    """Answer Prometheus at a listening socket, and other pages by their path, until an exception ends it.
-
-    Raises:
-        ImportError: the ``prometheus`` extra is not installed.
+    """Answer Prometheus at a listening socket, and other pages by their path, until an exception ends it. Raises
+    ImportError: the ``prometheus`` extra is not installed.
     """
     import prometheus_client
     from prometheus_client.registry import CollectorRegistry

@@ -108,10 +108,9 @@ def _spread(
 
 
 def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_only: bool) -> Path | None:
-    """The least buckets from start to end.
-
-    A time is left towards an edge of the next coarser bucket or in steps of its own level, never past such an edge:
-    from there the coarser bucket is one step. So two times a level and side are all that need a look.
+    """The least buckets from start to end. A time is left towards an edge of the next coarser bucket or in steps of its
+    own level, never past such an edge: from there the coarser bucket is one step. So two times a level and side are all
+    that need a look.
     """
     best: Path | None = None
     left: dict[int, Path] = {start: (0, ())}
@@ -131,14 +130,8 @@ def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_onl
 # A scrape and a table ask for the same range of many labels.
 @lru_cache(64)
 def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
-    """The plan for a total.
-
-    Args:
-        every: whose buckets ``start`` and ``end`` are edges of.
-        now: seconds since 1970.
-
-    Returns:
-        a plan that covers the range, or more of it where edges have expired, or less where even the coarsest have.
+    """The plan for a total. ``every``: whose buckets ``start`` and ``end`` are edges of. ``now``: seconds since 1970.
+    Returns a plan that covers the range, or more of it where edges have expired, or less where even the coarsest have.
     """
     levels = tuple(level for level in layout.levels if level.cut.digits <= every.cut.digits)
     if start >= end:
@@ -241,10 +234,8 @@ class SeriesQuery(msgspec.Struct, frozen=True):
         return self.engine.get(self.label.partition("/")[0], self.layout)
 
     def plan(self, make: Callable[..., Plan], now: int) -> Plan:
-        """Which buckets to read.
-
-        Raises:
-            OptionsError: the resolution is not kept, or the range holds too many buckets of it.
+        """Which buckets to read. Raises OptionsError: the resolution is not kept, or the range holds too many buckets
+        of it.
         """
         level = self.kept.level(self.every)
         first = level.cut.floor(self.start)
@@ -442,12 +433,8 @@ class Reading:
 
 
 def ask(client: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
-    """Ask for several readings' totals and series at once: reading those costs nothing then.
-
-    Raises:
-        OptionsError: as :meth:`Reading.total`.
-
-    Cost: one round trip, one more for each 1,000 buckets of the largest.
+    """Ask for several readings' totals and series at once: reading those costs nothing then. Raises OptionsError: as
+    :meth:`Reading.total`. Cost: one round trip, one more for each 1,000 buckets of the largest.
     """
     client.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 

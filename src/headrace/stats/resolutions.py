@@ -130,11 +130,7 @@ class Resolutions(msgspec.Struct, frozen=True):
     slot: int
 
     def level(self, every: str) -> Level:
-        """The level of a resolution.
-
-        Raises:
-            OptionsError: there is no such resolution, or it is not kept.
-        """
+        """The level of a resolution. Raises OptionsError: there is no such resolution, or it is not kept."""
         for level in self.levels:
             if level.cut.name == every:
                 return level
@@ -150,10 +146,8 @@ class Resolutions(msgspec.Struct, frozen=True):
 
 
 def layout_of(keep: str | Mapping[str, Duration]) -> Resolutions:
-    """The layout of ``"minute=2d hour=60d"``, or of a mapping from resolutions to durations.
-
-    Raises:
-        OptionsError: a resolution or duration cannot be used, none is given, or a coarse one ends before a finer one.
+    """The layout of ``"minute=2d hour=60d"``, or of a mapping from resolutions to durations. Raises OptionsError: a
+    resolution or duration cannot be used, none is given, or a coarse one ends before a finer one.
     """
     return _parsed(keep) if isinstance(keep, str) else _layout(keep)
 
@@ -189,14 +183,9 @@ def _layout(keep: Mapping[str, Duration]) -> Resolutions:
 
 
 def instant(moment: Moment, what: str = "at") -> int:
-    """A time of the public API in whole seconds since 1970.
-
-    Args:
-        moment: a datetime with a time zone, a date (its midnight in UTC), seconds since 1970, ISO 8601 text, or the
-            beginning of a compact date such as ``2026112213``.
-
-    Raises:
-        OptionsError: a datetime without a time zone, or what is no time.
+    """A time of the public API in whole seconds since 1970. ``moment``: a datetime with a time zone, a date (its
+    midnight in UTC), seconds since 1970, ISO 8601 text, or the beginning of a compact date such as ``2026112213``.
+    Raises OptionsError: a datetime without a time zone, or what is no time.
     """
     if isinstance(moment, str):
         moment = _read(moment, what)

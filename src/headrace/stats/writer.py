@@ -101,14 +101,9 @@ class Flusher:
                     self._thread = None
 
     def flush(self) -> None:
-        """Send everything that was counted before this call.
-
-        Raises:
-            HeadraceError: it could not be sent; it is kept, and sent again by the next flush.
-
-        A flush that is under way is waited for first; where that one fails, this one has failed too.
-
-        Cost: one round trip, two after a failed flush; none when nothing is held.
+        """Send everything that was counted before this call. Raises HeadraceError: it could not be sent; it is kept,
+        and sent again by the next flush. A flush that is under way is waited for first; where that one fails, this one
+        has failed too. Cost: one round trip, two after a failed flush; none when nothing is held.
         """
         self._used_here()
         known = self.failing
@@ -138,12 +133,8 @@ class Flusher:
                     return
 
     def make_room(self) -> bool:
-        """Flush for a caller that finds the buffer full; False: that cannot be done now.
-
-        After a flush that failed only the thread tries again: callers wait once for a server that is away, not for
-        each count.
-
-        Cost: as :meth:`flush`.
+        """Flush for a caller that finds the buffer full; False: that cannot be done now. After a flush that failed only
+        the thread tries again: callers wait once for a server that is away, not for each count. Cost: as :meth:`flush`.
         """
         if self._blocked():
             return False
@@ -261,9 +252,8 @@ class Writer:
     def merge(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
     ) -> None:
-        """Add counts to the buffer; without one (``stats_buffer=0``), store them.
-
-        Raises: as :meth:`LabelledBuffer.add`, but for ``Full``; without a buffer as :meth:`through`.
+        """Add counts to the buffer; without one (``stats_buffer=0``), store them. Raises: as
+        :meth:`LabelledBuffer.add`, but for ``Full``; without a buffer as :meth:`through`.
         """
         if self.flusher.size:
             try:
@@ -321,13 +311,8 @@ class Writer:
         return True
 
     def through(self, row: Row) -> None:
-        """Store one row now.
-
-        Raises:
-            CounterFull: a counter refused it.
-            StoreUnavailable, StoreFull: as :meth:`headrace.store.store.Store.run`.
-
-        Cost: one round trip.
+        """Store one row now. Raises CounterFull: a counter refused it. Raises StoreUnavailable, StoreFull: as
+        :meth:`headrace.store.store.Store.run`. Cost: one round trip.
         """
         slots = self._slots
         sender, number = slots.take()
@@ -392,11 +377,7 @@ def _tell(replies: Sequence[Applied]) -> None:
 
 
 def refuse(applied: Applied) -> None:
-    """Raise for a counter that took nothing.
-
-    Raises:
-        CounterFull: names it.
-    """
+    """Raise for a counter that took nothing. Raises CounterFull: names it."""
     if applied.refused:
         raise CounterFull(
             f"the counter {applied.refused[0]} took nothing: its sum would exceed 64 bits, or its key is not Headrace's"

@@ -60,10 +60,7 @@ class JointReads:
         self._trips: set[asyncio.Task[None]] = set()
 
     async def ask(self, calls: list[Call[Any]]) -> list[Any]:
-        """Values of these calls.
-
-        Raises: what ``send`` raises for them.
-        """
+        """Values of these calls. Raises: what ``send`` raises for them."""
         import asyncio  # only a program with an event loop pays for it
 
         loop = asyncio.get_running_loop()
@@ -159,11 +156,8 @@ class Client:
         return made
 
     def url(self) -> str:
-        """Where the server is; without a URL in the settings, the project's private server is started or joined.
-
-        Raises:
-            ServerError: the private server cannot be started.
-            SettingsError: the settings forbid one.
+        """Where the server is; without a URL in the settings, the project's private server is started or joined. Raises
+        ServerError: the private server cannot be started. Raises SettingsError: the settings forbid one.
         """
         if self.settings.url is not None:
             return self.settings.url
@@ -181,10 +175,8 @@ class Client:
         return held.url
 
     def announce_private(self) -> None:
-        """Say once that this program uses a private server: programs of other containers never meet it there.
-
-        Raises:
-            SettingsError: the settings forbid one.
+        """Say once that this program uses a private server: programs of other containers never meet it there. Raises
+        SettingsError: the settings forbid one.
         """
         if not hasattr(os, "fork"):
             raise SettingsError("set HEADRACE_URL: a private server needs Linux or macOS")
@@ -210,9 +202,7 @@ class Client:
 
     def move(self, settings: Settings, stores: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
         """Go to another server, with these stores, and whatever was made for this one after it; for the test kit.
-
-        Returns:
-            what leads back.
+        Returns what leads back.
         """
         before = self.settings, self._made
         self.settings, self.keys, self._made = settings, keys_at(settings.namespace, settings.url), stores
@@ -310,9 +300,8 @@ class Client:
             store.slots.answered(*slot)
 
     def kept(self, steps: Steps[T], id: str, asked: Wishes = None) -> Steps[T]:
-        """A verb of several calls that stores work under this id, until that is as safe as is asked for.
-
-        Raises: NotConfirmed, as :meth:`submit`.
+        """A verb of several calls that stores work under this id, until that is as safe as is asked for. Raises:
+        NotConfirmed, as :meth:`submit`.
         """
         return steps if asked is None and self._durability is None else self._kept(steps, id, Confirmer(asked))
 
@@ -395,10 +384,7 @@ def single(call: Any) -> Steps[Any]:
 
 
 def together(verbs: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Several verbs as one: what each waits for travels together.
-
-    Cost: as many round trips as the longest of them.
-    """
+    """Several verbs as one: what each waits for travels together. Cost: as many round trips as the longest of them."""
     ended: dict[int, T] = {}
     heard: dict[int, Any] = dict.fromkeys(range(len(verbs)))
     while heard:

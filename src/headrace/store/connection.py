@@ -70,12 +70,9 @@ def packed(commands: Sequence[Sequence[Any]]) -> list[bytes]:
 
 
 def connect(target: Target, timeout: float) -> Any:
-    """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise.
-
-    Its attribute ``end`` says when another must take its place (monotonic seconds).
-
-    Raises:
-        redis.exceptions.RedisError: see :func:`headrace.store.verdict.verdict`.
+    """A new connected connection; each read ends after ``timeout`` seconds unless told otherwise. Its attribute ``end``
+    says when another must take its place (monotonic seconds). Raises redis.exceptions.RedisError: see
+    :func:`headrace.store.verdict.verdict`.
     """
     place: dict[str, Any] = {}
     if target.sentinels:
@@ -122,10 +119,8 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
 
 
 def node_of(target: Target, timeout: float) -> tuple[str, int]:
-    """The node of a cluster that has the keys of this target, asked of other nodes where it is not known.
-
-    Raises:
-        redis.exceptions.RedisError, OSError: no node answered, or none has them.
+    """The node of a cluster that has the keys of this target, asked of other nodes where it is not known. Raises
+    redis.exceptions.RedisError, OSError: no node answered, or none has them.
     """
     slots = target.slots
     assert slots is not None
@@ -145,9 +140,7 @@ def node_of(target: Target, timeout: float) -> tuple[str, int]:
 
 def blame_files(error: BaseException, target: Target) -> None:
     """Name the file of TLS that stands in the way of a connection: the driver says no more than that one is absent.
-
-    Raises:
-        redis.exceptions.ConnectionError: what is wrong with a file, which may be about to be exchanged.
+    Raises redis.exceptions.ConnectionError: what is wrong with a file, which may be about to be exchanged.
     """
     if isinstance(error, driver.ConnectionError) and target.tls:
         try:
@@ -157,9 +150,8 @@ def blame_files(error: BaseException, target: Target) -> None:
 
 
 def _master(target: Target, timeout: float) -> tuple[str, int]:
-    """Where the first Sentinel that knows the master says that it is.
-
-    redis-py's own way tells every failure as a missing master, with a description of the whole client.
+    """Where the first Sentinel that knows the master says that it is. redis-py's own way tells every failure as a
+    missing master, with a description of the whole client.
     """
     error: driver.RedisError | None = None
     for place, arguments in sentinels(target, timeout):

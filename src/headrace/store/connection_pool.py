@@ -58,11 +58,7 @@ class ConnectionPool(Generic[C]):
         return len(self._permits) < self._most - 1
 
     def take(self) -> C | None:
-        """An idle connection, or None: the caller opens one.
-
-        Raises:
-            IndexError: neither is left.
-        """
+        """An idle connection, or None: the caller opens one. Raises IndexError: neither is left."""
         try:
             return self.idle.pop()
         except IndexError:
@@ -90,11 +86,7 @@ class ConnectionPool(Generic[C]):
                 self._permits.append(None) if found is None else self.idle.append(found)
 
     def wait(self, seconds: float) -> C | None:
-        """As :meth:`take`, in line.
-
-        Raises:
-            AllInUse: nothing was given back to this caller for that time.
-        """
+        """As :meth:`take`, in line. Raises AllInUse: nothing was given back to this caller for that time."""
         inbox: queue.SimpleQueue[C | None] = queue.SimpleQueue()
         with self._in_line(inbox.put, inbox.get):
             return inbox.get(timeout=max(0.0, seconds))
@@ -122,9 +114,8 @@ class ConnectionPool(Generic[C]):
             raise
 
     def expired(self) -> list[Any]:
-        """Take out the connections that were idle for too long, except the last one that is open.
-
-        The caller closes each of them and gives back its permit.
+        """Take out the connections that were idle for too long, except the last one that is open. The caller closes
+        each of them and gives back its permit.
         """
         found: list[Any] = []
         with contextlib.suppress(IndexError):
@@ -138,9 +129,8 @@ class ConnectionPool(Generic[C]):
         return found
 
     def end_idle(self) -> None:
-        """Start the thread that closes idle connections, unless it runs: a resting program does not call any more.
-
-        It lives while several connections are open, so a program of one thread never has it.
+        """Start the thread that closes idle connections, unless it runs: a resting program does not call any more. It
+        lives while several connections are open, so a program of one thread never has it.
         """
         if self.several and self._ending.acquire(blocking=False):
             try:

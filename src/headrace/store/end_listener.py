@@ -53,10 +53,8 @@ class EndLink:
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
-        """Connect. Each reply is waited for ``timeout`` seconds.
-
-        Raises:
-            redis.exceptions.RedisError, OSError: see ``verdict.verdict``.
+        """Connect. Each reply is waited for ``timeout`` seconds. Raises redis.exceptions.RedisError, OSError: see
+        ``verdict.verdict``.
         """
         self.subscribed: set[str] = set()
         self.trips = 0
@@ -89,10 +87,8 @@ class EndLink:
         return replies
 
     def subscribe(self, channels: Sequence[str]) -> None:
-        """Have the server announce what is published there, from now on. Cost: one round trip.
-
-        Raises:
-            redis.exceptions.RedisError: the server refuses.
+        """Have the server announce what is published there, from now on. Cost: one round trip. Raises
+        redis.exceptions.RedisError: the server refuses.
         """
         self._send(self._feed, [("SUBSCRIBE", *channels)])
         self.subscribed.update(channels)
@@ -110,9 +106,7 @@ class EndLink:
 
     def hear(self, bell: Bell, seconds: float) -> list[tuple[str, str]]:
         """Channels and what was announced on them; waits for the first, until ``seconds`` are over or the bell rings.
-
-        Raises:
-            Lost: the connection is of no use any more.
+        Raises Lost: the connection is of no use any more.
         """
         # What came together with a reply lies in a parser, where no poll would find it.
         self._receive()
@@ -218,11 +212,7 @@ class EndListener(Reach):
 
     def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
         """Call ``tell((id, state))`` once for each id when it has ended or is not stored; ``tell(error)`` on a failure.
-
-        ``tell`` is called by the listening thread, and must not wait.
-
-        Raises:
-            AppClosed: the interpreter ends.
+        ``tell`` is called by the listening thread, and must not wait. Raises AppClosed: the interpreter ends.
         """
         if sys.is_finalizing():
             raise AppClosed("the interpreter ends, and no thread listens any more; what this waits for goes on")
@@ -409,10 +399,8 @@ class EndListener(Reach):
         return ids, questions, gone
 
     def _values(self, calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
-        """Replies as values; a call that the server refuses for good is an error among them, and harms no other.
-
-        Raises:
-            redis.exceptions.RedisError: the connection, or the server, is of no use.
+        """Replies as values; a call that the server refuses for good is an error among them, and harms no other. Raises
+        redis.exceptions.RedisError: the connection, or the server, is of no use.
         """
         found: list[Any] = []
         for call, reply in zip(calls, replies, strict=True):

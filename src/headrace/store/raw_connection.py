@@ -44,9 +44,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _may_look(sock: Any) -> bool:
-    """Whether checking for a reply can be quicker than sleeping, and takes the processor from no job.
-
-    Not over TLS, with one processor, or in a worker, whose other processes have work meanwhile.
+    """Whether checking for a reply can be quicker than sleeping, and takes the processor from no job. Not over TLS,
+    with one processor, or in a worker, whose other processes have work meanwhile.
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return type(sock) is socket.socket and count > 1 and "headrace.worker.supervisor" not in sys.modules
@@ -119,10 +118,8 @@ class RawConnection:
         return message
 
     def send(self, *commands: Sequence[Any]) -> None:
-        """Send without waiting. Requests are tiny: one that does not fit shows that the server does not read.
-
-        Raises:
-            Lost: they did not fit, or the connection is broken.
+        """Send without waiting. Requests are tiny: one that does not fit shows that the server does not read. Raises
+        Lost: they did not fit, or the connection is broken.
         """
         data = b"".join(packed(commands))
         try:
@@ -133,11 +130,7 @@ class RawConnection:
             raise Lost("the server does not read what it is sent")
 
     def receive(self) -> list[Any]:
-        """All messages that have come.
-
-        Raises:
-            Lost: the connection ended or speaks gibberish.
-        """
+        """All messages that have come. Raises Lost: the connection ended or speaks gibberish."""
         try:
             while data := self.sock.recv(1 << 16):
                 self._reader.feed(data)
@@ -204,9 +197,7 @@ class Bell:
 
     def start(self, run: Callable[[], None], name: str) -> threading.Thread:
         """Start the daemon thread that it wakes, and that closes it; where none can be started it is closed at once.
-
-        Raises:
-            RuntimeError: the system has no room for a thread, or the interpreter ends.
+        Raises RuntimeError: the system has no room for a thread, or the interpreter ends.
         """
         thread = threading.Thread(target=run, name=name, daemon=True)
         try:

@@ -67,18 +67,14 @@ class Reach:
         return greet(self.keys, SCHEMA)
 
     def check_server(self, info: Sequence[bytes]) -> None:
-        """Whether the server may hold jobs, by its INFO, before anything is written there.
-
-        Raises:
-            ServerTooOld, EvictingServer: it may not.
+        """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerTooOld,
+        EvictingServer: it may not.
         """
         check_server(b"\n".join(info).decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
 
     def check_schema(self, found: Greeting) -> None:
-        """Whether this Headrace can read what is stored, by the answer to the greeting.
-
-        Raises:
-            SchemaMismatch: it cannot.
+        """Whether this Headrace can read what is stored, by the answer to the greeting. Raises SchemaMismatch: it
+        cannot.
         """
         shown, version = self.target.shown, found.version
         if version > SCHEMA:
@@ -108,10 +104,8 @@ class Reach:
             self.url, self.target, self._checked = url, located(url, self.settings), False
 
     def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
-        """Seconds to wait before the next attempt; 0 to repeat at once.
-
-        Raises:
-            HeadraceError: there is no point in repeating.
+        """Seconds to wait before the next attempt; 0 to repeat at once. Raises HeadraceError: there is no point in
+        repeating.
         """
         word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
@@ -207,12 +201,9 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
 
 
 def check_server(info: str, target: Target, allow_eviction: bool) -> None:
-    """Whether the server may hold jobs, by its INFO text.
-
-    Raises:
-        UrlError: it is a node of a cluster and the URL says otherwise, or the reverse.
-        ServerTooOld: below Redis 6.2 or Valkey 7.2.
-        EvictingServer: its policy may drop keys, and with them jobs.
+    """Whether the server may hold jobs, by its INFO text. Raises UrlError: it is a node of a cluster and the URL says
+    otherwise, or the reverse. Raises ServerTooOld: below Redis 6.2 or Valkey 7.2. Raises EvictingServer: its policy may
+    drop keys, and with them jobs.
     """
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     mode = facts.get("redis_mode") or facts.get("server_mode") or ""

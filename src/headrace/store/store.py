@@ -69,23 +69,14 @@ class Store(Reach):
         self._pid = os.getpid()
 
     def run(self, call: Call[T]) -> T:
-        """Send one call.
-
-        Raises:
-            StoreUnavailable: no answer within the settings' ``timeout``.
-            StoreFull: the server refused to store.
-            ServerError: it answered with another error.
-
-        Cost: one round trip.
+        """Send one call. Raises StoreUnavailable: no answer within the settings' ``timeout``. Raises StoreFull: the
+        server refused to store. Raises ServerError: it answered with another error. Cost: one round trip.
         """
         value: T = self.run_all([call])[0]
         return value
 
     def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        """Send several calls in one round trip; they are applied in order, but not as one.
-
-        Raises: as :meth:`run`.
-        """
+        """Send several calls in one round trip; they are applied in order, but not as one. Raises: as :meth:`run`."""
         now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:

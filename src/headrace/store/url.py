@@ -55,11 +55,7 @@ class Credentials:
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """Those that the settings name; None: the URL has them.
-
-        Raises:
-            SettingsError: there is no such function.
-        """
+        """Those that the settings name; None: the URL has them. Raises SettingsError: there is no such function."""
         if (file := settings.password_file) is not None:
             return cls(f"{environment_name('password_file')}={file}", lambda: Path(file).read_text().rstrip("\r\n"))
         if (given := settings.credentials) is None:
@@ -74,10 +70,8 @@ class Credentials:
         return cls(given, getattr(found, "get_credentials", found))
 
     def login(self) -> Login:
-        """The user and the password for a new connection. May block.
-
-        Raises:
-            redis.exceptions.ConnectionError: there are none now; the next attempt may have them.
+        """The user and the password for a new connection. May block. Raises redis.exceptions.ConnectionError: there are
+        none now; the next attempt may have them.
         """
         try:
             given = self._ask()
@@ -104,10 +98,8 @@ _SECRETS = ("password", "ssl_password")
 
 
 def shown(url: str) -> str:
-    """The URL without its password, and without its query, which may hold one too.
-
-    Raises:
-        ValueError: it cannot be read.
+    """The URL without its password, and without its query, which may hold one too. Raises ValueError: it cannot be
+    read.
     """
     url = url.partition("?")[0]
     parts = urlsplit(url)
@@ -257,10 +249,8 @@ def _meant(text: str) -> str:
 
 
 def parse(url: str, tag: str = "{hr:0}:") -> Target:
-    """Where ``url`` points; on a cluster, to the node that has the keys that begin with ``tag``.
-
-    Raises:
-        UrlError: the scheme, host, port or database cannot be used; the text says what would be right.
+    """Where ``url`` points; on a cluster, to the node that has the keys that begin with ``tag``. Raises UrlError: the
+    scheme, host, port or database cannot be used; the text says what would be right.
     """
     try:
         visible, parts = shown(url), urlsplit(url)
@@ -297,11 +287,8 @@ def parse(url: str, tag: str = "{hr:0}:") -> Target:
 
 
 def located(url: str, settings: Settings) -> Target:
-    """Where ``url`` points, with the credentials that the settings name.
-
-    Raises:
-        UrlError: as :func:`parse`, or the URL has a password, too.
-        SettingsError: the settings name no such function.
+    """Where ``url`` points, with the credentials that the settings name. Raises UrlError: as :func:`parse`, or the URL
+    has a password, too. Raises SettingsError: the settings name no such function.
     """
     target = parse(url, keys_of(settings.namespace).prefix)
     # The private server, which has no URL in the settings, has its own password, which no person knows or set.
@@ -329,10 +316,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def _driver_options(url: str) -> dict[str, Any]:
-    """What the driver's connections take, as its own parser reads it; the driver is not imported for it.
-
-    Raises:
-        ValueError: an option's value cannot be read.
+    """What the driver's connections take, as its own parser reads it; the driver is not imported for it. Raises
+    ValueError: an option's value cannot be read.
     """
     parts = urlsplit(url)
     options: dict[str, Any] = {}
@@ -362,10 +347,8 @@ def _driver_options(url: str) -> dict[str, Any]:
 
 
 def _check_options(scheme: str, query: str, visible: str) -> None:
-    """Refuse what the driver would refuse at the first connection, or not understand.
-
-    Raises:
-        UrlError: an option is unknown, or means nothing without TLS; or a file that it names cannot be read.
+    """Refuse what the driver would refuse at the first connection, or not understand. Raises UrlError: an option is
+    unknown, or means nothing without TLS; or a file that it names cannot be read.
     """
     given = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
     known = (OPTIONS if scheme not in SENTINEL else ()) + (TLS_OPTIONS if scheme in TLS else ())
@@ -386,10 +369,8 @@ def _check_options(scheme: str, query: str, visible: str) -> None:
 
 
 def check_files(given: Mapping[str, Any], visible: str) -> None:
-    """Load what the options of TLS name: the driver would take a wrong file for a server that is away.
-
-    Raises:
-        UrlError: a file does not hold what its option says, or a key needs a password.
+    """Load what the options of TLS name: the driver would take a wrong file for a server that is away. Raises UrlError:
+    a file does not hold what its option says, or a key needs a password.
     """
     if not given.keys() & set(TLS_FILES):
         return

@@ -61,10 +61,9 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
 
 
 def refusal(error: Exception, target: Target, doing: str) -> HeadraceError | None:
-    """The verdict on an error that answers one call only: the server works, and would not do what this call asks.
-
-    So it is with OOM, MISCONF, NOPERM and errors of scripts. None for all else: a fault of the connection or of the
-    whole server, or a script that must be loaded.
+    """The verdict on an error that answers one call only: the server works, and would not do what this call asks. So it
+    is with OOM, MISCONF, NOPERM and errors of scripts. None for all else: a fault of the connection or of the whole
+    server, or a script that must be loaded.
     """
     word = verdict(error, target, doing)
     return word if isinstance(error, driver.ResponseError) and isinstance(word, (ServerError, StoreFull)) else None

@@ -40,11 +40,7 @@ class Inbox:
         self.put = self._queue.put
 
     def get(self, end: float | None) -> Any:
-        """The next message, None when ``end`` (monotonic) comes first.
-
-        Raises:
-            HeadraceError: this was told instead.
-        """
+        """The next message, None when ``end`` (monotonic) comes first. Raises HeadraceError: this was told instead."""
         while True:
             left = SLICE if end is None else end - monotonic()
             try:
@@ -92,9 +88,8 @@ def _value(values: list[Any]) -> list[Any]:
 
 
 def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
-    """Values of calls: for a caller that is alone over the store's connection, else over the listener's.
-
-    Cost: one round trip per 100 calls; over the listener's, shared with others.
+    """Values of calls: for a caller that is alone over the store's connection, else over the listener's. Cost: one
+    round trip per 100 calls; over the listener's, shared with others.
     """
     found: list[Any] = []
     for first in range(0, len(calls), BATCH):
@@ -130,10 +125,8 @@ async def aask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
 
 def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
     """What ``look`` sees of a job or workflow that has ended, or of one that has not when ``timeout`` seconds are over.
-
-    Does not poll. While the server does not answer, the last that was seen is returned in time.
-
-    Cost: one round trip when it has ended; three, shared with others who wait, when it has not.
+    Does not poll. While the server does not answer, the last that was seen is returned in time. Cost: one round trip
+    when it has ended; three, shared with others who wait, when it has not.
     """
     end = None if timeout is None else monotonic() + timeout
     (seen,) = ask_all(client, [look(client.keys, id, 0)])

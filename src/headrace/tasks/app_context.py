@@ -47,10 +47,8 @@ class Lifespan(msgspec.Struct, frozen=True):
 
 
 def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan:
-    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`.
-
-    Raises:
-        OptionsError: it is no generator function without arguments, or a kind is unknown or cannot have it.
+    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`. Raises OptionsError: it is no generator
+    function without arguments, or a kind is unknown or cannot have it.
     """
     kinds = kinds_of(kind)
     inner = inspect.unwrap(function) if callable(function) else function
@@ -79,10 +77,8 @@ def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan
 
 
 def kinds_of(kind: Any) -> frozenset[Kind]:
-    """The kinds that were named; none where None was given.
-
-    Raises:
-        OptionsError: one is unknown, or the collection is empty.
+    """The kinds that were named; none where None was given. Raises OptionsError: one is unknown, or the collection is
+    empty.
     """
     if kind is None:
         return frozenset()
@@ -129,11 +125,7 @@ class AppContext:
 
     @property
     def client(self) -> Client:
-        """The application's way to its server.
-
-        Raises:
-            TasksNotIncluded: there is no application yet.
-        """
+        """The application's way to its server. Raises TasksNotIncluded: there is no application yet."""
         client = self._client
         if client is None:
             raise self._lost()

@@ -31,11 +31,7 @@ from headrace.settings import Duration
 
 
 def check_id(id: str) -> str:
-    """``id``, if it has the form of one.
-
-    Raises:
-        JobNotFound: it has not, so there is no such job.
-    """
+    """``id``, if it has the form of one. Raises JobNotFound: it has not, so there is no such job."""
     try:
         shard_of(id)
     except (ValueError, TypeError):
@@ -130,10 +126,8 @@ class StoredArguments(msgspec.Struct, frozen=True):
         }
 
     def changed(self, changes: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positions and keywords with some of them changed; a name that is new becomes a keyword.
-
-        Raises:
-            OptionsError: there is no position of this number; or they are no dictionary.
+        """Positions and keywords with some of them changed; a name that is new becomes a keyword. Raises OptionsError:
+        there is no position of this number; or they are no dictionary.
         """
         if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"changes are a dict of arguments by name, or by number as text, not {changes!r:.80}")
@@ -150,14 +144,8 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
 
 def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
-    """The arguments of a job.
-
-    Args:
-        reader: of its task: it knows the names of positions.
-
-    Raises:
-        JobStateError: they hold what other jobs of its workflow return.
-        CorruptArguments: no enqueue wrote them.
+    """The arguments of a job. ``reader``: of its task: it knows the names of positions. Raises JobStateError: they hold
+    what other jobs of its workflow return. Raises CorruptArguments: no enqueue wrote them.
     """
     if job_record.has_slots(record.packed_args):
         raise JobStateError(
@@ -173,10 +161,8 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
 
 
 def options_again(record: Record) -> dict[str, Any]:
-    """The options of a job for the one that is it again: its queue, priority, key, note, limits and headers.
-
-    Raises:
-        CorruptOptions: they cannot be read.
+    """The options of a job for the one that is it again: its queue, priority, key, note, limits and headers. Raises
+    CorruptOptions: they cannot be read.
     """
     stored = {name: record.fields.get(row.stored or name) for name, row in FIELDS.items() if name != "headers"}
     try:
@@ -261,9 +247,8 @@ def edited(
 
 
 def _typed(signature: Signature, place: int | str, value: Any) -> Any:
-    """What a form or a shell gives as JSON, read by the annotation as JSON is: bytes of base64, numbers as keys.
-
-    What does not fit stays: the enqueue says why.
+    """What a form or a shell gives as JSON, read by the annotation as JSON is: bytes of base64, numbers as keys. What
+    does not fit stays: the enqueue says why.
     """
     annotation = signature.types.get(signature.parameters.name_at(place), Any)
     try:
@@ -288,11 +273,7 @@ class JobMove(TypedDict, total=False):
 
 
 def moving(keys: Keys, id: str, changes: Mapping[str, Any]) -> Call[str]:
-    """The call that moves a job.
-
-    Raises:
-        OptionsError: nothing is given, or something that cannot be.
-    """
+    """The call that moves a job. Raises OptionsError: nothing is given, or something that cannot be."""
     given = {name: value for name, value in changes.items() if value is not None}
     wrong = given.keys() - JobMove.__annotations__.keys()
     if wrong or not given:

@@ -169,11 +169,8 @@ _version = msgspec.msgpack.Decoder(_Version)
 
 
 def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "") -> bytes:
-    """A job as an envelope.
-
-    Args:
-        args: ``[args, kwargs]`` as they are stored: MessagePack or JSON.
-        name: of a unique job; it travels, since its reader may not have the code that makes it.
+    """A job as an envelope. ``args``: ``[args, kwargs]`` as they are stored: MessagePack or JSON. ``name``: of a unique
+    job; it travels, since its reader may not have the code that makes it.
     """
     if form.unique:
         form = msgspec.structs.replace(form, unique=msgspec.structs.replace(form.unique, text=name, by=()))
@@ -216,13 +213,8 @@ class EnvelopeReader:
         self._known: dict[tuple[Any, ...], tuple[Options, Form]] = {}
 
     def read(self, data: object, row: int) -> Letter:
-        """One envelope.
-
-        Args:
-            row: its place among others, for errors.
-
-        Raises:
-            EnvelopeError: it cannot be stored; says which field of which row, and why.
+        """One envelope. ``row``: its place among others, for errors. Raises EnvelopeError: it cannot be stored; says
+        which field of which row, and why.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise EnvelopeError(f"envelope {row} is of type {type(data).__name__}: give the bytes of job.pack()", row)

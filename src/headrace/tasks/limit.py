@@ -122,11 +122,8 @@ class LimitHold:
         self._holder = f"{os.urandom(8).hex()}.{self._lease}"
 
     def _pause(self, answer: HoldAnswer, begun: float, attempt: int) -> float | None:
-        """Seconds until the next look; None: it is held.
-
-        Raises:
-            LimitTimeout: there is no time left.
-            UnknownLimit, OptionsError: it never will be.
+        """Seconds until the next look; None: it is held. Raises LimitTimeout: there is no time left. Raises
+        UnknownLimit, OptionsError: it never will be.
         """
         name = self._rule.name
         match answer.word:
@@ -450,11 +447,7 @@ def _length(duration: Duration | None) -> int:
 
 
 def check_cost(limits: Iterable[Limit], cost: int) -> None:
-    """Refuse a job that could never start.
-
-    Raises:
-        OptionsError: it costs more than a limit ever lets start together.
-    """
+    """Refuse a job that could never start. Raises OptionsError: it costs more than a limit ever lets start together."""
     for limit in limits:
         most = limit.rule.most_cost
         if cost > most:
@@ -465,10 +458,8 @@ def check_cost(limits: Iterable[Limit], cost: int) -> None:
 
 
 def name_of_own(limits: Iterable[Limit], task: str, limit: object) -> str:
-    """The name of one of a job's limits, given as a limit or by name.
-
-    Raises:
-        UnknownLimit: none of its limits has this name.
+    """The name of one of a job's limits, given as a limit or by name. Raises UnknownLimit: none of its limits has this
+    name.
     """
     name, mine = getattr(limit, "name", limit), sorted({one.name for one in limits})
     if name not in mine:

@@ -16,10 +16,8 @@ from headrace.model.ids import check_name
 
 
 def name_of(function: Any, given: Any) -> str:
-    """The given name, or ``module.function``.
-
-    Raises:
-        OptionsError: it cannot be named, or is nothing that can be a task.
+    """The given name, or ``module.function``. Raises OptionsError: it cannot be named, or is nothing that can be a
+    task.
     """
     if inspect.isclass(function) or not callable(function):
         raise OptionsError(f"@app.task takes a function or coroutine function, not {function!r}")
@@ -42,12 +40,9 @@ def name_of(function: Any, given: Any) -> str:
 
 
 def check_found(function: Any) -> None:
-    """Refuse as a task what a worker would not find where it imports the module.
-
-    A task that is given a name is not checked: a factory, say, defines its tasks in a function that each worker calls.
-
-    Raises:
-        OptionsError: it is a builtin, a method, or defined inside of another function.
+    """Refuse as a task what a worker would not find where it imports the module. A task that is given a name is not
+    checked: a factory, say, defines its tasks in a function that each worker calls. Raises OptionsError: it is a
+    builtin, a method, or defined inside of another function.
     """
     qualified = getattr(function, "__qualname__", "")
     if inspect.isbuiltin(function):
@@ -66,11 +61,7 @@ def check_found(function: Any) -> None:
 
 
 def check(name: Any) -> str:
-    """``name`` if a task may have it.
-
-    Raises:
-        OptionsError: it may not.
-    """
+    """``name`` if a task may have it. Raises OptionsError: it may not."""
     if not isinstance(name, str):
         raise OptionsError(f"the name of a task must be a text, not {name!r}")
     try:

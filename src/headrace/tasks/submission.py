@@ -49,11 +49,7 @@ Middleware: TypeAlias = Callable[..., Manager]
 
 
 def check(function: Any) -> None:
-    """Refuse what is no middleware.
-
-    Raises:
-        OptionsError: it is not callable, or a bare generator or coroutine function.
-    """
+    """Refuse what is no middleware. Raises OptionsError: not callable, or a bare generator or coroutine function."""
     bare = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
     if callable(function) and not any(is_bare(function) for is_bare in bare):
         return
@@ -64,13 +60,8 @@ def check(function: Any) -> None:
 
 
 def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractContextManager[Any]:
-    """The context manager of a middleware, for ordinary code.
-
-    Args:
-        inside: what it is around, if that cannot await it, and ``advice``: what would be right; for the error.
-
-    Raises:
-        OptionsError: it is asynchronous, or no context manager.
+    """The context manager of a middleware, for ordinary code. ``inside``: what it is around, if that cannot await it,
+    and ``advice``: what would be right; for the error. Raises OptionsError: it is asynchronous, or no context manager.
     """
     if hasattr(type(manager), "__enter__"):
         return cast("AbstractContextManager[Any]", manager)
@@ -83,10 +74,8 @@ def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractCon
 
 
 async def aenter(stack: AsyncExitStack, manager: Any) -> None:
-    """Enter the context manager of a middleware in a coroutine; the asynchronous way comes first.
-
-    Raises:
-        OptionsError: it is no context manager.
+    """Enter the context manager of a middleware in a coroutine; the asynchronous way comes first. Raises OptionsError:
+    it is no context manager.
     """
     if is_asynchronous(manager):
         await stack.enter_async_context(manager)
@@ -148,14 +137,17 @@ class SubmittedJob:
 
     @property
     def queue(self) -> str:
+        """The queue that it is for."""
         return str(self._form.queue)
 
     @property
     def size(self) -> int:
+        """Bytes of its packed arguments."""
         return len(self._args)
 
     @property
     def delayed(self) -> bool:
+        """Whether it is not to start at once."""
         return bool(self._form.delay or self._form.at)
 
     @property
@@ -340,11 +332,7 @@ def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
 def of_nodes(
     verb: Verb, nodes: Sequence[NewNode], workflow_id: str, ids: Callable[[int], str], definition: str = ""
 ) -> Submission:
-    """Of the nodes of a graph or a graft.
-
-    Args:
-        ids: the id of a node, by its number.
-    """
+    """Of the nodes of a graph or a graft. ``ids``: the id of a node, by its number."""
     numbered = enumerate(nodes, 1)
     jobs = [SubmittedJob(ids(n), one.args, one.form, _NOT_OF_NODES) for n, one in numbered if one.role in _JOBS]
     return Submission(verb, jobs, workflow_id, definition)

@@ -50,11 +50,7 @@ NO_PLAN = RunPlan(NO_RETRY, None, None, 0, 0)
 
 
 def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets: str) -> RunPlan:
-    """How to run a job that was stored with these options.
-
-    Raises:
-        CorruptOptions: no enqueue wrote these bytes.
-    """
+    """How to run a job that was stored with these options. Raises CorruptOptions: no enqueue wrote these bytes."""
     try:
         own = _overrides.decode(stored) if stored else Overrides()
         numbers = {part: getattr(own, name) for name, (part, _) in RETRY_PARTS.items()}

@@ -115,6 +115,7 @@ class Completions(Generic[H]):
             check_wait(verb, pair)
 
     def parted(self) -> Waited[H]:
+        """What has ended, as far as :meth:`batches` told of it, and what has not."""
         done = [handle for id, handle in self._handles.items() if id not in self._left]
         return Waited(done, list(self._left.values()))
 
@@ -155,11 +156,7 @@ def _state_of_job(keys: Any, id: str, wait: int) -> Any:
 
 
 def _checked(client: Client, handles: Iterable[H]) -> dict[str, H]:
-    """Handles by id, each once.
-
-    Raises:
-        ArgumentError: one is no handle, or belongs to another application.
-    """
+    """Handles by id, each once. Raises ArgumentError: one is no handle, or belongs to another application."""
     if isinstance(handles, (str, bytes, Job, WorkflowRun)) or not isinstance(handles, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"a wait takes a list of jobs and workflow runs, not {handles!r}: write [job]")
     found: dict[str, H] = {}

@@ -129,11 +129,7 @@ def callback_node(scope: Scope, task: Any, when: str) -> NewNode:
 
 
 def check_function(function: Any) -> None:
-    """Refuse what cannot define workflows.
-
-    Raises:
-        OptionsError: says why.
-    """
+    """Refuse what cannot define workflows. Raises OptionsError: says why."""
     if inspect.isclass(function) or not callable(function):
         raise OptionsError(f"@app.workflow takes a function, not {function!r:.80}")
     name = getattr(function, "__name__", "workflow")
@@ -387,13 +383,9 @@ _MOST = 30.0
 
 
 def run_of_tick(workflow: Workflow[...], job: RunningJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Have the workflow of a schedule's tick run; the job's log names the run, whose id follows from the job's.
-
-    Where ticks of the schedule must not overlap, the job is snoozed until the run has ended: so it has the turn.
-
-    Raises:
-        Snooze: the run has not ended.
-        WorkflowStateError: it failed or was cancelled.
+    """Have the workflow of a schedule's tick run; the job's log names the run, whose id follows from the job's. Where
+    ticks of the schedule must not overlap, the job is snoozed until the run has ended: so it has the turn. Raises
+    Snooze: the run has not ended. Raises WorkflowStateError: it failed or was cancelled.
     """
     run = workflow.run_with(run_id_of(job.id))
     state = _state_of(run)

@@ -112,11 +112,7 @@ class GraphBuilder:
                 self._numbers[new] = self._numbers.pop(old)
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that was given to a node.
-
-        Raises:
-            DuplicateNode: it is taken.
-        """
+        """Refuse a name that was given to a node. Raises DuplicateNode: it is taken."""
         self._number(name)
         if name in self.names:
             raise DuplicateNode(
@@ -125,11 +121,8 @@ class GraphBuilder:
             )
 
     def add(self, row: NodeSpec) -> int:
-        """Take a row; its position.
-
-        Raises:
-            DuplicateNode: its name is taken.
-            WorkflowTooLarge: there are too many nodes or edges.
+        """Take a row; its position. Raises DuplicateNode: its name is taken. Raises WorkflowTooLarge: there are too
+        many nodes or edges.
         """
         if row.name in self.names:
             self.check_free(row.name)
@@ -145,12 +138,8 @@ class GraphBuilder:
         return place
 
     def link(self, parent: int, child: int, policy: Policy | None) -> None:
-        """Make the edge, or give the one that is there its policy.
-
-        Raises:
-            WorkflowCycle: from a node to itself.
-            WorkflowError: the edge was given another policy before.
-            WorkflowTooLarge: there are too many edges.
+        """Make the edge, or give the one that is there its policy. Raises WorkflowCycle: from a node to itself. Raises
+        WorkflowError: the edge was given another policy before. Raises WorkflowTooLarge: there are too many edges.
         """
         row = self.rows[child]
         if parent == child:
@@ -162,10 +151,8 @@ class GraphBuilder:
         self.agree(row.edges, parent, policy)
 
     def agree(self, edges: dict[int, Policy | None], parent: int, policy: Policy | None) -> None:
-        """Put a parent among edges, with the policy that was given for this edge, if one was.
-
-        Raises:
-            WorkflowError: the edge was given another policy before.
+        """Put a parent among edges, with the policy that was given for this edge, if one was. Raises WorkflowError: the
+        edge was given another policy before.
         """
         known = edges.get(parent)
         if known and policy and known != policy:
@@ -176,11 +163,7 @@ class GraphBuilder:
         edges[parent] = policy or known
 
     def check_acyclic(self) -> None:
-        """Refuse a graph that could never end.
-
-        Raises:
-            WorkflowCycle: names the cycle.
-        """
+        """Refuse a graph that could never end. Raises WorkflowCycle: names the cycle."""
         # Without references forward every edge leads from an earlier row to a later one.
         if all(parent < place for place, row in enumerate(self.rows) for parent in row.edges):
             return
@@ -214,9 +197,8 @@ def leaves(builder: GraphBuilder, places: Iterable[int]) -> list[int]:
 
 
 def soften(builder: GraphBuilder, places: Iterable[int]) -> None:
-    """Let a failure among some rows skip what waits for it among them, where it would stop it.
-
-    So each of them comes to an end, and who waits for all of them can go on.
+    """Let a failure among some rows skip what waits for it among them, where it would stop it. So each of them comes to
+    an end, and who waits for all of them can go on.
     """
     among = set(places)
     for place in among:
@@ -233,10 +215,8 @@ def onward(row: NodeSpec, policy: Policy) -> Policy:
 
 
 def nodes(builder: GraphBuilder) -> list[NewNode]:
-    """The rows as nodes to store, and after them the nodes that undo some of them.
-
-    Raises:
-        WorkflowCycle: some wait for each other.
+    """The rows as nodes to store, and after them the nodes that undo some of them. Raises WorkflowCycle: some wait for
+    each other.
     """
     builder.check_acyclic()
     rows = builder.rows
@@ -265,14 +245,9 @@ def nodes(builder: GraphBuilder) -> list[NewNode]:
 
 
 def graft(builder: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
-    """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves.
-
-    Args:
-        prefix: of the nodes' names.
-        on_failure: what a failure among the last of them means for the join.
-
-    Raises:
-        WorkflowCycle: some wait for each other.
+    """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves. ``prefix``:
+    of the nodes' names. ``on_failure``: what a failure among the last of them means for the join. Raises WorkflowCycle:
+    some wait for each other.
     """
     ends = leaves(builder, range(len(builder.rows)))
     role: Role = "pass" if gather and len(ends) == 1 else "join"

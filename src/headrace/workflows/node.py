@@ -234,11 +234,8 @@ class NodeRequest(msgspec.Struct):
 
 
 def node_request(given: Mapping[str, Any]) -> NodeRequest:
-    """What is asked for.
-
-    Raises:
-        OptionsError: there is no such option, or not for nodes.
-        WorkflowError: it has a policy that there is not, or a condition that is no node.
+    """What is asked for. Raises OptionsError: there is no such option, or not for nodes. Raises WorkflowError: it has a
+    policy that there is not, or a condition that is no node.
     """
     for name in given:
         if name not in _OPTIONS:

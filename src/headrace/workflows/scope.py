@@ -476,14 +476,8 @@ def define(
     kwargs: Mapping[str, Any],
     outer: Outer = ("", {}, "stop"),
 ) -> None:
-    """Run a definition's function to its end.
-
-    Args:
-        outer: what it is nested in gives to all nodes; its own queue and globals come first.
-
-    Raises:
-        EmptyWorkflow: it ran nothing.
-        WorkflowError: it cannot be stored.
+    """Run a definition's function to its end. ``outer``: what it is nested in gives to all nodes; its own queue and
+    globals come first. Raises EmptyWorkflow: it ran nothing. Raises WorkflowError: it cannot be stored.
     """
     scope.queue = definition.queue or outer[0]
     scope.globals = {**outer[1], **definition.globals}
@@ -498,11 +492,7 @@ def define(
 
 
 def collected(scope: Scope) -> Graft | None:
-    """What a running job added; None if nothing.
-
-    Raises:
-        WorkflowError: it cannot be stored.
-    """
+    """What a running job added; None if nothing. Raises WorkflowError: it cannot be stored."""
     if not scope.closed:
         scope.close()
     return (

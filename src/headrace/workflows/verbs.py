@@ -42,11 +42,7 @@ class NodeQuery(msgspec.Struct, frozen=True):
 
 
 def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery:
-    """Check what a page is asked for.
-
-    Raises:
-        OptionsError: an argument is out of range.
-    """
+    """Check what a page is asked for. Raises OptionsError: an argument is out of range."""
     try:
         wanted = None if state is None else State(state)
     except ValueError:
@@ -80,10 +76,8 @@ def page(client: Client, finder: Finder, id: str, query: NodeQuery) -> Steps[Pag
 
 
 def every(client: Client, id: str, finder: Finder | None = None) -> Steps[list[NodeRecord]]:
-    """All nodes, in the order of their numbers. Cost: one round trip, and one more per 500 nodes.
-
-    Raises:
-        WorkflowNotFound: the workflow is not stored.
+    """All nodes, in the order of their numbers. Cost: one round trip, and one more per 500 nodes. Raises
+    WorkflowNotFound: the workflow is not stored.
     """
     last = _last(id, (yield graph.read_flows(client.keys, [id])))
     found: list[NodeRecord] = []
@@ -103,10 +97,8 @@ def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
 
 
 def named(id: str, names: Sequence[str], stored: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """The nodes of these names; a task's name does where it has one node.
-
-    Raises:
-        NodeNotFound: none, or several; lists them.
+    """The nodes of these names; a task's name does where it has one node. Raises NodeNotFound: none, or several; lists
+    them.
     """
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -291,11 +283,7 @@ def tend(client: Client, on_piece: OnPiece | None = None) -> Steps[None]:
 
 
 def check_id(id: str) -> str:
-    """``id``, if it has the form of a workflow's.
-
-    Raises:
-        WorkflowNotFound: it has not, so there is no such workflow.
-    """
+    """``id``, if it has the form of a workflow's. Raises WorkflowNotFound: it has not, so there is no such workflow."""
     if not isinstance(id, str) or not is_flow(id):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WorkflowNotFound(
             f"{id!r} is not the id of a workflow: those have 21 digits and lower-case letters, and workflows list "
@@ -312,11 +300,7 @@ def not_found(id: str) -> WorkflowNotFound:
 
 
 def found(id: str, records: list[WorkflowRecord | None]) -> WorkflowRecord:
-    """The only record of a reply.
-
-    Raises:
-        WorkflowNotFound: there is none.
-    """
+    """The only record of a reply. Raises WorkflowNotFound: there is none."""
     if records[0] is None:
         raise not_found(id)
     return records[0]
