@@ -14,6 +14,7 @@ from headrace.admin.documents import node_document, workflow_details, workflow_s
 from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, form_wanted, sight_of
 from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link
+from headrace.dashboard.why_shown import WhyShown, why_of
 from headrace.model.ids import number_of
 from headrace.model.job import State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
@@ -21,7 +22,6 @@ from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.why import why
-from headrace.tasks.reasons import reason
 from headrace.workflows import verbs
 from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found
@@ -91,14 +91,14 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
 
 
-async def _why(site: DashboardSite, record: WorkflowRecord, jobs: Sequence[NodeRecord]) -> str:
-    """Why its first active node does not run, or where it does; empty where none is. Cost: a round trip."""
+async def _why(site: DashboardSite, record: WorkflowRecord, jobs: Sequence[NodeRecord]) -> WhyShown | None:
+    """Why its first active node does not run, or where it does; None where none is. Cost: a round trip."""
     waits = [node for state in ACTIVE for node in jobs if node.job.state is state]
     if record.state not in ("running", "pending", "stopped") or not waits:
-        return ""
+        return None
     node = waits[0]
     name = node.facts.name or str(node.number)
-    return f"{name}: {reason(await site.client.arun(why(site.client.keys, node.job.id)))}"
+    return why_of(await site.client.arun(why(site.client.keys, node.job.id)), name, f"/jobs/{node.job.id}")
 
 
 def _shares(record: WorkflowRecord) -> list[tuple[str, int, float]]:

@@ -23,6 +23,7 @@ from headrace.dashboard.values_shown import (
     preview,
     result,
 )
+from headrace.dashboard.why_shown import why_of
 from headrace.model.errand import JobFilter
 from headrace.model.headers import TRACE
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
@@ -32,7 +33,6 @@ from headrace.protocol import operations, produce
 from headrace.protocol.why import why
 from headrace.store.client import Steps
 from headrace.tasks.edited_job import AGAIN, check_id
-from headrace.tasks.reasons import reason
 
 # Jobs of a page, and of one as CSV.
 PAGE = 50
@@ -132,14 +132,14 @@ async def job(site: DashboardSite, request: Request) -> Response:
         text = f"No job {id} is stored: it never existed, it ended and its retention is over, or the server lost it."
         raise HTTPException(404, text)
     sight = sight_of(site, request)
-    waits = "" if record.state.final else reason(told)
+    waits = None if record.state.final else why_of(told)
     log = [site.redactor.text(line) for line in lines] if sight != "none" else [WITHHELD] if lines else []
     returned = result(record, site.redactor, sight)
     return await site.page(
         request, "job.html",
         lambda: {
             **job_details(record, log), **arguments_document(record, site.redactor, sight),
-            **({"result": WITHHELD} if returned and sight == "none" else {}), "waits": waits or None,
+            **({"result": WITHHELD} if returned and sight == "none" else {}), "waits": str(waits) if waits else None,
         },
         job=record, waits=waits, log=log, arguments=arguments(record, site.redactor, sight), result=returned,
         retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from headrace.admin.documents import limit_document, limit_numbers
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.values_shown import cut, link, plural
+from headrace.dashboard.why_shown import why_limit
 from headrace.model.limit_rules import Concurrency, LimitState, Rate
 from headrace.protocol.limit_verbs import read_limits
 from headrace.tasks.limit import Limit
@@ -65,7 +66,8 @@ async def limit(site: DashboardSite, request: Request) -> Response:
             **limit_document(whole), "tasks_and_queues": [":".join(one) for one in has],
             "values": [limit_document(one) for one in rows], "waits": why_it_waits(whole, rows) or None,
         },
-        waits=why_it_waits(whole, rows), one=whole, rows=rows, has=has, numbers=limit_numbers, most=VALUES,
+        waits=why_limit(whole, why_it_waits(whole, rows)), one=whole, rows=rows, has=has, numbers=limit_numbers,
+        most=VALUES,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Pages about the store itself: its server and what is kept in it, and the cached 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -27,6 +28,7 @@ from headrace.dashboard import svg_plots
 from headrace.dashboard.activity_page import Cause, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import (
+    HIGH_SHARE,
     NORMAL,
     SPANS,
     TaskFigures,
@@ -37,14 +39,15 @@ from headrace.dashboard.figures import (
 )
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.values_shown import link
+from headrace.dashboard.why_shown import WhyShown, why_of, why_task, why_worker
 from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
+from headrace.protocol.index_pages import WALK, walk
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load
 from headrace.protocol.why import why
-from headrace.tasks.reasons import reason
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
@@ -53,6 +56,8 @@ TOP = 6
 PAGE = 100
 # Causes of its own that a task's page shows.
 CAUSES = 3
+# Ready jobs that the page of a task looks at, to say why the first one of it waits.
+LOOK = 1000
 
 
 def span_of(request: Request) -> TimeRange:
@@ -140,18 +145,38 @@ async def queue(site: DashboardSite, request: Request) -> Response:
     )  # fmt: skip
     load = ask.answer(seen)
     found = next((one for one in frame.queues if one.name == name), QueueFacts(name, 0, False, 0, 0))
-    waits = reason(await site.client.arun(why(site.client.keys, page.rows[0].id))) if page.rows else ""
+    waits = await _why(site, page.rows[0].id, "its next job") if page.rows else None
     return await site.page(
         request, "queue.html",
         lambda: {
             **_queue_document(found, frame), "running": load.running, "drain": load.drain,
-            "next": [job_summary(job) for job in page.rows], "waits": waits or None, "course": course.document,
+            "next": [job_summary(job) for job in page.rows], "waits": str(waits) if waits else None,
+            "course": course.document,
         },
         frame=frame, queue=found, load=load, course=course,
         pause=await _pause_of(site, name) if found.paused else None, span=span, waits=waits,
         plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
+
+
+async def _why(site: DashboardSite, id: str, name: str) -> WhyShown:
+    """Why a job waits. Cost: one round trip."""
+    return why_of(await site.client.arun(why(site.client.keys, id)), name, f"/jobs/{id}")
+
+
+async def _causes_of(site: DashboardSite, name: str, failed: int) -> Sequence[Cause]:
+    return (await newest_causes(site, name, limit=CAUSES))[0] if failed else ()
+
+
+async def _first_of(site: DashboardSite, frame: LiveFrame, name: str) -> WhyShown | None:
+    """Why the first job of a task waits; None where none is found. Cost: two round trips where jobs wait."""
+    lines = sorted((one for one in frame.queues if one.size), key=lambda one: -one.size)
+    places = [f"parked:{name}"] * bool(frame.overview.parked.get(name)) + [f"ready:{one.name}" for one in lines]
+    if not places:
+        return None
+    found = await site.client.arun(walk(site.client.keys, places[:WALK], 1, desc=False, looks=LOOK, task=name))
+    return await _why(site, found.rows[0][0], "its next job") if found.rows else None
 
 
 async def _pause_of(site: DashboardSite, name: str) -> Act | None:
@@ -185,17 +210,17 @@ def _last_cause(cause: Cause | None) -> dict[str, Any] | None:
 async def task(site: DashboardSite, request: Request) -> Response:
     name, span = name_in(request, "task"), span_of(request)
     frame, course = await asyncio.gather(site.frames.get(), site.course(span, "tasks", name))
-    found: list[Cause] = []
-    if course.total.failed:
-        found, _ = await newest_causes(site, name, limit=CAUSES)
+    causes, waits = await asyncio.gather(_causes_of(site, name, course.total.failed), _first_of(site, frame, name))
+    fails = why_task(name, course.total, causes[0].line if causes else "", HIGH_SHARE)
     plots = [svg_plots.throughput(course), svg_plots.waits(course, "run", "Run"), svg_plots.waits(course)]
     return await site.page(
         request, "task.html",
         lambda: {
-            **figures_document(course.total), "parked": frame.overview.parked.get(name, 0), "course": course.document,
+            **figures_document(course.total), "parked": frame.overview.parked.get(name, 0),
+            "waits": str(waits) if waits else None, "course": course.document,
         },
         frame=frame, name=name, course=course, span=span, plots=plots,
-        parked=frame.overview.parked.get(name, 0), causes=found,
+        parked=frame.overview.parked.get(name, 0), causes=causes, whys=[fails, waits],
     )  # fmt: skip
 
 
@@ -218,7 +243,7 @@ async def worker(site: DashboardSite, request: Request) -> Response:
             **worker_document(found, frame.now),
             "runner_facts": [runner_document(one, frame.now) for one in found.runners],
         },
-        frame=frame, worker=found,
+        frame=frame, worker=found, why=why_worker(frame, found),
     )  # fmt: skip
 
 

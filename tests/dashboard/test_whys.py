@@ -1,0 +1,99 @@
+"""Under the title of a page stands why its jobs wait, with the remedy as a link or a button that works."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from headrace import Headrace
+from headrace.dashboard import Dashboard
+from headrace.model.job import Outcome
+from headrace.protocol import consume, settle_calls
+from tests.dashboard.asking import Answer, ask, operator, viewer
+from tests.dashboard.conftest import Shop
+
+HOUR = 3_600_000_000
+
+
+def worker(app: Headrace, *facts: str, tasks: dict[str, str], owner: str = "w1", queues: str = "mail,default") -> None:
+    told = ["place", f"host:{owner}", "queues", queues, "sizes", "process:1", *facts]
+    app.client.run(consume.register(app.client.keys, owner, HOUR, told, tasks=tasks))
+
+
+def remedies(page: Answer) -> list[str]:
+    """The paths of the forms that end in a verb."""
+    return [one["action"] for tag, one in page.elements if tag == "form" and "/act/" in one.get("action", "")]
+
+
+async def test_a_paused_queue_has_its_reason_and_one_button_that_mends_it(shop: Shop) -> None:
+    shop.app.queues["mail"].pause(note="the mail host is down")
+    page = await ask(Dashboard(shop.app, operator), "/queues/mail")
+    assert ">Why its next job waits</a>:</b> queue mail is paused (the mail host is down).</p>" in page.text
+    assert "headrace queues resume" not in page.text
+    assert remedies(page)[0] == "/queues/mail/act/resume"
+    # A viewer cannot press: the words name the command.
+    page = await ask(Dashboard(shop.app, viewer), "/queues/mail")
+    assert "headrace queues resume mail lets its jobs start" in page.text
+    assert remedies(page) == []
+
+
+async def test_a_job_behind_a_paused_limit_leads_to_its_end(shop: Shop) -> None:
+    worker(shop.app, tasks={"shop.add": "process", "shop.charge": "process"})
+    shop.app.limits["shop.customer"].pause("globex")
+    dashboard = Dashboard(shop.app, operator)
+    job = next(one for one in shop.app.jobs.page("ready", task="shop.charge") if "globex" in str(one.arguments))
+    page = await ask(dashboard, f"/jobs/{job.id}")
+    assert "limit shop.customer of globex is paused" in page.text
+    assert "/limits/shop.customer/act/resume" in remedies(page)
+    await ask(dashboard, "/limits/shop.customer/act/resume", form={"value": "globex"})
+    assert "is paused" not in (await ask(Dashboard(shop.app, operator), f"/jobs/{job.id}")).text
+
+
+async def test_a_task_says_why_its_first_job_waits_and_why_it_fails(shop: Shop) -> None:
+    page = await ask(Dashboard(shop.app, operator), "/tasks/shop.charge")
+    assert ">Why its next job waits</a>:</b> no worker lives" in page.text
+    assert 'href="/workers">Show the workers' in page.text
+    shop.app.stats.absorb("jobs/shop.sign", {"started": 2, "failed": 2}, time.time() - 60)
+    shop.app.stats.flush()
+    page = await ask(Dashboard(shop.app, operator), "/tasks/shop.sign")
+    assert "Why it fails:</b> 100 % of its starts fail, the last with ValueError: no: token=***.</p>" in page.text
+    assert 'href="/causes?task=shop.sign">Show the causes' in page.text
+
+
+async def test_a_task_that_no_worker_knows_says_it(shop: Shop) -> None:
+    worker(shop.app, tasks={"shop.charge": "process"}, queues="old")
+    shop.app.by_name("shop.gone", queue="old").enqueue(1)
+    client = shop.app.client
+    (one,) = client.run(consume.claim(client.keys, "w1", 1, 1, ["old"])).jobs
+    rows = [(Outcome(one.id, one.token, "parked", b"", HOUR), one.ready)]
+    client.run(settle_calls.settle(client.keys, "w1", 2, rows, HOUR))
+    page = await ask(Dashboard(shop.app, operator), "/tasks/shop.gone")
+    assert "knows the task shop.gone" in page.text
+    assert "deploy its code to a worker that serves its queue" in page.text
+
+
+async def test_a_workflow_says_why_its_first_node_waits(shop: Shop) -> None:
+    run = shop.order.create(5)
+    page = await ask(Dashboard(shop.app, operator), f"/workflows/{run.id}")
+    assert f"</a>:</b> its workflow {run.id} is not started.</p>" in page.text
+    assert f"/workflows/{run.id}/act/start" in remedies(page)
+
+
+async def test_a_limit_that_is_paused_has_its_end_under_its_title(shop: Shop) -> None:
+    shop.app.limits["shop.api"].pause()
+    page = await ask(Dashboard(shop.app, operator), "/limits/shop.api")
+    assert remedies(page)[0] == "/limits/shop.api/act/resume"
+
+
+async def test_a_worker_says_what_keeps_it_from_starting_jobs(shop: Shop) -> None:
+    runner = {"kind": "process", "pid": 7, "job": shop.waiting, "task": "shop.add", "since": 1}
+    worker(shop.app, "busy", "process:1", "runner_facts", json.dumps([runner]), tasks={"shop.add": "process"})
+    page = await ask(Dashboard(shop.app, operator), "/workers/w1")
+    assert "all process runners are busy; the longest runs shop.add for" in page.text
+    assert f'href="/jobs/{shop.waiting}">Show the longest job' in page.text
+    worker(shop.app, owner="w2", tasks={})
+    shop.app.queues["mail"].pause()
+    shop.app.queues["default"].pause()
+    page = await ask(Dashboard(shop.app, operator), "/workers/w2")
+    assert "3 jobs wait in queue default, which is paused" in page.text
+    assert "/queues/default/act/resume" in remedies(page)
