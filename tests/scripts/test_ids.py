@@ -21,7 +21,7 @@ def test_lua_and_python_read_ids_alike(client: redis.Redis) -> None:
     for _ in range(200):
         flow = ids.flow_id(dice.getrandbits(41), dice.getrandbits(35), dice.randrange(256))
         number, other = dice.randrange(1, ids.MOST_NODES), dice.randrange(ids.MOST_NODES)
-        plain = ids.id_at(dice.getrandbits(41), ids.make_tail(dice.getrandbits(55), dice.randrange(256)))
+        plain = ids.make_id(dice.getrandbits(41), dice.getrandbits(55), dice.randrange(256))
         for id in (flow, ids.node_id(flow, number), plain, ids.ordered_id(plain)):
             found = look(args=[id, ids.code_of(number), other])
             assert found[:2] == [ids.is_node(id), ids.is_ordered(id)], id

@@ -16,7 +16,7 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
-from headrace.model.ids import id_at, make_tail, ordered_id, unique_id
+from headrace.model.ids import id_at, make_middle, ordered_id, shard_for, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
@@ -36,17 +36,17 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
     os.register_at_fork(after_in_child=_drawn.clear)
 
 
-def new_id() -> str:
+def new_id(shard: int) -> str:
     """An id that no other process draws. Cost: none."""
     try:
-        tail = _drawn.pop()
+        middle = _drawn.pop()
     except IndexError:
         # Not the random module: a program that seeds it, as simulations do, would make the same ids twice.
-        dice = os.urandom(7 * 64)
-        tails = [make_tail(int.from_bytes(dice[n : n + 7]) >> 1) for n in range(0, 7 * 64, 7)]
-        tail = tails.pop()
-        _drawn.extend(tails)
-    return id_at(time.time_ns() // 1_000_000, tail)
+        drawn = os.urandom(7 * 64)
+        middles = [make_middle(int.from_bytes(drawn[n : n + 7]) >> 1) for n in range(0, 7 * 64, 7)]
+        middle = middles.pop()
+        _drawn.extend(middles)
+    return id_at(time.time_ns() // 1_000_000, middle, shard)
 
 
 P = ParamSpec("P")
@@ -184,7 +184,7 @@ class BoundTask(Generic[P, R]):
 
     def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
         seen: overviews.Overview = yield overviews.overview(self.context.client.keys)
-        rows = [(worker.owner, new_id()) for worker in seen.live]
+        rows = [(worker.owner, new_id(shard_for())) for worker in seen.live]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
@@ -218,14 +218,16 @@ class BoundTask(Generic[P, R]):
 
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, client.settings.max_payload)
-        id, form = new_id(), self.form()
+        form, key = self.form(), self._options.key
         if form.ordered or form.unique:
-            return NewJob(self.fitting(id), data, form, self._name(data))
-        return NewJob(id, data, form)
+            name = self._name(data)
+            return NewJob(self.draw(name), data, form, name)
+        return NewJob(new_id(shard_for(key, *self._requests)), data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
-        return NewJob(self.fitting(new_id()), data, self.form(), self._name(data))
+        name = self._name(data)
+        return NewJob(self.draw(name), data, self.form(), name)
 
     def _name(self, data: bytes) -> str:
         rule = self._options.unique
@@ -251,9 +253,9 @@ class BoundTask(Generic[P, R]):
         if self._options.ordered and not self._options.key:
             raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
 
-    def draw(self) -> str:
-        """An id for a job of these options, which no other process draws."""
-        return self.fitting(new_id())
+    def draw(self, name: str) -> str:
+        """An id for a job of these options, which no other process draws; ``name``: of a unique job."""
+        return self.fitting(new_id(shard_for(self._options.key, name, *self._requests)))
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
         """What the next jobs share.

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
-from headrace.model.ids import make_ids
+from headrace.model.ids import make_ids, shard_for
 from headrace.model.signature import Unchecked
 from headrace.protocol.durability import Asked, Confirmer
 from headrace.protocol.produce import CHUNK, Accepted
@@ -99,7 +99,7 @@ class ChunkStream:
     @contextmanager
     def chunk(self) -> Generator[Chunk, None, None]:
         """What to store in the block. If that fails, it may be stored or not: it is asked for by id from then on."""
-        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs))
+        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs), shard_for())
         taken: list[UnsentJob[Any]] = []
         try:
             rows: list[NewJob] = []

@@ -348,7 +348,7 @@ class JobSource(Protocol[R]):
     def task(self) -> str: ...
     @property
     def asked(self) -> Wishes: ...
-    def draw(self) -> str: ...
+    def draw(self, name: str, /) -> str: ...
 
     def fitting(self, id: str, /) -> str: ...
 
@@ -383,7 +383,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
     def id(self) -> str:
         """Id of the job, from the moment that it is made. Cost: none."""
         if not self.drawn:
-            self.drawn = self.bound.draw()
+            self.drawn = self.bound.draw(self.name)
         return self.drawn
 
     @property

@@ -390,10 +390,10 @@ def job_here(
     if isinstance(attempt, bool) or attempt < 1:
         raise OptionsError(f"attempt counts starts from 1, so it is not {attempt!r}")
     inputs = tuple(
-        Input(new_id(), name, name, "succeeded", codec.encode(value, MOST, f"the payload {name}"))
+        Input(new_id(0), name, name, "succeeded", codec.encode(value, MOST, f"the payload {name}"))
         for name, value in payloads.items()
     )
     now = time.time_ns() // 1000
-    claim = replace(about, id=new_id(), token=now, ready=now, failures=attempt - 1, inputs=inputs)
+    claim = replace(about, id=new_id(0), token=now, ready=now, failures=attempt - 1, inputs=inputs)
     with running(CurrentJob(claim, notes.append, state=state)) as job:
         yield job
