@@ -12,7 +12,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.testing import Kit
 from headrace.worker.dispatcher.maintenance import Maintenance
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 from tests.kit import shop
 
 
@@ -31,7 +31,7 @@ class OpensLow:
 
     def on_reply(self, reply: Any, sent: float) -> None: ...
 
-    def told(self, renewed: Any, sent: float) -> None: ...
+    def on_renewal(self, renewed: Any, sent: float) -> None: ...
 
 
 def test_a_new_duty_of_the_dispatcher_works_in_a_drain(headrace_app: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +40,9 @@ def test_a_new_duty_of_the_dispatcher_works_in_a_drain(headrace_app: Kit, monkey
     assert headrace_app.drain().starts == 0
     made = Maintenance.__init__
 
-    def with_one_row_more(self: Maintenance, worker: WorkerState, *rest: Any) -> None:
-        made(self, worker, *rest)
-        duty = OpensLow(worker.keys)
+    def with_one_row_more(self: Maintenance, worker: Worker, desk: Desk, *rest: Any) -> None:
+        made(self, worker, desk, *rest)
+        duty = OpensLow(desk.keys)
         self._duties, self._all = (*self._duties, duty), (*self._all, duty)
 
     monkeypatch.setattr(Maintenance, "__init__", with_one_row_more)

@@ -275,6 +275,60 @@ def test_imports_run_one_way(root: Path, sources: dict[Path, ast.Module]) -> Non
     assert sorted(sorted(circle) for circle in circles) == []
 
 
+# Each attribute of the dispatcher's two shared records that changes, and the one class that writes it.
+WRITERS = {
+    "options": {"RemoteControl"}, "phase": {"Core"}, "now": {"Core"}, "server_ahead": {"Claiming"},
+    "owner": {"Incarnation"}, "fenced": {"Incarnation"}, "starts": {"Incarnation"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def core_classes(root: Path, sources: dict[Path, ast.Module]) -> dict[str, ast.ClassDef]:
+    """The classes of the dispatcher, whose core and edges are all in one folder."""
+    place = root / "src" / "headrace" / "worker" / "dispatcher"
+    trees = [tree for path, tree in sources.items() if path.parent == place]
+    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def chain(node: ast.expr) -> list[str]:
+    """``self._pool.stops`` as ``["self", "pool", "stops"]``."""
+    if isinstance(node, ast.Attribute):
+        return [*chain(node.value), node.attr.lstrip("_")]
+    return [node.id.lstrip("_")] if isinstance(node, ast.Name) else [""]
+
+
+def test_a_shared_record_has_one_writer_an_attribute(core_classes: dict[str, ast.ClassDef]) -> None:
+    written: dict[str, set[str]] = {}
+    for name, node in core_classes.items():
+        for one in ast.walk(node):
+            if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
+                *_, record, attribute = ["", *chain(one)]
+                if record in ("worker", "desk"):
+                    written.setdefault(attribute, set()).add(name)
+    assert written == WRITERS
+
+
+def test_no_part_of_the_core_reaches_through_another(core_classes: dict[str, ast.ClassDef]) -> None:
+    """Parts get each other by name: ``self._renewal``, never ``self._maintenance.renewal.at``."""
+    records = {"worker", "desk", "handle", "start", "place", "claim", "options", "actions", "settings"}
+    parts = {
+        argument.arg
+        for node in core_classes.values()
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        for argument in method.args.args
+        if argument.annotation is not None and ast.unparse(argument.annotation) in core_classes
+    } - records
+    reaching = {
+        f"{name}: {ast.unparse(one)}"
+        for name, node in core_classes.items()
+        for one in ast.walk(node)
+        if isinstance(one, ast.Attribute) and len([part for part in chain(one)[:-1] if part in parts]) > 1
+    }
+    assert {"renewal", "stops", "placement"} <= parts
+    assert reaching == set()
+
+
 @pytest.fixture(scope="session")
 def pages(root: Path) -> dict[str, str]:
     """What users and developers read, without code."""

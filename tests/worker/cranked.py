@@ -51,7 +51,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     WakeUp,
     Woken,
 )
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Spawned, Stop, Up
 from headrace.worker.worker_options import WorkerOptions
 
@@ -640,10 +640,11 @@ class World:
             SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up, Spawn: lambda action: self.wanted.append(action.kind), Signal: self._signal,
             Log: lambda action: self.log.append(action.text % action.args),
         }  # fmt: skip
-        worker = WorkerState(
-            Keys("w"), settings, self.tasks, options, "here:1", 2, dice, lambda handle: (handle.pid, 0)
-        )
-        self.core = Core(worker)
+        worker = Worker(
+            settings=settings, tasks=self.tasks, options=options, place="here:1", pid=2, random=dice,
+            probe=lambda handle: (handle.pid, 0),
+        )  # fmt: skip
+        self.core = Core(worker, Keys("w"))
         self.perform(self.core.start((), self.now))
         self.turn()
 
@@ -921,7 +922,7 @@ class World:
             self.mail(HURRY)
 
     def mail(self, text: str) -> None:
-        if self.up and self.core.worker.owner:
+        if self.up and self.core.incarnation.desk.owner:
             self.inbox.append(Mail(text))
 
     def told(self, message: Drain) -> None:
@@ -956,18 +957,19 @@ class World:
         store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
         sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
         dying = any(runner.killed or runner.starting for runner in self.runners.values())
-        times = [self.core.worker.timers.at(name) for name in ("look", "anew", "gather", "spawn", "tidy", "stall")]
-        times.append(self.core.worker.requests.next(self.now))
+        times = [self.core.incarnation.desk.timers.at(name) for name in ("look", "anew", "gather")]
+        times += [self.core.worker.timers.at(name) for name in ("spawn", "tidy", "stall")]
+        times.append(self.core.incarnation.desk.requests.next(self.now))
         return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
 
     def check(self) -> None:
         """Never idle with work that could start; never at work when another worker may have it."""
-        if self.core.worker.owner and self.now >= self.core.maintenance.renewal.lease_until:
+        if self.core.incarnation.desk.owner and self.now >= self.core.incarnation.maintenance.renewal.lease_until:
             assert all(runner.killed for runner in self.runners.values() if runner.begun), "it runs beyond its lease"
         if self.core.worker.phase == "working" and not self.under_way:
-            assert self.core.worker.owner, "it is not registered"
-            assert not self.startable(), (self.startable(), self.core.demand.known, self.asleep)
-            _, _, starving = self.core.vitals.look(self.now)
+            assert self.core.incarnation.desk.owner, "it is not registered"
+            assert not self.startable(), (self.startable(), self.core.incarnation.demand.known, self.asleep)
+            _, _, starving = self.core.incarnation.vitals.check(self.now)
             assert not starving or self.now - starving < 30, "it counts as one whose claims stopped"
 
     def calm(self, seconds: float = 8.0) -> None:
@@ -992,17 +994,22 @@ class World:
             self.turn()
         else:
             raise AssertionError("it does not come to rest")
-        if self.core.worker.phase == "working" and not self.core.maintenance.renewal.gone and not self.forbidden:
+        if (
+            self.core.worker.phase == "working"
+            and not self.core.incarnation.maintenance.renewal.gone
+            and not self.forbidden
+        ):
             self.check_at_rest()
 
     def set(self, timer: str) -> bool:
         """Whether a time is set that comes."""
-        return self.now < self.core.worker.timers.at(timer) < float("inf")
+        worker, desk = self.core.worker, self.core.incarnation.desk
+        return any(self.now < timers.at(timer) < float("inf") for timers in (worker.timers, desk.timers))
 
     def check_at_rest(self) -> None:
         """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
         core = self.core
-        assert not core.ends or self.set("gather"), "ends are not told"
+        assert not core.incarnation.endings or self.set("gather"), "ends are not told"
         places = [place for kind in core.runner_pool.assignment.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.handle is None]
         assert not empty or self.set("spawn"), "a place stays empty"
@@ -1012,16 +1019,16 @@ class World:
             if place.line and (handle := place.handle) and handle.ready and handle.spare(handle.slots) > 0
         ]
         assert not unserved, "a job waits for a place whose runner has a free slot"
-        homes = core.lines._homes.values()
+        homes = core.local_queues._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
-        assert core.lines.waiting == waiting, "what waits for places is counted wrong"
-        assert not core._placement.inputs, "a node waits for outputs"
+        assert core.local_queues.waiting == waiting, "what waits for places is counted wrong"
+        assert not core.incarnation.inputs, "a node waits for outputs"
         scheduled = [job for job in self.store.jobs.values() if job.state == "scheduled"]
         if scheduled:
             job = min(scheduled, key=lambda job: job.due)
             due = self.now + max(0.0, (job.due - self.store.now) / 1e6)
             # The answer to a settle tells how long it is until then, and not from when on: so much later than that.
-            assert core.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
+            assert core.incarnation.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
 
     def settle_down(self, *, singly: bool = False) -> bool:
         """Let everything that can happen do so once, or only the first of it."""

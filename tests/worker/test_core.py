@@ -96,14 +96,14 @@ def cancel(world: World) -> None:
 
 
 def broadcast(world: World) -> None:
-    if world.core.worker.owner in world.store.owners:
-        world.store.broadcast(world.core.worker.owner, f"{world.dice.choice(world.kinds)}-task")
+    if world.core.incarnation.desk.owner in world.store.owners:
+        world.store.broadcast(world.core.incarnation.desk.owner, f"{world.dice.choice(world.kinds)}-task")
         world.mail(CALLED)
 
 
 def take_over(world: World) -> None:
-    if world.now > world.core.maintenance.renewal.lease_until:
-        world.store.take_over(world.core.worker.owner)
+    if world.now > world.core.incarnation.maintenance.renewal.lease_until:
+        world.store.take_over(world.core.incarnation.desk.owner)
 
 
 EVENTS: dict[Callable[[World], object], int] = {
@@ -149,7 +149,7 @@ def play(number: int) -> World:
     world.calm()
     world.check()
     # A look from the front may have been put off until a retry or a gate had come.
-    assert not world.startable() or world.set("anew"), (world.startable(), world.core.demand.known)
+    assert not world.startable() or world.set("anew"), (world.startable(), world.core.incarnation.demand.known)
     if number % 16 == 0:
         finish(world)
     return world
@@ -256,8 +256,8 @@ def test_a_retry_is_promoted_when_it_is_due_though_no_claim_tells_of_it() -> Non
 def test_what_came_before_a_cursor_is_looked_for_in_time_though_nothing_is_known_to_wait() -> None:
     """The time passed unnoticed, or ended a sleep without a claim: the queue waited for the next event of any kind."""
     world = made(threads=2)
-    world.core.demand.known = QueueKnowledge(frozenset(), cursors={"a": (b"5", b"x")})
-    world.core.worker.timers.set("anew", world.now + 1)
+    world.core.incarnation.demand.known = QueueKnowledge(frozenset(), cursors={"a": (b"5", b"x")})
+    world.core.incarnation.desk.timers.set("anew", world.now + 1)
     claims = world.store.claims
     world.advance(world.now + 1)
     world.calm(0)
@@ -271,7 +271,7 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     world.calm()
     world.cut()
     world.turn()
-    world.advance(world.core.maintenance.renewal.lease_until)
+    world.advance(world.core.incarnation.maintenance.renewal.lease_until)
     assert [runner.killed for runner in world.runners.values()] == [True]
     world.calm()
     (job,) = world.store.jobs.values()
@@ -293,7 +293,7 @@ def test_while_the_store_refuses_one_script_the_lease_is_kept_and_all_else_goes_
         world.end("succeeded")
         world.advance(world.now + world.settings.lease * 0.3)
         world.turn()
-    assert not world.core.worker.fenced
+    assert not world.core.incarnation.desk.fenced
     assert not [line for line in world.log if "lease" in line]
     assert len(world.store.owners) == 1
     if script != "claim":
@@ -347,7 +347,7 @@ def test_a_worker_whose_lease_the_store_has_lost_says_so() -> None:
     world.turn()
     world.calm()
     lost, again = world.log[-2:]
-    assert lost.startswith("the server lost data, the lease of here:1:")
+    assert lost.startswith("the server lost the lease of here:1:")
     assert again.endswith("serves a")
 
 
@@ -358,7 +358,7 @@ def test_limited_jobs_of_one_key_are_claimed_for_no_runners_line() -> None:
         world.store.add("process-task", "a", key="k", lane="a|fair=|k")
     world.calm()
     assert sum(job.state == "running" for job in world.store.jobs.values()) == 3
-    assert world.core.lines.waiting == 0
+    assert world.core.local_queues.waiting == 0
     assert world.store.claims < 12
 
 
@@ -477,7 +477,7 @@ def test_a_job_that_the_last_renewal_saw_and_a_claim_took_is_no_sign_that_claims
     world.turn()
     for _ in range(40):
         world.advance(world.now + 1)
-        assert world.core.vitals.look(world.now)[2] == 0
+        assert world.core.incarnation.vitals.check(world.now)[2] == 0
 
 
 @pytest.mark.parametrize(("mates", "lines", "calls"), [(1, 1, 1), (1300, 1, 3), (20, 1000, 4)])
@@ -499,7 +499,7 @@ def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines
 @pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 2 << 10, 2), (9, 256 << 10, 2)])
 def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: int) -> None:
     """No server takes an argument of 512 MB: a worker whose jobs ended so asked again and again, and lost its lease."""
-    ends = made(("process",), processes=1).core.ends
+    ends = made(("process",), processes=1).core.incarnation.endings
     for token in range(count):
         ends.end(Claim(f"id{token}", token, "a", 0, "process-task", b""), Succeeded(b"x" * size, 0))
     told: list[int] = []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from headrace.protocol import consume
 from headrace.protocol.ticks import Row
 from headrace.worker.dispatcher.maintenance import AGAIN, ASK_AGAIN, BATCH, RENEW, Maintenance
-from tests.worker.worker_states import worker_state
+from tests.worker.worker_states import desk_of, worker_state
 
 LEASE = 15.0
 SECOND = 1_000_000
@@ -18,8 +18,9 @@ def maintenance(expected: int = 0, schedules: Sequence[Row] = (), **settings: ob
     tasks = {"known": SimpleNamespace(name="known", kind="process")}
     worker = worker_state(tasks, lease=LEASE, **settings)
     worker.schedules = schedules
-    made = Maintenance(worker, tuple, lambda: expected)
-    worker.owner = "me"
+    desk = desk_of(worker)
+    made = Maintenance(worker, desk, tuple, lambda: expected)
+    desk.owner = "me"
     made.begin("me", 100.0)
     return made
 
@@ -91,9 +92,9 @@ def test_a_lost_lease_is_noticed() -> None:
 
 def test_renewals_that_count_other_jobs_than_we_do_are_counted() -> None:
     made = maintenance(expected=3)
-    for at, held, doubts in ((100, 3, 0), (106, 2, 1), (112, 4, 2), (118, 3, 0)):
+    for at, held, doubtful in ((100, 2, False), (106, 3, False), (112, 2, False), (118, 4, True), (124, 2, False)):
         renewed(made, at, held=held)
-        assert made.renewal.doubts == doubts
+        assert made.renewal.take_doubts(2) == doubtful
 
 
 def test_due_jobs_are_promoted_when_they_are_due_by_the_servers_clock() -> None:

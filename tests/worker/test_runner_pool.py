@@ -108,9 +108,9 @@ def test_the_end_of_a_runner_makes_room_for_its_kind() -> None:
     """Nobody takes the place of one that ran a suspect alone: a job that waits for that would never be claimed again."""
     rig = Rig("async")
     rig.handle.single = True
-    rig.runner_pool.supply.freed.clear()
+    rig.runner_pool.assignment.freed.clear()
     rig.runner_pool.died(RunnerDied(7, 9), 2)
-    assert rig.runner_pool.supply.freed == {"async"}
+    assert rig.runner_pool.assignment.freed == {"async"}
 
 
 def test_a_death_says_how_each_start_ended_and_returns_what_had_not_begun() -> None:

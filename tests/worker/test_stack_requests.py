@@ -11,7 +11,7 @@ from headrace.worker.dispatcher.remote_control import LATE, WAIT, StackRequests
 from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import Signal, Spawned
 from headrace.worker.worker_options import WorkerOptions
-from tests.worker.worker_states import worker_state
+from tests.worker.worker_states import desk_of, worker_state
 
 
 def told(requests: StackRequests, now: float) -> list[WorkerStacks]:
@@ -23,7 +23,7 @@ def test_stacks_that_come_too_late_are_in_no_answer_and_stay_out_of_the_log() ->
     pool = RunnerPool(worker)
     pool.supply.resize("process", 1)
     pool.supply.up(Spawned(7, "process", 70), 0)
-    requests = StackRequests(worker, pool)
+    requests = StackRequests(worker, desk_of(worker), pool.assignment)
     worker.actions.take()
     for now, texts, text in ((1.0, [], ""), (2.0, [b"one\n", b"two\n"], "one\ntwo")):
         worker.now = now

@@ -78,9 +78,9 @@ def test_it_gets_work_when_it_is_up(life: Life, kind: str) -> None:
     handle = life.born(1, kind)
     assert life.room(kind) == 0
     assert life.runner_pool.assignment.choose(kind, "task", NOW, alone=False) is None
-    life.runner_pool.supply.freed.clear()
+    life.runner_pool.assignment.freed.clear()
     life.says(1, Up())
-    assert life.runner_pool.supply.freed == {kind}, "what was handed back since no runner had room is claimed again"
+    assert life.runner_pool.assignment.freed == {kind}, "what was handed back since no runner had room is claimed again"
     assert life.room(kind) >= 1
     assert life.runner_pool.assignment.choose(kind, "task", NOW, alone=False) is handle
 
@@ -182,16 +182,16 @@ def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pau
     life.born(1, starting=False)
     life.runner_pool.supply.isolated("thread")
     life.born(2)
-    life.runner_pool.supply.freed.clear()
+    life.runner_pool.assignment.freed.clear()
     assert life.dies(2) == 1
-    assert life.runner_pool.supply.freed == set()
+    assert life.runner_pool.assignment.freed == set()
     life.runner_pool.supply.respawn(life.timers.at("spawn"))
-    assert life.runner_pool.supply.freed == {"thread"}
+    assert life.runner_pool.assignment.freed == {"thread"}
     assert life.asked() == [], "the suspect asks, when it was claimed again"
 
 
 def test_the_supervisor_is_told_when_no_first_runner_is_starting_any_more(life: Life) -> None:
-    life.worker.owner = "w"
+    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("thread", 3)
     life.runner_pool.supply.resize("process", 1)
     life.born(1)
@@ -211,7 +211,7 @@ def test_the_supervisor_is_told_when_no_first_runner_is_starting_any_more(life: 
 
 
 def test_a_place_that_is_removed_is_not_waited_for(life: Life) -> None:
-    life.worker.owner = "w"
+    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("process", 2)
     life.born(1, "process", starting=False)
     life.born(2, "process")
@@ -221,7 +221,7 @@ def test_a_place_that_is_removed_is_not_waited_for(life: Life) -> None:
 
 
 def test_the_supervisor_is_told_why_a_runner_ended_in_its_start_unless_that_was_dismissed(life: Life) -> None:
-    life.worker.owner = "w"
+    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("thread", 1)
     life.born(1)
     life.actions.take()

@@ -7,20 +7,24 @@ from typing import Any
 
 from headrace.protocol.keys import keys_of
 from headrace.settings import Settings
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.worker_options import WorkerOptions
 
 
 class Middling(Random):
-    """Dice that always show one half."""
+    """Random numbers that are always one half."""
 
     def random(self) -> float:
         return 0.5
 
 
-def worker_state(tasks: Any = None, options: WorkerOptions | None = None, **settings: Any) -> WorkerState:
-    """A worker that nobody has registered."""
-    return WorkerState(
-        keys_of("hr"), Settings(**settings), tasks or {}, options or WorkerOptions(), "here:1", 2, Middling(),
-        lambda handle: (handle.pid, 0),
+def worker_state(tasks: Any = None, options: WorkerOptions | None = None, **settings: Any) -> Worker:
+    """A worker that is not registered anywhere."""
+    return Worker(
+        settings=Settings(**settings), tasks=tasks or {}, options=options or WorkerOptions(), place="here:1", pid=2,
+        random=Middling(), probe=lambda handle: (handle.pid, 0),
     )  # fmt: skip
+
+
+def desk_of(worker: Worker) -> Desk:
+    return Desk(worker, keys_of("hr"))

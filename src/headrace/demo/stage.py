@@ -26,7 +26,7 @@ class DemoError(HeadraceError):
     """The demo cannot go on."""
 
 
-class Worker:
+class DemoWorker:
     """A real ``headrace worker`` in a session of its own: Ctrl-C reaches the demo alone, which ends the worker."""
 
     def __init__(self, directory: Path, processes: int) -> None:
@@ -72,8 +72,8 @@ class Stage:
         self.url = url
         self.server = embedded.status(directory).version or "a private server"
 
-    def worker(self, processes: int) -> Worker:
-        worker = Worker(self._directory, processes)
+    def worker(self, processes: int) -> DemoWorker:
+        worker = DemoWorker(self._directory, processes)
         self._end.callback(worker.stop)
         return worker
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.demo.demo_tasks import Package, app, delay, measure, together
-from headrace.demo.stage import DemoError, Worker
+from headrace.demo.stage import DemoError, DemoWorker
 from headrace.errors import MissingExtra
 from headrace.model.job import State
 from headrace.model.workflow import Graph, NodeRecord
@@ -52,7 +52,7 @@ def sketch(graph: Graph, width: int) -> str:
     return render(of_graph(graph), "text", width=width).split("\n\n", 1)[1].rstrip()
 
 
-def follow(run: WorkflowRun, worker: Worker, console: Console) -> list[Package]:
+def follow(run: WorkflowRun, worker: DemoWorker, console: Console) -> list[Package]:
     """Show progress until the workflow has ended; return its report."""
     columns = (
         BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),

@@ -62,7 +62,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.schedule_ticks import TICKING
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.messages import Done, Drain, JobProgress, Signal, Spawn, Spawned
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
@@ -92,12 +92,12 @@ Asked: TypeAlias = Call[Any] | list[Call[Any]] | RunHere
 Steps: TypeAlias = Generator[Asked, Any, T]
 
 
-class _EvenDice(Random):
+class _Even(Random):
     def random(self) -> float:
         return DICE
 
 
-_DICE = _EvenDice()
+_RANDOM = _Even()
 
 
 class InlineTask:
@@ -153,7 +153,7 @@ class HandTurned:
 
     @property
     def _more_soon(self) -> bool:
-        until = max(self.now + PIECES, self.core.maintenance.doubt_until)
+        until = max(self.now + PIECES, self.core.incarnation.maintenance.doubt_until)
         return not self.core.left and self.core.next < until
 
     @property
@@ -170,7 +170,7 @@ class HandTurned:
         if self._waves:
             wave = self._waves.popleft()
             if wave[-1][0].script.name == "retire":
-                wave.append((overviews.overview(self.core.worker.keys), self._see))
+                wave.append((overviews.overview(self.core.incarnation.desk.keys), self._see))
             values = yield [call for call, _ in wave]
             for (call, read), value in zip(wave, values, strict=True):
                 self.inbox.append(Replied(read, value, call.script.name))
@@ -263,7 +263,7 @@ class Draining:
     @property
     def owner(self) -> str:
         """The name of the incarnation in the store; empty before it has registered."""
-        return "" if self.turned is None else self.turned.core.worker.owner
+        return "" if self.turned is None else self.turned.core.incarnation.desk.owner
 
     def steps(self) -> Steps[Drained]:
         """Run jobs until none is left that may run by now, or one fails."""
@@ -311,11 +311,12 @@ class Draining:
         app = self._app
         options = WorkerOptions(processes=1, queues=QueueOrder(queues), burst=burst)
         tasks = {name: cast("Task[..., Any, Any]", InlineTask(task)) for name, task in app.tasks.items()}
-        worker = WorkerState(
-            self._keys, self._settings, tasks, options, PLACE, os.getpid(), _DICE, lambda handle: (handle.pid, 0),
-            tally=self, limits=app.limits.declared(), leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
+        worker = Worker(
+            settings=self._settings, tasks=tasks, options=options, place=PLACE, pid=os.getpid(), random=_RANDOM,
+            probe=lambda handle: (handle.pid, 0), job_counts=self, limits=app.limits.declared(),
+            leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
         )  # fmt: skip
-        self.turned = HandTurned(Core(worker), self._clock, self._start)
+        self.turned = HandTurned(Core(worker, self._keys), self._clock, self._start)
         return self.turned
 
     def _start(self, claim: Claim) -> Steps[Performed | None]:
@@ -375,7 +376,7 @@ class Draining:
         if self._wishes.retries and self._retried:
             records: list[Record | None] = yield produce.read(self._keys, sorted(self._retried))
             moments += [one.due_us for one in records if one is not None and one.state is State.SCHEDULED]
-        at = self.turned.core.maintenance.promotion.at
+        at = self.turned.core.incarnation.maintenance.promotion.at
         if self._wishes.scheduled and at < float("inf"):
             moments.append(now + round((at - self.turned.now) * 1e6))
         if moments:

@@ -102,6 +102,7 @@ class Assignment:
         handles: by number.
         kinds: the places of each kind of runner.
         changed: places with a line whose runner may have got room.
+        freed: kinds of runners that got room since it was last cleared.
         prefetch_seconds: seconds of work that may be sent ahead to one runner; 0 sends one job at a time.
         costs: measured seconds by task; unknown tasks are not tiny.
         mean: measured seconds of a job on a runner that is sent work ahead, over all tasks; None before the first.
@@ -112,6 +113,7 @@ class Assignment:
         self.handles: dict[int, RunnerHandle] = {}
         self.kinds: dict[Kind, RunnerSlots] = {}
         self.changed: set[RunnerSlot] = set()
+        self.freed: set[Kind] = set()
         self.prefetch_seconds = prefetch_seconds
         self._coarse = prefetch_seconds / 16
         self.costs: dict[str, float] = {}

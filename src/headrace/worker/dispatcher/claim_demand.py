@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from headrace.model.options import Kind
 from headrace.protocol.consume import ClaimSummary, Cursor, Looked
-from headrace.worker.dispatcher.runner_pool import RunnerPool
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.worker_state import Desk, Worker
 
 # Seconds between two claims of which each goes on where the other stopped looking.
 LOOK_EVERY = 0.005
@@ -160,10 +160,10 @@ class ClaimDemand:
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
-    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
-        self._pool = runner_pool
+    def __init__(self, worker: Worker, desk: Desk, assignment: Assignment) -> None:
+        self._assignment = assignment
         self._kinds = worker.kinds
-        self._timers = worker.timers
+        self._timers = desk.timers
         self.known = QueueKnowledge(frozenset(self._kinds))
         # Kinds for which no runner had room when a job came, whatever had been reckoned.
         self._refused = set[Kind]()
@@ -217,10 +217,11 @@ class ClaimDemand:
 
     def rooms(self, now: float, coming: int) -> dict[Kind, int]:
         """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
-        if self._pool.supply.freed:
-            self._refused -= self._pool.supply.freed
-            self._pool.supply.freed.clear()
-        rooms = self._pool.assignment.rooms(now)
+        freed = self._assignment.freed
+        if freed:
+            self._refused -= freed
+            freed.clear()
+        rooms = self._assignment.rooms(now)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
     def passing(self, wanted: ClaimRequest) -> list[tuple[Kind, int, Sequence[str]]]:

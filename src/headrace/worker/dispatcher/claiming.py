@@ -15,12 +15,13 @@ from headrace.model.job import JobError
 from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
-from headrace.worker.dispatcher.claim_demand import ClaimRequest
+from headrace.worker.dispatcher.claim_demand import ClaimDemand, ClaimRequest
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
+from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, special
-from headrace.worker.dispatcher.worker_state import ENDS, WorkerState
+from headrace.worker.dispatcher.worker_state import ENDS, Desk, Worker
+from headrace.worker.dispatcher.workflow_growth import Inputs
 
 CLAIM_MOST = 600
 
@@ -33,20 +34,30 @@ class Claiming:
         unnoted: the claim of a sleep whose job goes out first: what it took, the reply, what was wanted, its number.
         answered: when the last claim was answered (monotonic seconds).
         woken: whether a queue ended the last sleep.
-        paused: queues that are paused, as far as is known.
         found_none: a claim showed that a worker that leaves when all is done may do so.
     """
 
-    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        desk: Desk,
+        endings: Endings,
+        demand: ClaimDemand,
+        placement: Placement,
+        inputs: Inputs,
+        maintenance: Maintenance,
+    ) -> None:
         self.arrivals: deque[tuple[Call[consume.Claimed], Any, int]] = deque()
         self.unnoted: tuple[consume.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
-        self.paused = frozenset[str]()
-        self._worker, self._requests = worker, worker.requests
-        self._pool, self._lines = placement.pool, placement.lines
-        self._endings, self._demand = placement.endings, placement.demand
-        self._placement, self._maintenance = placement, maintenance
+        self._paused = frozenset[str]()
+        self._worker, self._desk, self._requests = worker, desk, desk.requests
+        self._endings, self._demand = endings, demand
+        self._placement, self._inputs = placement, inputs
+        self._maintenance, self._renewal = maintenance, maintenance.renewal
+        self._promotion, self._unparking = maintenance.promotion, maintenance.unparking
+        self._background = maintenance.background
 
     # -- what is wanted ---------------------------------------------------------------------------------------------
 
@@ -56,6 +67,12 @@ class Claiming:
         known, parked = self._demand.known, self._parked
         wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
         return wanted if wanted is not None and wanted.now else None
+
+    def avoid(self, paused: frozenset[str]) -> None:
+        """Sleep on the other queues from now on."""
+        if self._paused != paused:
+            self._paused = paused
+            self._requests.wake_up()
 
     def has_room(self, now: float) -> bool:
         return self._wanted(now) is not None
@@ -67,35 +84,29 @@ class Claiming:
 
     @property
     def _parked(self) -> Collection[str]:
-        return () if self._requests.waits("unpark") else self._maintenance.unparking.parked
+        return () if self._requests.waits("unpark") else self._unparking.parked
 
     @property
     def _asks_anyway(self) -> bool:
         """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
-        return self._demand.called or (self._maintenance.background.at <= self._worker.now and not self._requests.armed)
+        return self._demand.called or (self._background.at <= self._worker.now and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
-        if not self._takes:
+        if not (self._desk.owner and self._placement.takes):
             return None
         worker, most = self._worker, CLAIM_MOST
-        coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._placement.inputs)
+        coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs)
         if worker.options.max_jobs:
-            here = self._endings.finished + self._pool.running + self._lines.waiting + coming
+            here = self._endings.finished + self._placement.held + coming
             most = min(most, worker.options.max_jobs - here)
         parked: list[Kind] = [worker.tasks[task].kind for task in self._parked]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
-
-    @property
-    def _takes(self) -> bool:
-        worker = self._worker
-        working = worker.phase == "working" and not worker.fenced and bool(worker.owner)
-        return working and self._lines.waiting < MOST_WAITING
 
     # -- the calls --------------------------------------------------------------------------------------------------
 
     def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """A claim, behind what moves parked jobs into the queues that it takes them from."""
-        steps = self._unparking(now, wanted)
+        steps = self._unparked(now, wanted)
         call, number = self._claim(wanted, [*self._private(), *self._order()])
         return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
@@ -105,27 +116,27 @@ class Claiming:
         if wanted is None or wanted.now:
             return
         # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
-        names = self._demand.awaited(self._worker.options.queues.names, self.paused)
+        names = self._demand.awaited(self._worker.options.queues.names, self._paused)
         if names:
             call, number = self._claim(wanted, self._order())
             claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wanted, number))
-            self._requests.sleep([self._worker.keys.wake(name) for name in names], claim)
+            self._requests.sleep([self._desk.keys.wake(name) for name in names], claim)
 
-    def _unparking(self, now: float, wanted: ClaimRequest) -> list[Step]:
+    def _unparked(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
-        unparking, parked = self._maintenance.unparking, self._parked
+        parked = self._parked
         rooms = self._demand.rooms(now, 0) if parked else {}
         kinds = {task: self._worker.tasks[task].kind for task in sorted(parked)}
         return [
-            unparking.step(task, min(rooms[kind], wanted.limit)) for task, kind in kinds.items() if kind in wanted.kinds
+            self._unparking.step(task, min(rooms[kind], wanted.limit))
+            for task, kind in kinds.items()
+            if kind in wanted.kinds
         ]
 
     def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[consume.Claimed], int]:
-        worker, requests = self._worker, self._requests
-        requests.number += 1
-        number, passing = requests.number, self._demand.passing(wanted)
+        desk, number, passing = self._desk, self._requests.next_number(), self._demand.passing(wanted)
         call = consume.claim(
-            worker.keys, worker.owner, number, wanted.limit, names, passing=passing, cursors=wanted.cursors
+            desk.keys, desk.owner, number, wanted.limit, names, passing=passing, cursors=wanted.cursors
         )
         return call, number
 
@@ -133,11 +144,11 @@ class Claiming:
         if not self._demand.called:
             return []
         self._demand.ask(self._requests.number + 1)
-        return [f"@{self._worker.owner}"]
+        return [f"@{self._desk.owner}"]
 
     def _order(self) -> list[str]:
-        queues, dice = self._worker.options.queues, self._worker.dice
-        return list(queues.arrange([dice.random() for _ in queues.names] if queues.weights else []))
+        queues, random = self._worker.options.queues, self._worker.random
+        return list(queues.arrange([random.random() for _ in queues.names] if queues.weights else []))
 
     # -- the answers ------------------------------------------------------------------------------------------------
 
@@ -187,19 +198,19 @@ class Claiming:
         self._demand.answered(wanted, summary, self._worker.now, woken=self.woken)
         self._took(claimed, number)
         # A token may be left of a job that is claimed already. Only a paused queue goes on to wake in vain.
-        if self.woken and not summary.brought and summary.halted > len(self.paused):
-            self._maintenance.renewal.renew_soon()
+        if self.woken and not summary.brought and summary.halted > len(self._paused):
+            self._renewal.renew_soon()
 
     def _took(self, claimed: consume.Claimed, number: int) -> bool:
         """Jobs are leased to us since this claim, and these are facts of the queues; False: the lease was lost."""
-        worker = self._worker
+        worker, desk = self._worker, self._desk
         if not claimed.alive:
-            self._maintenance.renewal.gone = True
+            self._renewal.lose()
             return False
-        worker.starts.took(claimed.jobs, number)
+        desk.starts.took(claimed.jobs, number)
         self.answered = worker.now
-        worker.server_ahead = claimed.now - worker.now * 1e6
-        self._maintenance.promotion.learn(worker.now, claimed.now, claimed.due)
+        desk.server_ahead = claimed.now - worker.now * 1e6
+        self._promotion.learn(worker.now, claimed.now, claimed.due)
         for id in claimed.lost:
             text = "job %s was ready, but its record is gone or alien; it left the queue"
             worker.actions.log(logging.ERROR, text, id, facts={"job": id}, code="job.no_record")

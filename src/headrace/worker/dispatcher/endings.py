@@ -33,7 +33,7 @@ from headrace.worker.dispatcher import job_log
 from headrace.worker.dispatcher.dispatcher_events import End, Log
 from headrace.worker.dispatcher.job_log import error_of
 from headrace.worker.dispatcher.local_queues import LocalQueues
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import GROWTH, Growth
 
 # Ends of a first start that need no journal.
@@ -89,19 +89,19 @@ class Endings:
         growth: starts whose nodes must be stored first.
     """
 
-    def __init__(self, worker: WorkerState, lines: LocalQueues) -> None:
+    def __init__(self, worker: Worker, desk: Desk, local_queues: LocalQueues) -> None:
         self.finished = 0
         self.since = 0.0
         self.urgent = False
-        self.growth = Growth(worker.keys, lambda end: self.ended([end]))
+        self.growth = Growth(desk.keys, lambda end: self.ended([end]))
         # Gates that are to be closed, since a call was refused; what has not begun of their jobs goes back.
         self._refused = set[str]()
         self._waiting: deque[tuple[Outcome, Claim]] = deque()
         self._keep = microseconds(worker.settings.failure_ttl)
         self._logged = job_log.kinds(worker.settings)
         self._debug = logging.getLogger("headrace.worker").isEnabledFor(logging.DEBUG)
-        self._worker, self._lines = worker, lines
-        self._tally = worker.tally
+        self._worker, self._desk, self._local_queues = worker, desk, local_queues
+        self._job_counts = worker.job_counts
 
     def __len__(self) -> int:
         """How many are to be settled."""
@@ -111,10 +111,10 @@ class Endings:
 
     def ended(self, ends: list[End]) -> None:
         """These starts ended, or go back to the server; the next jobs of their keys may follow."""
-        lines, add, now = self._lines, self._add, self._worker.now
+        queues, add, now = self._local_queues, self._add, self._worker.now
         for end in ends:
-            if lines.joined:
-                lines.ended(end.claim.token)
+            if queues.joined:
+                queues.ended(end.claim.token)
             if isinstance(end.ended, Growing):
                 self.growth.begin(end)
             else:
@@ -128,13 +128,13 @@ class Endings:
 
     def interrupt_growth(self) -> None:
         """What these starts added is not stored: they run again, without using up a retry."""
-        self._worker.requests.forget(*GROWTH)
+        self._desk.requests.forget(*GROWTH)
         for claim in self.growth.drop_all():
             self.end(claim, Interrupted(b"", self._keep))
 
     def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
         """End a start of which no more is known than its id and its token."""
-        self._worker.starts.held[token] = id
+        self._desk.starts.held[token] = id
         outcome = Outcome(id, token, kind, error_json(error), self._keep)
         self._waiting.append((outcome, Claim(id, token, "", 0, "", b"")))
 
@@ -155,8 +155,8 @@ class Endings:
             self.urgent = True
         else:
             self.finished += 1
-            if self._tally is not None:
-                self._tally.ended(claim, kind, self.since, end.cost)
+            if self._job_counts is not None:
+                self._job_counts.ended(claim, kind, self.since, end.cost)
         if isinstance(ended, Succeeded):
             # Each line is paid for by every job: most succeed.
             stays = ended.ttl or (0 if end.logged or claim.logged else NO_LOG)
@@ -203,5 +203,5 @@ class Endings:
     def settle(self, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
-        worker = self._worker
-        return settle_calls.settle(worker.keys, worker.owner, number, ends, self._keep, starts=starts(batch))
+        desk = self._desk
+        return settle_calls.settle(desk.keys, desk.owner, number, ends, self._keep, starts=starts(batch))

@@ -38,7 +38,7 @@ from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.status import probe
 from headrace.worker.dispatcher.store_links import REPLY_TIMEOUT
 from headrace.worker.dispatcher.store_session import StoreSession
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import Begun, FromSupervisor, ToSupervisor
@@ -70,13 +70,14 @@ class Dispatcher:
         self._watched = Selectors()
         # What happened and the core was not told.
         self._inbox: list[Event] = []
-        self._tally = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
+        self._job_counts = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         rows = [one.row for one in app.schedules.declared.values()]
-        worker = WorkerState(
-            store.keys, settings, app.tasks, options, place, os.getpid(), Random(), probe,
-            tally=self._tally, parent=parent, schedules=rows, limits=app.limits.declared(),
+        worker = Worker(
+            settings=settings, tasks=app.tasks, options=options, place=place, pid=os.getpid(), random=Random(),
+            probe=probe, job_counts=self._job_counts, parent=parent, schedules=rows, limits=app.limits.declared(),
         )  # fmt: skip
-        self._core = Core(worker)
+        core = self._core = Core(worker, store.keys)
+        self._assignment, self._vitals = core.runner_pool.assignment, core.incarnation.vitals
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
         session = self._session = StoreSession(
@@ -116,16 +117,16 @@ class Dispatcher:
             self._round(min(core.next, time.monotonic() + 60.0))
         # No lease is left to keep: runners may take their time.
         self._stamp(time.monotonic(), DRAINING, 0.0, 0.0)
-        if self._tally is not None:
+        if self._job_counts is not None:
             self._observe(self._pass_on)
             self._observe(self._app.stats.close)
         self._see_off()
         self._log.pass_on(float("inf"))
 
     def _pass_on(self) -> None:
-        if self._tally is not None:
-            worker = self._core.worker
-            self._tally.pass_on(worker.now + worker.server_ahead / 1e6)
+        if self._job_counts is not None:
+            core = self._core
+            self._job_counts.pass_on(core.incarnation.desk.server_time(core.worker.now) / 1e6)
 
     def _observe(self, tell: Callable[[], None]) -> None:
         """Statistics and logs never end the loop: what they raise is written to stderr."""
@@ -147,7 +148,7 @@ class Dispatcher:
                 return
 
     def _hint(self) -> None:
-        if runner := self._core.runner_pool.assignment.likely:
+        if runner := self._assignment.likely:
             self._links.hint(runner)
 
     def _perform(self, actions: Iterable[Action]) -> None:
@@ -156,19 +157,19 @@ class Dispatcher:
 
     def _round(self, until: float) -> None:
         """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
-        tally = self._tally
+        counts = self._job_counts
         until = min(
             until,
             STREAMS.next,
             self._log.next,
             self._links.next,
             self._session.next,
-            tally.next if tally else until,
+            counts.next if counts else until,
         )
         if self._unstamped:
             until = min(until, self._stamp_at)
         pause = max(0.0, until - time.monotonic())
-        gather = min(GATHER, pause) if self._core.runner_pool.assignment.least_held > PLENTY else 0.0
+        gather = min(GATHER, pause) if self._assignment.least_held > PLENTY else 0.0
         for handler in self._watched.select(pause, gather):
             handler()
         if not self._inbox and time.monotonic() < until:
@@ -179,7 +180,7 @@ class Dispatcher:
         now = time.monotonic()
         if now >= STREAMS.next:
             STREAMS.pass_on()
-        if tally is not None and now >= tally.next:
+        if counts is not None and now >= counts.next:
             self._observe(self._pass_on)
         if now >= self._log.next:
             self._observe(lambda: self._log.pass_on(now))
@@ -189,7 +190,7 @@ class Dispatcher:
             self._turn()
         self._unstamped = now < self._stamp_at
         if not self._unstamped:
-            flags, until, starving = self._core.vitals.look(now)
+            flags, until, starving = self._vitals.check(now)
             self._stamp(now, flags, until, starving)
             # What makes a worker ready is told at once.
             self._stamp_at = now + self._stamp_every if flags == WELL else now
@@ -197,7 +198,7 @@ class Dispatcher:
     def _on_begun(self, action: Begun) -> None:
         """A probe must find a worker ready that its supervisor calls ready."""
         now = time.monotonic()
-        self._stamp(now, *self._core.vitals.look(now))
+        self._stamp(now, *self._vitals.check(now))
         self._ask(action)
 
     def _see_off(self) -> None:

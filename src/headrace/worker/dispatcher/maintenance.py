@@ -24,7 +24,7 @@ from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.schedule_ticks import TICKING, TickDuty
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 
 # The most rows that one call handles.
 BATCH = 500
@@ -68,11 +68,10 @@ class Reclaim:
 
     script, makes_ready = "reclaim", True
 
-    def __init__(self, worker: WorkerState, renew: Callable[[], None]) -> None:
+    def __init__(self, desk: Desk, failure_ttl: int, renew: Callable[[], None]) -> None:
         """Make one that knows of no dead incarnation; ``renew``: has the lease renewed soon."""
         self.at = NEVER
-        self._worker, self._renew = worker, renew
-        self._failure_ttl = microseconds(worker.settings.failure_ttl)
+        self._desk, self._failure_ttl, self._renew = desk, failure_ttl, renew
         # Incarnations, and whether it is certain that they are dead.
         self._victims: deque[tuple[str, bool]] = deque()
         # The incarnation whose lease ends first.
@@ -90,7 +89,7 @@ class Reclaim:
         # It stays due until it is answered.
         self.at = 0.0
         victim, known = self._victims[0]
-        return consume.reclaim(self._worker.keys, victim, known, BATCH, self._failure_ttl)
+        return consume.reclaim(self._desk.keys, victim, known, BATCH, self._failure_ttl)
 
     def on_reply(self, reply: tuple[str, int], _: float) -> None:
         word, _ = reply
@@ -105,7 +104,7 @@ class Reclaim:
             self._renew()
 
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
-        self._suspect = "" if renewed.lapsing == self._worker.owner else renewed.lapsing
+        self._suspect = "" if renewed.lapsing == self._desk.owner else renewed.lapsing
         if not self._victims:
             # An end of 0: another worker began to reclaim it, and died.
             self.at = moment(sent, renewed.now, renewed.lapse or 1) + LATE if self._suspect else NEVER
@@ -121,7 +120,6 @@ class Renewal:
     Attributes:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         gone: the lease was lost.
-        doubts: how many renewals in a row have counted other jobs than we do.
         paused: queues that it serves and that were paused at the last renewal.
         ready: how many of its queues had ready jobs at the last renewal and were not paused.
         looked: when that renewal was sent (monotonic seconds).
@@ -132,7 +130,8 @@ class Renewal:
 
     def __init__(
         self,
-        worker: WorkerState,
+        worker: Worker,
+        desk: Desk,
         metadata: Callable[[], Sequence[str | int]],
         expected: Callable[[], int],
         tell: Callable[[consume.Renewed, float], None],
@@ -147,12 +146,12 @@ class Renewal:
         self.at = 0.0
         self.lease_until = 0.0
         self.gone = False
-        self.doubts = 0
+        self._doubts = 0
         self.ready = 0
         self.looked = 0.0
         self.cancels: deque[str] = deque()
         self.paused = frozenset[str]()
-        self._worker, self._lease = worker, worker.settings.lease
+        self._worker, self._desk, self._lease = worker, desk, worker.settings.lease
         self._metadata = metadata
         self._expected = expected
         self._tell = tell
@@ -163,7 +162,7 @@ class Renewal:
 
     def begin(self, sent: float) -> None:
         """A new incarnation was registered by a request sent at ``sent``."""
-        self.gone, self.doubts = False, 0
+        self.gone, self._doubts = False, 0
         self.lease_until = sent + self._lease
         # At once, since the first renewal tells what else is due in this store.
         self.renew_soon()
@@ -171,9 +170,9 @@ class Renewal:
 
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
-        worker, lease = self._worker, microseconds(self._lease)
-        queues, metadata = worker.options.queues.names, self._metadata()
-        call = consume.renew(worker.keys, worker.owner, lease, metadata, queues, self._asks_ticks)
+        desk, lease = self._desk, microseconds(self._lease)
+        queues, metadata = self._worker.options.queues.names, self._metadata()
+        call = consume.renew(desk.keys, desk.owner, lease, metadata, queues, self._asks_ticks)
         self._held = self._expected()
         return call
 
@@ -184,10 +183,20 @@ class Renewal:
             self.looked = sent
             self._tell(reply, sent)
         else:
-            self.gone = True
+            self.lose()
+
+    def lose(self) -> None:
+        """The store does not know the incarnation any more."""
+        self.gone = True
+
+    def take_doubts(self, most: int) -> bool:
+        """Whether so many renewals in a row have counted other jobs; then they are counted anew."""
+        doubtful = self._doubts >= most
+        self._doubts = 0 if doubtful else self._doubts
+        return doubtful
 
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
-        self.doubts = self.doubts + 1 if renewed.held != self._held else 0
+        self._doubts = self._doubts + 1 if renewed.held != self._held else 0
         self.lease_until = sent + self._lease
         self.cancels.extend(renewed.cancels)
         if renewed.tick is not None and self.at:
@@ -397,14 +406,14 @@ class Maintenance:
     """
 
     def __init__(
-        self, worker: WorkerState, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
+        self, worker: Worker, desk: Desk, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
     ) -> None:
         """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
-        self._requests = worker.requests
-        keys, settings, tasks, queues = worker.keys, worker.settings, worker.tasks, worker.options.queues.names
-        self.renewal = Renewal(worker, metadata, expected, self._tell)
+        self._requests = desk.requests
+        keys, settings, tasks, queues = desk.keys, worker.settings, worker.tasks, worker.options.queues.names
+        self.renewal = Renewal(worker, desk, metadata, expected, self._on_renewal)
         self.promotion = Promotion(keys)
-        self.reclaim = Reclaim(worker, self.renewal.renew_soon)
+        self.reclaim = Reclaim(desk, microseconds(settings.failure_ttl), self.renewal.renew_soon)
         self._most = settings.max_finished
         self._most_bytes = settings.max_finished_bytes
         # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
@@ -469,7 +478,7 @@ class Maintenance:
         if chores:
             self.background.at = now
 
-    def _tell(self, renewed: consume.Renewed, sent: float) -> None:
+    def _on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         for duty in self._duties:
             duty.on_renewal(renewed, sent)
         self.settled(renewed.kept, renewed.bytes, 0, sent)

@@ -17,12 +17,16 @@ from headrace.model.options import Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
+from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.endings import Endings
+from headrace.worker.dispatcher.job_stops import JobStops
+from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.runner_handle import Attempt, Waiting
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.runner_supply import RunnerSupply
+from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.messages import before_start
 from headrace.worker.worker_options import SHARED
@@ -37,19 +41,26 @@ class Placement:
     """Hands jobs out.
 
     Attributes:
-        pool, lines, endings, demand: the parts that it joins, for those that know it.
         inputs: nodes of workflows that wait for outputs.
     """
 
     def __init__(
-        self, worker: WorkerState, runner_pool: RunnerPool, lines: LocalQueues, endings: Endings, demand: ClaimDemand
+        self,
+        worker: Worker,
+        desk: Desk,
+        pool: RunnerPool,
+        assignment: Assignment,
+        supply: RunnerSupply,
+        stops: JobStops,
+        local_queues: LocalQueues,
+        endings: Endings,
+        demand: ClaimDemand,
     ) -> None:
-        self.inputs = Inputs(worker.keys, self.feed)
-        self.pool = runner_pool
-        self.lines = lines
-        self.endings = endings
-        self.demand = demand
-        self._worker = worker
+        self.inputs = Inputs(desk.keys, self.feed)
+        self._worker, self._desk = worker, desk
+        self._pool, self._assignment, self._supply, self._stops = pool, assignment, supply, stops
+        self._local_queues, self._endings, self._demand = local_queues, endings, demand
+        self._growth = endings.growth
         # Kind and plan of jobs without options of their own, by task: every job passes here.
         self._plans: dict[str, tuple[Kind, RunPlan]] = {}
         # Gates that refused calls closed, each with the last token that was given before.
@@ -58,8 +69,18 @@ class Placement:
     @property
     def busy(self) -> bool:
         """Whether jobs run or are about to, or ends are to be settled."""
-        endings = self.endings
-        return bool(self.pool.running or self.lines.waiting or endings or self.inputs or endings.growth)
+        return bool(self.held or self._endings or self._growth or self.inputs)
+
+    @property
+    def held(self) -> int:
+        """How many jobs runners have, or wait for a place."""
+        return self._pool.running + self._local_queues.waiting
+
+    @property
+    def takes(self) -> bool:
+        """Whether jobs may be claimed, as far as runners have room."""
+        working = self._worker.phase == "working" and not self._desk.fenced
+        return working and self._local_queues.waiting < MOST_WAITING
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -80,16 +101,16 @@ class Placement:
                 continue
             for claim in claims:
                 error = JobError(type="PayloadTooLarge", message=text, attempt=claim.attempt)
-                self.endings.end_with(claim, Failed, error)
+                self._endings.end_with(claim, Failed, error)
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
         """Work came back from a runner: it goes to another one, or waits at its place."""
-        self.endings.ended(returned.ends)
+        self._endings.ended(returned.ends)
         back = returned.back
         bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
         if bound:
-            self.lines.put_back(bound)
+            self._local_queues.put_back(bound)
         self.hand_out([start.claim for start in back if not (bound and start.bound)])
 
     def close(self, gates: Collection[str], token: int = 0) -> None:
@@ -98,10 +119,10 @@ class Placement:
         Args:
             token: the last one that was given before they closed: later starts have passed them since. 0: of ours.
         """
-        oldest = self._server_now - RECALL
+        oldest = self._desk.server_time(self._worker.now) - RECALL
         self._closed = {gate: last for gate, last in self._closed.items() if last > oldest}
-        self._closed |= dict.fromkeys(gates, token or max(self._worker.starts.held, default=0))
-        self.pool.recall(self._shut)
+        self._closed |= dict.fromkeys(gates, token or max(self._desk.starts.held, default=0))
+        self._pool.recall(self._shut)
 
     def _shut(self, claim: Claim) -> bool:
         return any(self._closed.get(gate, 0) >= claim.token for gate in gates_of(claim.lane))
@@ -109,14 +130,10 @@ class Placement:
     def _sent_back(self, claim: Claim, kind: Kind) -> bool:
         if not self._shut(claim):
             return False
-        self.endings.end(claim, Released())
+        self._endings.end(claim, Released())
         # The runner that had it may take another job.
-        self.pool.supply.freed.add(kind)
+        self._assignment.freed.add(kind)
         return True
-
-    @property
-    def _server_now(self) -> int:
-        return round(self._worker.server_ahead + self._worker.now * 1e6)
 
     def hand_out(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
@@ -125,8 +142,8 @@ class Placement:
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
         """Hand claims out; returns what fits nowhere, to be handed back."""
-        worker, assignment, refused = self._worker, self.pool.assignment, list[Refused]()
-        now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not worker.fenced
+        worker, assignment, refused = self._worker, self._assignment, list[Refused]()
+        now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not self._desk.fenced
         for claim in claims:
             found = self._plan(claim) if claim.options else self._plans.get(claim.task) or self._plan(claim)
             if found is None or (self._closed and self._sent_back(claim, found[0])):
@@ -141,15 +158,15 @@ class Placement:
                 # One that may start at most once is not sent ahead: a killed worker would end it before its start.
                 alone = suspect or claim.once
                 if suspect and kind in SHARED:
-                    handle = self.pool.supply.isolated(kind)
+                    handle = self._supply.isolated(kind)
                 elif not waits:
                     handle = assignment.choose(kind, claim.task, now, alone=alone)
                 elif claim.lane or claim.once:
                     # It holds its limits, so it waits for no runner: others of the limits would wait for that one, too.
                     handle = assignment.prefer(kind, claim, now, alone=alone)
-                elif self.lines.add((claim, plan), kind):
+                elif self._local_queues.add((claim, plan), kind):
                     # At once: a job of any place that comes behind it must find the room that is left.
-                    starts += self.lines.serve(now, self.in_time)
+                    starts += self._local_queues.serve(now, self.in_time)
                     continue
             if handle is None:
                 refused.append((claim, kind))
@@ -157,18 +174,18 @@ class Placement:
             start = Attempt(claim, plan, handle)
             assignment.assign(handle, start, now)
             starts.append(start)
-        self.pool.give(starts, now)
+        self._pool.give(starts, now)
         return refused
 
     def hand_back(self, refused: Iterable[Refused]) -> None:
         for claim, kind in refused:
-            self.endings.end(claim, Released())
-            if self._worker.phase == "working" and not self._worker.fenced:
-                self.demand.handed_back(kind)
+            self._endings.end(claim, Released())
+            if self._worker.phase == "working" and not self._desk.fenced:
+                self._demand.handed_back(kind)
 
     def serve(self, now: float) -> None:
         """Hand out what waited for a place that has room by now."""
-        self.pool.give(self.lines.serve(now, self.in_time), now)
+        self._pool.give(self._local_queues.serve(now, self.in_time), now)
 
     def _plan(self, claim: Claim) -> tuple[Kind, RunPlan] | None:
         """What kind of runner a job needs, and how to run it; None for one that cannot run here, which ends."""
@@ -178,13 +195,13 @@ class Placement:
             # Any program may have written it: a terminal must not obey it.
             name = claim.task if claim.task.isprintable() else ascii(claim.task)
             self._worker.actions.log(logging.WARNING, text, claim.id, name, code="job.parked", facts=fields_of(claim))
-            self.endings.end(claim, Parked())
+            self._endings.end(claim, Parked())
             return None
         try:
             found = task.kind, task.plan(claim.options)
         except (HeadraceError, msgspec.MsgspecError) as error:
             fault = JobError(type="Corrupt", message=str(error), attempt=claim.attempt)
-            self.endings.end_with(claim, Corrupt, fault)
+            self._endings.end_with(claim, Corrupt, fault)
             return None
         if not claim.options:
             self._plans[claim.task] = found
@@ -201,7 +218,7 @@ class Placement:
 
     def in_time(self, waiting: Waiting) -> bool:
         """Whether a job that waited here may still start; one whose time is over ends."""
-        return self._may_start(waiting[0], self._server_now)
+        return self._may_start(waiting[0], self._desk.server_time(self._worker.now))
 
     def _may_start(self, claim: Claim, now: int) -> bool:
         ended = before_start(claim, now, microseconds(self._worker.settings.failure_ttl))
@@ -214,22 +231,22 @@ class Placement:
                     facts={"job": claim.id},
                     code="job.no_task",
                 )
-            self.endings.end(claim, ended)
+            self._endings.end(claim, ended)
         return ended is None
 
     def cancel(self, id: str) -> None:
         """Stop a job that was cancelled, wherever it is here."""
-        waiting = self.lines.cancel(id) if self.lines.waiting else None
+        waiting = self._local_queues.cancel(id) if self._local_queues.waiting else None
         if waiting is None:
-            self.pool.stops.cancel(id, self._worker.now)
+            self._stops.cancel(id, self._worker.now)
         else:
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
-            self.endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
+            self._endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
-        for claim in [*(claim for claim, _ in self.lines.take_all()), *self.inputs.take_all()]:
-            self.endings.end(claim, Released())
+        for claim in [*(claim for claim, _ in self._local_queues.take_all()), *self.inputs.take_all()]:
+            self._endings.end(claim, Released())
 
 
 def special(claim: Claim) -> bool:

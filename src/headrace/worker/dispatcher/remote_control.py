@@ -19,15 +19,19 @@ from headrace.errors import OptionsError
 from headrace.model.options import KINDS, Kind
 from headrace.model.stacks import MOST, MOST_EACH, MOST_READ, RunnerStacks, WorkerStacks, jobs_first
 from headrace.protocol import operations
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Capture, StackHeard, Step
-from headrace.worker.dispatcher.maintenance import Maintenance
+from headrace.worker.dispatcher.local_queues import LocalQueues
+from headrace.worker.dispatcher.maintenance import Renewal, Unparking
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runner_pool import RunnerPool
+from headrace.worker.dispatcher.runner_supply import RunnerSupply
 from headrace.worker.dispatcher.status import status
-from headrace.worker.dispatcher.worker_state import WorkerState
+from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
 from headrace.worker.messages import Signal, Size
+from headrace.worker.preload.advice import Advice
 from headrace.worker.worker_options import SHARED
 
 
@@ -41,18 +45,18 @@ class SelfReport:
         leaving: whether that it claims no more was said.
     """
 
-    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
+    def __init__(self, worker: Worker, desk: Desk, assignment: Assignment, advice: Advice) -> None:
         self.said = ""
         self.busy = ""
         self.shown = ""
         self.resized = False
         self.leaving = False
-        self._worker = worker
-        self._pool = runner_pool
+        self._worker, self._desk = worker, desk
+        self._assignment, self._advice = assignment, advice
 
     def begin(self) -> None:
         self.said = self.busy = ""
-        self._pool.advice.renew()
+        self._advice.renew()
 
     def sizes(self) -> list[str]:
         kinds, options = self._worker.kinds, self._worker.options
@@ -61,7 +65,7 @@ class SelfReport:
 
     def news(self) -> list[str | int]:
         """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
-        advice = self._pool.advice
+        advice = self._advice
         for line in advice.lines():
             self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
         metadata: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
@@ -71,12 +75,13 @@ class SelfReport:
         if worker.phase == "draining" and not self.leaving:
             self.leaving = True
             metadata += ["draining", 1]
-        runners = status(self._pool.assignment.handles.values(), worker.server_ahead, worker.look, self.shown)
+        handles = self._assignment.handles.values()
+        runners = status(handles, self._desk.server_ahead, worker.probe, self.shown)
         if runners != self.said:
             self.said = runners
             metadata += ["runner_facts", runners]
         busy = Counter[str]()
-        for handle in self._pool.assignment.handles.values():
+        for handle in handles:
             busy[handle.kind] += min(len(handle.starts), handle.slots)
         if (text := " ".join(f"{kind}:{busy[kind]}" for kind in worker.kinds)) != self.busy:
             self.busy = text
@@ -94,9 +99,8 @@ _TIMER = "stacks"
 class StackRequests:
     """One reading is under way at most. Requests that come meanwhile are answered by it, too."""
 
-    def __init__(self, worker: WorkerState, runner_pool: RunnerPool) -> None:
-        self._worker = worker
-        self._pool = runner_pool
+    def __init__(self, worker: Worker, desk: Desk, assignment: Assignment) -> None:
+        self._worker, self._desk, self._assignment = worker, desk, assignment
         self._requests: list[str] = []
         self._heard: dict[int, bytearray] = {}
 
@@ -106,7 +110,7 @@ class StackRequests:
         self._requests.append(request[:64])
         if len(self._requests) > 1:
             return
-        for handle in self._pool.assignment.handles.values():
+        for handle in self._assignment.handles.values():
             if not handle.gone:
                 worker.actions.add(Capture(handle.number, worker.now + WAIT + LATE))
                 worker.actions.add(Signal(handle.number, "stacks"))
@@ -125,7 +129,7 @@ class StackRequests:
         if not self._requests or not worker.timers.due(_TIMER, now):
             return []
         worker.timers.clear(_TIMER)
-        handles = [one for one in self._pool.assignment.handles.values() if not one.gone]
+        handles = [one for one in self._assignment.handles.values() if not one.gone]
         each = min(MOST_EACH, MOST // max(1, len(handles)))
         rows: list[RunnerStacks] = []
         for handle in handles:
@@ -133,31 +137,36 @@ class StackRequests:
             text = jobs_first(bytes(self._heard.get(handle.number, b"")), each).decode("utf-8", "replace")
             rows.append(
                 RunnerStacks(
-                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.look(handle)[0],
+                    kind=handle.kind, place=handle.place.id if handle.place else -1, pid=worker.probe(handle)[0],
                     job=first.claim.id if first else "", task=first.claim.task if first else "", text=text.strip(),
                 )
             )  # fmt: skip
         answer = msgspec.json.encode(WorkerStacks(requests=self._requests, runners=rows)).decode()
         self._requests = []
         self._heard.clear()
-        return [(operations.tell_stacks(worker.keys, worker.owner, answer), lambda _: None)]
+        return [(operations.tell_stacks(self._desk.keys, self._desk.owner, answer), lambda _: None)]
 
 
 class RemoteControl:
-    """Does what is asked, or says why not.
+    """Does what is asked, or says why not."""
 
-    Attributes:
-        stacks: requests for the stacks of runners.
-    """
-
-    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, report: SelfReport) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        supply: RunnerSupply,
+        local_queues: LocalQueues,
+        demand: ClaimDemand,
+        placement: Placement,
+        renewal: Renewal,
+        unparking: Unparking,
+        report: SelfReport,
+        stacks: StackRequests,
+    ) -> None:
         self._worker = worker
-        self._pool = placement.pool
-        self._lines = placement.lines
-        self._demand = placement.demand
-        self._placement, self._maintenance = placement, maintenance
-        self._report = report
-        self.stacks = StackRequests(worker, placement.pool)
+        self._supply, self._local_queues = supply, local_queues
+        self._demand, self._placement = demand, placement
+        self._renewal, self._unparking = renewal, unparking
+        self._report, self._stacks = report, stacks
 
     def grow(self, by: int) -> None:
         main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
@@ -175,18 +184,18 @@ class RemoteControl:
         if text == CALLED:
             self._demand.call()
         elif text == HURRY:
-            self._maintenance.renewal.renew_soon()
+            self._renewal.renew_soon()
         elif verb == "show":
             self._report.shown = rest
-            self._maintenance.renewal.renew_soon()
+            self._renewal.renew_soon()
         elif verb == "stacks":
-            self.stacks.ask(rest)
+            self._stacks.ask(rest)
         elif verb == "parked" and rest in self._worker.tasks:
-            self._maintenance.unparking.parked.add(rest)
+            self._unparking.parked.add(rest)
         elif verb == "closed" and kind.isdecimal():
             self._placement.close([size], int(kind))
         elif verb != "scale":
-            self._maintenance.renewal.cancels.append(text)
+            self._renewal.cancels.append(text)
         elif kind in self._worker.kinds and size.isdecimal():
             self._scale(kind, int(size))
         else:
@@ -216,34 +225,33 @@ class RemoteControl:
         if kind not in worker.kinds:
             return
         if kind in SHARED:
-            self._pool.supply.renew(kind)
+            self._supply.renew(kind)
         else:
-            for place in self._pool.supply.resize(kind, size):
-                self._lines.vacate(place)
+            for place in self._supply.resize(kind, size):
+                self._local_queues.vacate(place)
         self._report.resized = True
-        self._maintenance.renewal.renew_soon()
+        self._renewal.renew_soon()
 
 
 class Vitals:
     """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
 
-    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance, claiming: Claiming) -> None:
-        self._worker = worker
-        self._pool, self._renewal = placement.pool, maintenance.renewal
-        self._claiming = claiming
+    def __init__(
+        self, worker: Worker, desk: Desk, assignment: Assignment, renewal: Renewal, claiming: Claiming
+    ) -> None:
+        self._worker, self._desk, self._assignment = worker, desk, assignment
+        self._renewal, self._claiming = renewal, claiming
         self._starving = 0.0
 
-    def look(self, now: float) -> tuple[int, float, float]:
+    def check(self, now: float) -> tuple[int, float, float]:
         """Flags, end of the lease and since when it starves, as :class:`headrace.worker.health_stamps.Stamp` has them.
 
         To be called about once a second: it starves from the first look on that finds jobs and room for them.
         """
-        worker, claiming = self._worker, self._claiming
-        kinds = {
-            handle.kind for handle in self._pool.assignment.handles.values() if not (handle.starting or handle.single)
-        }
-        flags = REGISTERED if worker.owner and not worker.fenced else 0
-        flags |= 0 if worker.requests.away else ANSWERED
+        worker, desk, claiming = self._worker, self._desk, self._claiming
+        kinds = {handle.kind for handle in self._assignment.handles.values() if not (handle.starting or handle.single)}
+        flags = REGISTERED if desk.owner and not desk.fenced else 0
+        flags |= 0 if desk.requests.away else ANSWERED
         flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
         flags |= 0 if worker.phase == "working" else DRAINING
         # A claim that was answered since may have taken what the last renewal saw.

@@ -31,7 +31,7 @@ from headrace.worker.dispatcher.runner_handle import (
     RunnerHandle,
 )
 from headrace.worker.dispatcher.runner_supply import RunnerSupply
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, Worker
 from headrace.worker.messages import (
     TIME_OVER,
     Begun,
@@ -75,7 +75,7 @@ class RunnerPool:
         advice: hears what runners do again that others did.
     """
 
-    def __init__(self, worker: WorkerState) -> None:
+    def __init__(self, worker: Worker) -> None:
         settings = worker.settings
         self.assignment = Assignment(settings.prefetch_seconds)
         self.notes: dict[int, Note] = {}
@@ -85,7 +85,7 @@ class RunnerPool:
         self.supply = RunnerSupply(worker, self.assignment, commands, self.advice)
         self._worker = worker
         self._actions = worker.actions
-        self._tally = worker.tally
+        self._job_counts = worker.job_counts
         self._dying: dict[int, RunnerHandle] = {}
 
     @property
@@ -143,7 +143,7 @@ class RunnerPool:
             return _NOTHING
         returned = self._hand_back(handle, handle.take_back(event.count))
         # A job that came before this answer found no room here.
-        self.supply.freed.add(handle.kind)
+        self.assignment.freed.add(handle.kind)
         for start in handle.starts.values():
             if start.stop_reason == "cancel" and not start.told:
                 self.stops.stop_cancelled(handle, start, now)
@@ -195,7 +195,7 @@ class RunnerPool:
             handle.progress = now
             if handle.done >= handle.calm_at:
                 handle.most = MOST_AHEAD
-            self.supply.freed.add(handle.kind)
+            self.assignment.freed.add(handle.kind)
         self.assignment.reindex(handle)
         return ends
 
@@ -213,8 +213,8 @@ class RunnerPool:
         self.assignment.release(handle, start)
         if self.advice.rows:
             self.advice.ended(claim.task)
-        if done.memory and self._tally is not None:
-            self._tally.grew(done.memory)
+        if done.memory and self._job_counts is not None:
+            self._job_counts.grew(done.memory)
         if handle.wears:
             self.supply.recycle(handle, done.memory)
         return End(claim, done.ended, done.cost, done.memory, start.logged)
@@ -253,8 +253,12 @@ class RunnerPool:
         if garbled or handle.starts or not handle.leaving:
             self._commands.signal(handle, "kill")
 
-    def died(self, event: RunnerDied, now: float) -> Returned:
-        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
+    def died(self, event: RunnerDied, now: float, *, overdue: bool = False) -> Returned:
+        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow.
+
+        Args:
+            overdue: the lease is over. Where this process did not move until then, the supervisor killed the runner.
+        """
         handle = self._dying.pop(event.runner, None) or self.assignment.handles.pop(event.runner, None)
         if handle is None:
             return _NOTHING
@@ -266,12 +270,13 @@ class RunnerPool:
             self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
         back, running = handle.take_back(event.unstarted), list(handle.starts.values())
         handle.starts.clear()
-        ends += [self._broken(start, handle, event) for start in running]
+        killed = FENCED if overdue and event.signal == signal.SIGKILL else ""
+        ends += [self._broken(start, handle, event, killed) for start in running]
         self.supply.replace_dead(handle, now, _how(event), ran=bool(running))
         returned = self._hand_back(handle, back)
         return Returned(ends + returned.ends, returned.back)
 
-    def _broken(self, start: Attempt, handle: RunnerHandle, died: RunnerDied) -> End:
+    def _broken(self, start: Attempt, handle: RunnerHandle, died: RunnerDied, killed: str) -> End:
         claim, plan = start.claim, start.plan
         error = JobError(
             type="Crashed",
@@ -284,12 +289,9 @@ class RunnerPool:
             worker=self._worker.place,
         )
         # What a shutdown had interrupted is told so, whatever then ended its runner.
-        why = TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing
-        if died.signal == signal.SIGKILL and self._worker.timers.due("fence", self._worker.now):
-            # The supervisor killed it, since this process did not move.
-            why = why or FENCED
+        why = TIME_OVER if start.stop_reason else handle.condemned or self.stops.killing or killed
         stop_reason = start.stop_reason or ("other" if why else "")
-        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.dice.random(), why))
+        return End(claim, of_death(plan, claim, stop_reason, error, self._worker.random.random(), why))
 
 
 def _how(died: RunnerDied) -> str:

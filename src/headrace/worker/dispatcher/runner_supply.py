@@ -7,7 +7,7 @@ import heapq
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.runner_handle import RunnerCommands, RunnerHandle, RunnerSlot
-from headrace.worker.dispatcher.worker_state import NEVER, WorkerState
+from headrace.worker.dispatcher.worker_state import NEVER, Worker
 from headrace.worker.messages import Begun, Exit, Spawn, Spawned
 from headrace.worker.preload.advice import Advice
 
@@ -18,14 +18,9 @@ LONGEST_PAUSE = 30.0
 
 
 class RunnerSupply:
-    """The runners that are there, and those that are to come.
+    """The runners that are there, and those that are to come."""
 
-    Attributes:
-        freed: kinds of runners that got room since it was last cleared.
-    """
-
-    def __init__(self, worker: WorkerState, assignment: Assignment, commands: RunnerCommands, advice: Advice) -> None:
-        self.freed: set[Kind] = set()
+    def __init__(self, worker: Worker, assignment: Assignment, commands: RunnerCommands, advice: Advice) -> None:
         self._worker = worker
         self._timers = worker.timers
         self._assignment = assignment
@@ -35,6 +30,7 @@ class RunnerSupply:
         self._spawn_at: list[tuple[float, Kind, bool]] = []
         # Where the first runner has not begun.
         self._new: set[RunnerSlot] = set()
+        self._registered = False
 
     @property
     def _working(self) -> bool:
@@ -87,7 +83,7 @@ class RunnerSupply:
         while self._spawn_at and self._spawn_at[0][0] <= now:
             _, kind, single = heapq.heappop(self._spawn_at)
             if single:
-                self.freed.add(kind)
+                self._assignment.freed.add(kind)
             elif self._working:
                 self.spawn(kind)
         self._timers.set("spawn", self._spawn_at[0][0] if self._spawn_at else NEVER)
@@ -120,7 +116,7 @@ class RunnerSupply:
         self._assignment.attach(handle)
         if not handle.starting:
             self._begun(handle.place)
-        self.freed.add(handle.kind)
+        self._assignment.freed.add(handle.kind)
         # Asked for when there were more places than there are now.
         surplus = handle.place is None and not handle.single
         if surplus or not self._working:
@@ -133,16 +129,20 @@ class RunnerSupply:
         self._begun(handle.place)
         if handle.single:
             self._timers.set("tidy", min(self._timers.at("tidy"), now + INFANT))
-        self.freed.add(handle.kind)
+        self._assignment.freed.add(handle.kind)
 
     def _begun(self, place: RunnerSlot | None) -> None:
         if place in self._new:
             self._new.remove(place)
-            self.tell_begun()
+            self._report_begun()
 
-    def tell_begun(self) -> None:
+    def on_registration(self) -> None:
+        self._registered = True
+        self._report_begun()
+
+    def _report_begun(self) -> None:
         """Tell the supervisor when the worker is registered and no first runner is starting any more."""
-        if self._worker.owner and not self._new:
+        if self._registered and not self._new:
             self._worker.actions.add(Begun())
 
     def dismiss(self, handle: RunnerHandle) -> None:
@@ -182,7 +182,7 @@ class RunnerSupply:
             heapq.heappush(self._spawn_at, (now + pause, handle.kind, True))
         else:
             # A suspect that was handed back since there were enough runners for such jobs may come again.
-            self.freed.add(handle.kind)
+            self._assignment.freed.add(handle.kind)
         self.replace(handle, now + pause if pause else 0.0, "" if handle.leaving else reason)
 
     def replace(self, handle: RunnerHandle, at: float, reason: str) -> None:

@@ -16,11 +16,14 @@ import msgspec
 from headrace.protocol import consume, settle_calls
 from headrace.protocol.script import Call
 from headrace.protocol.settle_calls import Held, Settled
+from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.endings import SETTLE_MOST, Outcomes
+from headrace.worker.dispatcher.endings import SETTLE_MOST, Endings, Outcomes
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.worker_state import NEVER, Repair, Rows, Starts, WorkerState, compare
+from headrace.worker.dispatcher.worker_state import NEVER, Desk, Repair, Rows, Starts, Worker, compare
+from headrace.worker.dispatcher.workflow_growth import Inputs
 
 # While every runner still has work ahead, ends gather for this long (seconds), so that a trip carries many.
 GATHER = 0.001
@@ -32,12 +35,21 @@ NOTES_MOST = 4 << 20
 class Settlement:
     """What is due of ends and notes."""
 
-    def __init__(self, worker: WorkerState, placement: Placement, maintenance: Maintenance) -> None:
-        self._worker, self._requests = worker, worker.requests
-        self._pool = placement.pool
-        self._endings = placement.endings
-        self._demand = placement.demand
-        self._placement, self._maintenance = placement, maintenance
+    def __init__(
+        self,
+        worker: Worker,
+        desk: Desk,
+        assignment: Assignment,
+        notes: dict[int, consume.Note],
+        endings: Endings,
+        demand: ClaimDemand,
+        inputs: Inputs,
+        maintenance: Maintenance,
+    ) -> None:
+        self._worker, self._desk, self._requests = worker, desk, desk.requests
+        self._assignment, self._notes = assignment, notes
+        self._endings, self._demand, self._inputs = endings, demand, inputs
+        self._maintenance, self._renewal, self._promotion = maintenance, maintenance.renewal, maintenance.promotion
 
     def steps(self, now: float, *, claims: bool) -> list[Step]:
         """What is due: notes before ends.
@@ -46,13 +58,12 @@ class Settlement:
             claims: a claim is made in the same trip, which must find the ends told.
         """
         if self._endings and (claims or self._gathered(now)):
-            return [*self._notes(), self.settle()]
-        return self._notes() if self._pool.notes and self._noted(now) else []
+            return [*self._notes_due(), self.settle()]
+        return self._notes_due() if self._notes and self._noted(now) else []
 
     def settle(self) -> Step:
-        worker, requests = self._worker, self._requests
-        requests.number += 1
-        number, batch, mine = requests.number, self._endings.take(), worker.starts
+        worker, mine = self._worker, self._desk.starts
+        number, batch = self._requests.next_number(), self._endings.take()
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed", "limited")]
         call = self._endings.settle(number, batch)
         mine.ended(batch, call, number, worker.now)
@@ -61,7 +72,7 @@ class Settlement:
             mine.settled = number
             if again:
                 # No claim need follow that would tell: without this a retry waits for the next renewal.
-                self._maintenance.promotion.expect(worker.now + min(again) / 1e6)
+                self._promotion.expect(worker.now + min(again) / 1e6)
             if not reply.repeated:
                 self._learn(batch, reply.stale)
             if reply.stale:
@@ -75,7 +86,7 @@ class Settlement:
         """Read the answer to a settle that the store had forgotten and was sent again."""
         self._settled(reply)
         # It tells when what became scheduled is due, and what else there is to do.
-        self._maintenance.renewal.renew_soon()
+        self._renewal.renew_soon()
 
     def _settled(self, reply: settle_calls.Settled) -> None:
         worker = self._worker
@@ -86,32 +97,31 @@ class Settlement:
         self._maintenance.settled(reply.kept, reply.bytes, reply.chores, worker.now)
 
     def _learn(self, batch: Outcomes, stale: list[str]) -> None:
-        refused, inputs = set(stale), self._placement.inputs
+        refused = set(stale)
         for outcome, claim in batch:
             if claim.facts and outcome.kind == "succeeded" and claim.id not in refused:
-                inputs.learn(claim, outcome.data)
-        if inputs:
-            self._placement.feed()
+                self._inputs.learn(claim, outcome.data)
+        self._inputs.feed()
 
     def _gathered(self, now: float) -> bool:
         until = self._endings.since + GATHER
-        if now >= until or self._endings.urgent or not self._pool.assignment.least_held:
+        if now >= until or self._endings.urgent or not self._assignment.least_held:
             return True
-        self._worker.timers.set("gather", until)
+        self._desk.timers.set("gather", until)
         return False
 
     def _noted(self, now: float) -> bool:
-        timers = self._worker.timers
+        timers = self._desk.timers
         if timers.at("notes") == NEVER:
             timers.set("notes", now + NOTES_EVERY)
         return timers.due("notes", now)
 
-    def _notes(self) -> list[Step]:
+    def _notes_due(self) -> list[Step]:
         """All of them: what a job said last must not come after its end."""
-        notes, worker, requests = self._pool.notes, self._worker, self._requests
+        notes, desk = self._notes, self._desk
         if not notes:
             return []
-        worker.timers.clear("notes")
+        desk.timers.clear("notes")
         batches: list[list[consume.Note]] = []
         room = 0
         for note in notes.values():
@@ -121,11 +131,8 @@ class Settlement:
             batches[-1].append(note)
             room -= NOTES_MOST // SETTLE_MOST + sum(map(len, note.lines))
         notes.clear()
-        steps: list[Step] = []
-        for batch in batches:
-            requests.number += 1
-            steps.append((consume.note(worker.keys, worker.owner, batch, request=requests.number), lambda _: None))
-        return steps
+        number = self._requests.next_number
+        return [(consume.note(desk.keys, desk.owner, batch, request=number()), lambda _: None) for batch in batches]
 
 
 PAGE = 500
@@ -136,30 +143,31 @@ TOGETHER = 8
 class Reconciler:
     """Compares, and repairs."""
 
-    def __init__(self, worker: WorkerState, placement: Placement, settlement: Settlement) -> None:
-        self._worker = worker
+    def __init__(
+        self, worker: Worker, desk: Desk, endings: Endings, placement: Placement, settlement: Settlement
+    ) -> None:
+        self._worker, self._desk = worker, desk
         # Before all others, one list after the other.
-        self._ahead = worker.requests.send_first
-        self._placement, self._endings = placement, placement.endings
-        self._settlement = settlement
+        self._ahead = desk.requests.send_first
+        self._endings, self._placement, self._settlement = endings, placement, settlement
 
-    def look(self) -> Step:
+    def check(self) -> Step:
         """Ask what the store knows. Cost: a page for each 500 claims."""
-        return self._page(self._worker.starts.view(), [])
+        return self._page(self._desk.starts.view(), [])
 
     def outrun(self) -> list[Step]:
         """Let no new token be less than one of a server that failed: the clock of the next one may be behind.
 
         Tokens of other workers are met, too: each was at most what the clock of its server showed.
         """
-        worker = self._worker
-        if not worker.server_ahead:
+        desk = self._desk
+        if not desk.server_ahead:
             return []  # nothing was claimed yet
-        newest = round(worker.server_ahead + worker.now * 1e6)
-        return [(settle_calls.restore(worker.keys, worker.owner, [("", newest)]), lambda _: None)]
+        newest = desk.server_time(self._worker.now)
+        return [(settle_calls.restore(desk.keys, desk.owner, [("", newest)]), lambda _: None)]
 
     def _page(self, view: Starts, found: Rows) -> Step:
-        call = settle_calls.holds(self._worker.keys, self._worker.owner, found[-1][1] if found else 0, PAGE)
+        call = settle_calls.holds(self._desk.keys, self._desk.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
 
     def _read(self, view: Starts, found: Rows, reply: Held | None) -> None:
@@ -181,7 +189,7 @@ class Reconciler:
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
-            self._ahead([(settle_calls.restore(self._worker.keys, self._worker.owner, rows), self._restored)])
+            self._ahead([(settle_calls.restore(self._desk.keys, self._desk.owner, rows), self._restored)])
         self._settle_again(repair.again)
         for id, token in repair.unknown:
             self._endings.hand_back(id, token)
@@ -205,8 +213,8 @@ class Reconciler:
             self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])
 
     def _restored(self, reply: settle_calls.Restored) -> None:
-        held = set(self._worker.starts.held.values())
-        self._worker.starts.forget([*reply.others, *reply.gone])
+        held = set(self._desk.starts.held.values())
+        self._desk.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:
             if id in held:
                 text = "stopping job %s: the server lost its start, and it starts again"

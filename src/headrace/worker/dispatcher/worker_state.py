@@ -231,6 +231,10 @@ class StoreRequests:
         self._longest = longest
         self._refusals: dict[str, Refusal] = {}
 
+    def next_number(self) -> int:
+        self.number += 1
+        return self.number
+
     def send(self, steps: list[Step]) -> None:
         """Send these in one round trip, which must be ``ready``."""
         self.ready = False
@@ -244,6 +248,13 @@ class StoreRequests:
         """Sleep on wake-up keys; the claim is made when the sleep ends."""
         self.armed, self.waking = True, False
         self._actions.add(Sleep(list(keys), claim))
+
+    def slept(self) -> None:
+        """The sleep has ended, or was refused."""
+        self.armed = False
+
+    def end_turn(self) -> None:
+        self.firsts = False
 
     def wake_up(self) -> None:
         if self.armed and not self.waking:
@@ -317,70 +328,74 @@ class JobEnds(Protocol):
     def grew(self, memory: int, /) -> None: ...
 
 
-class WorkerState:
-    """One record for each core. The part that is named may write an attribute; all may read it.
+class Worker(msgspec.Struct, eq=False, kw_only=True):
+    """What all parts of a core share. All may read it; the part that is named writes an attribute.
 
     Attributes:
-        keys, settings, tasks: told once, as are those down to ``soon``.
-        options: sizes included, which RemoteControl changes.
+        settings, tasks: of the application.
+        options: sizes included. RemoteControl's.
         place: ``host:pid`` of the worker.
         pid: of the dispatcher's process.
-        dice: random numbers.
-        look: finds out what processes runners run, for people.
+        random: random numbers.
+        probe: finds out what processes runners run, for people.
+        job_counts: counts the ends of starts.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
         limits: what its code declares.
         leaves: scripts of duties that it leaves to other workers.
         soon: seconds for which it waits for what is due by then, where it leaves when all is done.
         kinds: of its runners.
-        phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Departure's.
-        owner: the current incarnation's name; empty before it is registered. Core's, and Departure's where it ends.
-        fenced: its runners were stopped since its lease could not be kept. Departure's, and Core's.
-        starts: what it holds, to compare with what the store knows; one for each incarnation.
+        phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Core's.
         now: monotonic seconds of this turn. Core's.
-        server_ahead: what the server's clock is ahead of ours, microseconds. Claiming's.
-        actions, timers: what the parts have decided, and when they must look again.
-        requests: what is under way to the store.
+        actions, timers: what the parts have decided, and when those that know no desk must be asked again.
     """
 
-    def __init__(
-        self,
-        keys: Keys,
-        settings: Settings,
-        tasks: Mapping[str, Task[..., Any, Any]],
-        options: WorkerOptions,
-        place: str,
-        pid: int,
-        dice: Random,
-        look: Probe,
-        *,
-        tally: JobEnds | None = None,
-        parent: int = 0,
-        schedules: Sequence[Row] = (),
-        limits: DeclaredLimits = NO_LIMITS,
-        leaves: frozenset[str] = frozenset(),
-        soon: float = SOON,
-    ) -> None:
+    settings: Settings
+    tasks: Mapping[str, Task[..., Any, Any]]
+    options: WorkerOptions
+    place: str
+    pid: int
+    random: Random
+    probe: Probe
+    job_counts: JobEnds | None = None
+    parent: int = 0
+    schedules: Sequence[Row] = ()
+    limits: DeclaredLimits = NO_LIMITS
+    leaves: frozenset[str] = frozenset()
+    soon: float = SOON
+    kinds: tuple[Kind, ...] = ()
+    phase: Literal["working", "draining", "left"] = "working"
+    now: float = 0.0
+    actions: Actions = msgspec.field(default_factory=Actions)
+    timers: Timers = msgspec.field(default_factory=Timers)
+
+    def __post_init__(self) -> None:
+        self.kinds = tuple(sorted({task.kind for task in self.tasks.values()})) or ("process",)
+
+
+class Desk:
+    """What a dispatcher has on one shard. All parts may read it; the part that is named writes an attribute.
+
+    Attributes:
+        keys: of the shard.
+        owner: the current incarnation's name; empty before it is registered. Incarnation's.
+        fenced: its runners were stopped since its lease could not be kept. Incarnation's.
+        starts: what it holds, to compare with what the store knows; one for each incarnation. Incarnation's.
+        server_ahead: what the server's clock is ahead of ours, microseconds; 0: unknown. Claiming's.
+        requests, timers: what is under way to the store, and when its parts must be asked again.
+    """
+
+    __slots__ = ("fenced", "keys", "owner", "requests", "server_ahead", "starts", "timers")
+
+    def __init__(self, worker: Worker, keys: Keys) -> None:
         self.keys = keys
-        self.settings = settings
-        self.tasks = tasks
-        self.options = options
-        self.place = place
-        self.pid = pid
-        self.dice = dice
-        self.look = look
-        self.tally = tally
-        self.parent = parent
-        self.schedules = schedules
-        self.limits = limits
-        self.leaves, self.soon = leaves, soon
-        self.kinds: tuple[Kind, ...] = tuple(sorted({task.kind for task in tasks.values()})) or ("process",)
-        self.phase: Literal["working", "draining", "left"] = "working"
         self.owner = ""
         self.fenced = False
         self.starts = Starts()
-        self.now = 0.0
         self.server_ahead = 0.0
-        self.actions = Actions()
+        self.requests = StoreRequests(worker.actions, worker.settings.lease * PAUSE_SHARE)
         self.timers = Timers()
-        self.requests = StoreRequests(self.actions, settings.lease * PAUSE_SHARE)
+
+    def server_time(self, now: float) -> int:
+        """Microseconds by the server's clock at this monotonic time."""
+        return round(self.server_ahead + now * 1e6)

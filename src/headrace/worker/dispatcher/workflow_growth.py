@@ -148,9 +148,9 @@ _NONE = b"\xc0"
 class Inputs:
     """What claimed nodes take from their parents, each parent read once."""
 
-    def __init__(self, keys: Keys, told: Callable[[], None] = lambda: None) -> None:
-        """Make one; ``told`` is called when outputs were read: some claims may have theirs."""
-        self._keys, self._told = keys, told
+    def __init__(self, keys: Keys, feed: Callable[[], None] = lambda: None) -> None:
+        """Make one; ``feed`` is called when outputs became known: some claims may have theirs."""
+        self._keys, self._feed = keys, feed
         # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
         self._waiting: dict[tuple[str, str], list[Claim]] = {}
         self._lacking: dict[tuple[str, str], str] = {}
@@ -203,6 +203,11 @@ class Inputs:
         self._forget()
         self._know(claim.id, NodeOutput(claim.facts, claim.task, "succeeded", result))
 
+    def feed(self) -> None:
+        """Have those that wait looked through, if there are any."""
+        if self._waiting:
+            self._feed()
+
     def take_all(self) -> list[Claim]:
         """Every claim that waits; none does any more."""
         taken = [claim for claims in self._waiting.values() for claim in claims]
@@ -229,7 +234,7 @@ class Inputs:
             self._know(id, output)
             if output.sources:
                 self._want(output.sources)
-        self._told()
+        self._feed()
 
     def _know(self, id: str, output: NodeOutput) -> None:
         self._known[id] = output
