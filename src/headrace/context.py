@@ -154,6 +154,11 @@ class CurrentJob:
         return self._claim.token
 
     @property
+    def number(self) -> int:
+        """The number of this start in its worker."""
+        return self._claim.number
+
+    @property
     def cancelled(self) -> bool:
         """Whether the job was cancelled while it ran; true shortly before ``CancelRequested`` is raised in it."""
         return self.stopped_by == "cancel"

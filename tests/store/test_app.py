@@ -272,7 +272,7 @@ async def test_a_wait_that_would_hold_a_runner_or_a_loop_is_refused(app: Headrac
     worker.succeed(app.tasks["fetch"].pack_result(b"x"))
     assert await job == job.result(allow_wait=True) == b"x"
     # In a job, whatever waits.
-    claim = Claim("0" * 21, 7, "default", 0, "tasks.f", b"", b"", "", once=False)
+    claim = Claim("0" * 21, 7, "default", 0, "tasks.f", b"", 7, b"", "", once=False)
     with running(CurrentJob(claim, print)):
         for wait in (job.aresult(5), _awaited(run)):
             with pytest.raises(

@@ -26,7 +26,7 @@ from headrace.protocol.consume import Note
 from headrace.running_job import running
 from headrace.worker.runner.execute import SWALLOWED, acalled, called
 
-CLAIM = Claim("0" * 21, 77, "low", 0, "tasks.f", b"", b"", "k", 2, 1, 0, 1, once=False)
+CLAIM = Claim("0" * 21, 77, "low", 0, "tasks.f", b"", 77, b"", "k", 2, 1, 0, 1, once=False)
 
 
 @pytest.fixture

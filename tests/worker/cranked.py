@@ -844,7 +844,7 @@ class World:
         assert not runner.starting, "it has not started"
         for claim in action.claims:
             for other in self.runners.values():
-                twice = [one for one in other.held if one.id == claim.id and one.token not in other.stops]
+                twice = [one for one in other.held if one.id == claim.id and one.number not in other.stops]
                 assert not twice or other.killed, f"{claim.id} is on two runners"
         runner.held += action.claims
 
@@ -855,8 +855,8 @@ class World:
         match action.message:
             case Exit():
                 runner.leaving = True
-            case Stop(token=token, reason=reason):
-                runner.stops[token] = reason
+            case Stop(number=number, reason=reason):
+                runner.stops[number] = reason
 
     def _take_back(self, action: TakeBack) -> None:
         runner = self.runners.get(action.runner)
@@ -883,13 +883,13 @@ class World:
         runner.begun -= 1
         if runner.quota:
             runner.quota = runner.quota - 1 or -1
-        reason = runner.stops.pop(claim.token, "")
+        reason = runner.stops.pop(claim.number, "")
         kind = {"cancel": "cancelled", "interrupt": "interrupted"}.get(reason, self.dice.choice(kinds))
         amount = 2_000_000 if kind in ("retry", "snoozed", "limited") else 0
         self.inbox.append(
             Heard(
                 runner.number,
-                [Done(claim.token, ended_as(kind, amount, claim.lane), 100, self.dice.choice((0, 0, 200)))],
+                [Done(claim.number, ended_as(kind, amount, claim.lane), 100, self.dice.choice((0, 0, 200)))],
             )
         )
         return True

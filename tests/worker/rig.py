@@ -49,7 +49,7 @@ def claim(token: int, task: str, *args: Any, data: bytes | None = None, options:
     name = task if "." in task else f"{jobs.__name__}.{task}"
     packed = msgspec.msgpack.encode((args, {})) if data is None else data
     counts = {name: given.get(name, 0) for name in ("failures", "crashes", "interruptions", "snoozes")}
-    return Claim(f"id{token}", token, "default", 0, name, packed, options, "", once=False, **counts)
+    return Claim(f"id{token}", token, "default", 0, name, packed, token, options, "", once=False, **counts)
 
 
 class Runner:
@@ -135,9 +135,9 @@ class Runner:
             return False
         for message in self.channel.receive(wait=False):
             if isinstance(message, Done):
-                assert message.token not in self._done, f"{message.token} ended twice"
-                self._done[message.token] = message
-                self.order.append(message.token)
+                assert message.number not in self._done, f"{message.number} ended twice"
+                self._done[message.number] = message
+                self.order.append(message.number)
             elif isinstance(message, Found):
                 self.found.append(message)
             elif isinstance(message, JobProgress):
@@ -188,7 +188,7 @@ class Runner:
     def started(self, *tokens: int) -> None:
         """Wait until these starts have logged ``started``."""
         self.until(
-            lambda: {say.token for say in self.said if "started" in say.lines}.issuperset(tokens),
+            lambda: {say.number for say in self.said if "started" in say.lines}.issuperset(tokens),
             f"the first line of {tokens}",
         )
 

@@ -42,13 +42,13 @@ class Table:
         if handle is None:
             return None
         self._token += 1
-        claim = Claim("id", self._token, "default", 0, task, b"", b"", "", 0, crashes, 0, 0, False)
+        claim = Claim("id", self._token, "default", 0, task, b"", self._token, b"", "", 0, crashes, 0, 0, False)
         start = Attempt(claim, PLAN, handle)
         self.assignment.assign(handle, start, now)
         return start
 
     def end(self, start: Attempt) -> None:
-        del start.handle.starts[start.claim.token]
+        del start.handle.starts[start.claim.number]
         self.assignment.release(start.handle, start)
         self.assignment.reindex(start.handle)
 
@@ -62,7 +62,7 @@ def test_a_limited_job_prefers_the_runner_of_its_key_and_waits_for_none(table: T
     both = {table.handle(), table.handle()}
 
     def prefer(token: int) -> RunnerHandle | None:
-        claim = Claim("id", token, "default", 0, "job", b"", key="k", lane="default|api|")
+        claim = Claim("id", token, "default", 0, "job", b"", token, key="k", lane="default|api|")
         handle = table.assignment.prefer("process", claim, NOW, alone=False)
         if handle is not None:
             table.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)

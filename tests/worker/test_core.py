@@ -325,7 +325,7 @@ def test_a_worker_that_stops_waits_for_no_nodes_that_a_full_server_does_not_stor
     world.calm()
     (claim,) = next(iter(world.runners.values())).held
     graft = pack_grown(b"", Graft((NewNode(Form("t"), b"", role="join"),), 1, gather=True))
-    world.inbox.append(Heard(1, [Done(claim.token, Growing(graft, 1), 0, 0)]))
+    world.inbox.append(Heard(1, [Done(claim.number, Growing(graft, 1), 0, 0)]))
     next(iter(world.runners.values())).held.clear()
     world.turn()
     world.calm()

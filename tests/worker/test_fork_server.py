@@ -276,7 +276,7 @@ def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:
     one = start(forked=time.monotonic_ns())
     for token in range(1, 70):
         one.one(claim(token, "noop"))
-    assert [found.token for found in one.found] == [1, 2, 3, 4, 65]
+    assert [found.number for found in one.found] == [1, 2, 3, 4, 65]
 
 
 def test_a_failure_is_told_as_everywhere(server: Runner) -> None:

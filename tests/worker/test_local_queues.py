@@ -21,7 +21,7 @@ class Worker(Table):
 
     def add(self, key: str = "k-", kind: str = "process", task: str = "task") -> Claim:
         self._number += 1
-        claim = Claim(f"{key}{self._number}", self._number, "default", 0, task, b"", key=key)
+        claim = Claim(f"{key}{self._number}", self._number, "default", 0, task, b"", self._number, key=key)
         assert self.lines.add((claim, PLAN), kind)
         return claim
 
@@ -60,7 +60,7 @@ def worker() -> Worker:
 
 
 def test_a_kind_without_places_takes_nothing(worker: Worker) -> None:
-    claim = Claim("a", 1, "default", 0, "task", b"", key="k")
+    claim = Claim("a", 1, "default", 0, "task", b"", 1, key="k")
     assert not worker.lines.add((claim, PLAN), "process")
     assert worker.lines.waiting == 0
 
@@ -242,7 +242,7 @@ def test_a_suspect_waits_for_a_free_runner(worker: Worker) -> None:
     worker.handle()
     worker.assignment.measure("tiny", 1e-6)
     worker.add("k-", task="tiny")
-    suspect = Claim("s", 99, "default", 0, "tiny", b"", key="k-", crashes=1)
+    suspect = Claim("s", 99, "default", 0, "tiny", b"", 99, key="k-", crashes=1)
     worker.lines.add((suspect, PLAN), "process")
     (first,) = worker.serve()
     assert worker.serve() == []

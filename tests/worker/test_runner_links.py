@@ -87,7 +87,7 @@ def rig() -> Iterator[Rig]:
 
 
 def claims(*tokens: int) -> list[Claim]:
-    return [Claim(str(token), token, "default", 0, "task", b"") for token in tokens]
+    return [Claim(str(token), token, "default", 0, "task", b"", token) for token in tokens]
 
 
 def test_a_job_is_begun_or_taken_back_and_never_both(rig: Rig) -> None:

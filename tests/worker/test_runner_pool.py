@@ -42,7 +42,9 @@ class Rig:
         self.actions.take()
 
     def give(self, *tokens: int, now: float = 0) -> list[Attempt]:
-        starts = [Attempt(Claim(f"id{token}", token, "default", 0, "task", b""), PLAN, self.handle) for token in tokens]
+        starts = [
+            Attempt(Claim(f"id{token}", token, "default", 0, "task", b"", token), PLAN, self.handle) for token in tokens
+        ]
         for start in starts:
             self.runner_pool.assignment.assign(self.handle, start, now)
         self.runner_pool.give(starts, now)

@@ -139,7 +139,7 @@ def stop(runner: Runner, token: int, reason: str) -> None:
 
 
 def lines(runner: Runner, token: int) -> list[str]:
-    return [line for say in runner.said if say.token == token for line in say.lines]
+    return [line for say in runner.said if say.number == token for line in say.lines]
 
 
 @pytest.mark.parametrize("kind", KINDS)

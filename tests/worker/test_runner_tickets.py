@@ -174,12 +174,12 @@ def test_an_end_that_is_kept_is_sent_before_a_job_begins_that_may_be_slow() -> N
         heard = Channel[FromRunner](theirs, FromRunner)
         # However slow this machine is, this one was quick.
         began = reporter.begin(claim(1, "noop")) + 10**12
-        reporter.done(JobReporter(reporter), claim(1, "noop"), Succeeded(b"", 0), began)
+        reporter.done(JobReporter(reporter, 1), claim(1, "noop"), Succeeded(b"", 0), began)
         assert heard.receive(wait=False) == []
         reporter.begin(claim(2, "noop"))
         assert heard.receive(wait=False) == [], "it was quick the last time"
         reporter.begin(claim(3, "holds_the_interpreter"))
-        assert [done.token for done in heard.receive(wait=False) if isinstance(done, Done)] == [1]
+        assert [done.number for done in heard.receive(wait=False) if isinstance(done, Done)] == [1]
 
 
 @pytest.mark.parametrize(("kind", "task", "slots"), [("thread", "holds_the_interpreter", 1), ("async", "ablocks", 4)])

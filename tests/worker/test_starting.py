@@ -95,7 +95,7 @@ def test_what_waits_for_its_place_is_given_when_it_is_up(life: Life) -> None:
     life.runner_pool.supply.resize("process", 1)
     life.born(1, "process")
     lines = LocalQueues(life.runner_pool.assignment)
-    claim = Claim("id", 1, "default", 0, "task", b"", b"", "k", 0, 0, 0, 0, False)
+    claim = Claim("id", 1, "default", 0, "task", b"", 1, b"", "k", 0, 0, 0, 0, False)
     assert lines.add((claim, PLAN), "process")
     assert lines.serve(NOW, lambda _: True) == []
     life.says(1, Up())
@@ -139,7 +139,7 @@ def test_one_that_was_up_is_replaced_at_once_however_long_its_start_took(life: L
     life.runner_pool.supply.resize("thread", 1)
     handle = life.born(1)
     life.says(1, Up())
-    claim = Claim("id", 1, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
+    claim = Claim("id", 1, "default", 0, "task", b"", 1, b"", "", 0, 0, 0, 0, False)
     life.runner_pool.assignment.assign(handle, Attempt(claim, PLAN, handle), NOW)
     life.says(1, Done(1, Succeeded(b"", 0), 0, 0))
     assert life.dies(1) == -1

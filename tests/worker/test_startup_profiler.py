@@ -90,7 +90,7 @@ def profiled(start: Callable[..., Runner], app: Headrace, kind: str = "process",
 
 
 def told(one: Runner) -> dict[int, list[str]]:
-    return {found.token: [name for name, _ in found.imports] for found in one.found}
+    return {found.number: [name for name, _ in found.imports] for found in one.found}
 
 
 def test_imports_are_told_with_the_start_that_made_them(
@@ -133,7 +133,7 @@ def test_a_first_start_tells_where_its_time_went_and_no_other_does(start: Callab
         one.one(claim(token, "au.simmers"))
     (found,) = one.found
     ((name, cost),) = found.functions
-    assert (found.token, name) == (1, f"{__name__}:simmer"), "what can be called without arguments, no task"
+    assert (found.number, name) == (1, f"{__name__}:simmer"), "what can be called without arguments, no task"
     assert 30_000 < cost < 120_000, "microseconds of the process's own time"
 
 

@@ -12,13 +12,13 @@ from headrace.worker.dispatcher.runner_handle import Attempt
 
 
 def start(token: int, timeout: float | None = None, hard: float | None = None) -> Attempt:
-    claim = Claim("id", token, "default", 0, "task", b"", b"", "", 0, 0, 0, 0, False)
+    claim = Claim("id", token, "default", 0, "task", b"", token, b"", "", 0, 0, 0, 0, False)
     nowhere: Any = None
     return Attempt(claim, RunPlan(Retry(max=0), timeout, hard, 0, 0), nowhere)
 
 
 def due(limits: Limits, now: float) -> list[tuple[int, str]]:
-    return [(deadline.token, deadline.stage) for deadline in limits.due(now)]
+    return [(deadline.number, deadline.stage) for deadline in limits.due(now)]
 
 
 def test_without_limits_nothing_is_ever_due() -> None:

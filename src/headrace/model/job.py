@@ -111,6 +111,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         id, token: the job and the fencing token of this start (server microseconds, strictly increasing).
+        number: of the start among those of its dispatcher: the token, while all of these are of one shard.
         queue: where it came from.
         ready: microseconds of server time when it became ready; 0: unknown, since the reply to its claim was lost.
         task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
@@ -133,6 +134,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ready: int
     task: str
     args: bytes
+    number: int = 0
     options: bytes = b""
     key: str = ""
     failures: int = 0

@@ -270,7 +270,7 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any])
             ready = int(float(score))
             if not -_MOST < ready < _MOST:
                 raise OverflowError(ready)
-            head = (id.decode(), int(token), _name(queue), ready, _name(task), args)
+            head = (id.decode(), number := int(token), _name(queue), ready, _name(task), args, number)
             if simple or not (id in rest or id in graph):
                 claims.append(Claim(*head, lane=_lane(lanes[id])) if id in lanes else Claim(*head))
             else:

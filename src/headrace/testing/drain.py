@@ -189,11 +189,11 @@ class HandTurned:
             self.died = True
             return
         said = [
-            JobProgress(note.token, note.progress, note.text, note.lines, note.swallowed, note.spent)
+            JobProgress(claim.number, note.progress, note.text, note.lines, note.swallowed, note.spent)
             for note in performed.notes
         ]
         if performed.ended is not None:
-            self.inbox.append(Heard(runner, [*said, Done(claim.token, performed.ended, 0, 0)]))
+            self.inbox.append(Heard(runner, [*said, Done(claim.number, performed.ended, 0, 0)]))
         elif performed.late:
             self._hung[runner] = said
         else:

@@ -135,7 +135,7 @@ class LimitGate:
         else:
             self._thread_gate.attach()
             self._thread_gate.open(job)
-        args = (self._plan.timeout, self._plan.hard_timeout, job.token)
+        args = (self._plan.timeout, self._plan.hard_timeout, job.number)
         self._watcher = threading.Thread(target=self._watch, args=args, name="limits of a drained job", daemon=True)
         self._watcher.start()
 
@@ -153,23 +153,23 @@ class LimitGate:
         else:
             self._thread_gate.close()
 
-    def _watch(self, soft: float | None, hard: float | None, token: int) -> None:
+    def _watch(self, soft: float | None, hard: float | None, number: int) -> None:
         if soft:
             if self._over.wait(soft):
                 return
             self._soft = True
-            self._strike(token)
+            self._strike(number)
         if hard:
             if self._over.wait(max(0.0, hard - (soft or 0.0))):
                 return
             self.late = True
-            self._strike(token)
+            self._strike(number)
             while not self._over.wait(AGAIN):
-                self._strike(token)
+                self._strike(number)
 
-    def _strike(self, token: int) -> None:
+    def _strike(self, number: int) -> None:
         if not self._main:
-            self._thread_gate.stop(token, "soft")
+            self._thread_gate.stop(number, "soft")
         elif (main := threading.main_thread().ident) is not None:
             signal.pthread_kill(main, signal.SIGUSR1)
 
@@ -394,6 +394,6 @@ def job_here(
         for name, value in payloads.items()
     )
     now = time.time_ns() // 1000
-    claim = replace(about, id=new_id(0), token=now, ready=now, failures=attempt - 1, inputs=inputs)
+    claim = replace(about, id=new_id(0), token=now, number=now, ready=now, failures=attempt - 1, inputs=inputs)
     with running(CurrentJob(claim, notes.append, state=state)) as job:
         yield job

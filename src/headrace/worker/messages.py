@@ -43,9 +43,9 @@ class Up(msgspec.Struct, frozen=True, array_like=True, tag="up"):
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """Dispatcher to runner: this start is to stop. All reasons but ``shutdown`` raise in its code."""
+    """Dispatcher to runner: the start of this number is to stop. All reasons but ``shutdown`` raise in its code."""
 
-    token: int
+    number: int
     reason: Literal["shutdown", "interrupt", "cancel", "soft"]
 
 
@@ -61,7 +61,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
         memory: peak resident memory of the runner so far, bytes; 0 when not measured.
     """
 
-    token: int
+    number: int
     ended: Ended
     cost: int
     memory: int
@@ -78,7 +78,7 @@ class ChildCrashed(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
 class JobProgress(msgspec.Struct, frozen=True, array_like=True, tag="say"):
     """Runner to dispatcher: progress (None: unchanged), log lines, what was swallowed or spent, of a running start."""
 
-    token: int
+    number: int
     progress: float | None
     text: str
     lines: tuple[str, ...]
@@ -97,7 +97,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
         functions: ``module:function`` of what may be set-up that it spent time below, with microseconds.
     """
 
-    token: int
+    number: int
     born: int
     first: bool
     imports: list[tuple[str, int]]

@@ -244,7 +244,7 @@ class Assignment:
             handle.progress = now
             handle.load = 0.0
         claim = start.claim
-        handle.starts[claim.token] = start
+        handle.starts[claim.number] = start
         # The cost is written down: what is booked off later must be what was booked, however much was learned since.
         start.cost = self.costs.get(claim.task, self.prefetch_seconds)
         handle.load += start.cost

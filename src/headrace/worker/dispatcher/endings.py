@@ -114,7 +114,7 @@ class Endings:
         queues, add, now = self._local_queues, self._add, self._worker.now
         for end in ends:
             if queues.joined:
-                queues.ended(end.claim.token)
+                queues.ended(end.claim.number)
             if isinstance(end.ended, Growing):
                 self.growth.begin(end)
             else:

@@ -34,7 +34,7 @@ class Deadline(msgspec.Struct, frozen=True, order=True):
     """
 
     when: float
-    token: int
+    number: int
     stage: Stage
 
 
@@ -46,33 +46,33 @@ class Limits:
         self._kill_timeout = kill_timeout
 
     def begin(self, start: Attempt, now: float) -> None:
-        plan, token = start.plan, start.claim.token
+        plan, number = start.plan, start.claim.number
         if plan.timeout is not None:
             start.limited_at = now + plan.timeout
-            heapq.heappush(self._heap, Deadline(start.limited_at, token, "soft"))
+            heapq.heappush(self._heap, Deadline(start.limited_at, number, "soft"))
         hard = plan.hard_timeout
         if hard is None and plan.timeout is not None:
             hard = plan.timeout + self._kill_timeout
         if hard is not None:
             start.kill_at = now + hard
-            heapq.heappush(self._heap, Deadline(start.kill_at, token, "hard"))
+            heapq.heappush(self._heap, Deadline(start.kill_at, number, "hard"))
 
     def cancel(self, start: Attempt, now: float) -> None:
         """The start was asked to stop; the kill follows after ``kill_timeout``."""
         kill_at = now + self._kill_timeout
         start.kill_at = min(start.kill_at or kill_at, kill_at)
-        heapq.heappush(self._heap, Deadline(kill_at, start.claim.token, "hard"))
+        heapq.heappush(self._heap, Deadline(kill_at, start.claim.number, "hard"))
 
     def kill_soon(self, start: Attempt, now: float) -> None:
         """Its hard limit is over: kill it when its runner had time to write stacks."""
-        heapq.heappush(self._heap, Deadline(now + SHOW, start.claim.token, "hard"))
+        heapq.heappush(self._heap, Deadline(now + SHOW, start.claim.number, "hard"))
 
     def remind(self, start: Attempt, now: float) -> None:
         """The start was interrupted: do so again after a while, twice as long each time, until it ends.
 
         A signal that comes in the moment before a system call that waits does not end that call.
         """
-        heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.token, "again"))
+        heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.number, "again"))
         start.reminders += 1
 
     @property
@@ -82,7 +82,7 @@ class Limits:
 
     @staticmethod
     def concerns(deadline: Deadline, start: Attempt) -> bool:
-        """Whether a deadline is one of this start, not of one that was taken back: the job has its token again."""
+        """Whether a deadline is one of this start, not of one that was taken back: the job has its number again."""
         if deadline.stage == "soft":
             return start.limited_at == deadline.when
         if deadline.stage == "hard":
@@ -115,7 +115,7 @@ class JobStops:
     def enforce(self, now: float) -> None:
         for deadline in self.limits.due(now):
             for handle in self._assignment.handles.values():
-                start = handle.starts.get(deadline.token)
+                start = handle.starts.get(deadline.number)
                 if start is not None and self.limits.concerns(deadline, start):
                     self._stop(handle, start, deadline.stage, now)
 
@@ -138,7 +138,7 @@ class JobStops:
         """Tell every job that runs that its worker stops; or raise in it: from now on its end is free of charge."""
         for handle in self._assignment.handles.values():
             for start in handle.starts.values():
-                self._commands.say(handle, Stop(start.claim.token, reason))
+                self._commands.say(handle, Stop(start.claim.number, reason))
                 if reason == "interrupt":
                     start.stop_reason = start.stop_reason or "other"
                 if handle.serial:
@@ -163,10 +163,10 @@ class JobStops:
         if stage != "again":
             start.reminders = 0
             start.limited = stage == "soft"
-            self._commands.say(handle, Stop(start.claim.token, stage))
+            self._commands.say(handle, Stop(start.claim.number, stage))
         elif start.limited and not start.stop_reason:
             # A runner that was slow forgot it, since the code had not begun.
-            self._commands.say(handle, Stop(start.claim.token, "soft"))
+            self._commands.say(handle, Stop(start.claim.number, "soft"))
         if handle.kind != "thread":
             self._commands.signal(handle, "stop")
         if handle.serial or start.limited:

@@ -52,7 +52,7 @@ class LocalQueues:
 
     Attributes:
         waiting: how many jobs do.
-        joined: the home of each job that joined the one of its key, by token.
+        joined: the home of each job that joined the one of its key, by the number of its start.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -118,9 +118,9 @@ class LocalQueues:
             else:
                 self._changed(place)
 
-    def ended(self, token: int) -> None:
+    def ended(self, number: int) -> None:
         """A job ended, however, or left the worker: the next of its key may follow."""
-        home = self.joined.pop(token, None)
+        home = self.joined.pop(number, None)
         if home is not None:
             home.inside -= 1
             self._admit(home)
@@ -132,7 +132,7 @@ class LocalQueues:
         homes: dict[int, tuple[Home, list[Waiting]]] = {}
         for waiting in [self._next(place) for _ in range(len(place.line))]:
             self.waiting += 1
-            home = self.joined.pop(waiting[0].token, None)
+            home = self.joined.pop(waiting[0].number, None)
             if home is None:
                 self._queue(place_of(self._assignment.places(place.kind).snapshot, ""), waiting)
             else:
@@ -171,7 +171,7 @@ class LocalQueues:
                 home.place = place_of(snapshot, home.key[1])
             assert home.place is not None
             home.inside += 1
-            self.joined[waiting[0].token] = home
+            self.joined[waiting[0].number] = home
             self._queue(home.place, waiting)
 
     def _queue(self, place: RunnerSlot, waiting: Waiting) -> None:

@@ -67,7 +67,7 @@ class RunnerHandle:
     """One runner.
 
     Attributes:
-        starts: what was sent and has not ended, in the order of sending, by token.
+        starts: what was sent and has not ended, in the order of sending, by number.
         slots: jobs that it runs at once.
         serial: it runs one job at a time.
         ahead: it may be sent work ahead.

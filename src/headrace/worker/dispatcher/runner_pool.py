@@ -71,7 +71,7 @@ class RunnerPool:
         assignment: runners and costs.
         supply: who comes and goes.
         stops: who is stopped.
-        notes: what running jobs said of themselves since it was last taken, by token.
+        notes: what running jobs said of themselves since it was last taken, by the number of their start.
         advice: hears what runners do again that others did.
     """
 
@@ -189,7 +189,7 @@ class RunnerPool:
                 handle.leaving = True
             elif isinstance(message, Up):
                 self.supply.started(handle, now)
-            elif (start := handle.starts.get(message.token)) is not None:
+            elif (start := handle.starts.get(message.number)) is not None:
                 self.advice.heard(start.claim.task, handle.kind, message)
         if ends:
             handle.progress = now
@@ -201,7 +201,7 @@ class RunnerPool:
 
     def _done(self, handle: RunnerHandle, done: Done, share: float) -> End | None:
         # Each line is paid for by every job.
-        start = handle.starts.pop(done.token, None)
+        start = handle.starts.pop(done.number, None)
         if start is None:
             return None
         claim = start.claim
@@ -220,17 +220,17 @@ class RunnerPool:
         return End(claim, done.ended, done.cost, done.memory, start.logged)
 
     def _said(self, handle: RunnerHandle, say: JobProgress) -> None:
-        start = handle.starts.get(say.token)
+        start = handle.starts.get(say.number)
         if start is None:
             return
         start.logged = start.logged or bool(say.lines)
-        old = self.notes.get(say.token) or Note(start.claim.id, say.token)
+        old = self.notes.get(say.number) or Note(start.claim.id, start.claim.token)
         share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
         spent = dict(old.spent)
         for limit, units in say.spent:
             spent[limit] = spent.get(limit, 0) + units
-        self.notes[say.token] = Note(start.claim.id, say.token, share, text, lines, swallowed, tuple(spent.items()))
+        self.notes[say.number] = Note(old.id, old.token, share, text, lines, swallowed, tuple(spent.items()))
 
     # -- runners end ------------------------------------------------------------------------------------------------
 

@@ -156,21 +156,21 @@ class StartupProfiler:
     def imported(self, name: str, microseconds: int) -> None:
         """A module was imported by user code, with all that it imports itself."""
         try:
-            token = current_job().token
+            number = current_job().number
         except NoCurrentJob:
-            token = 0
+            number = 0
         if len(self._imports) < IMPORTS:
-            self._imports.append((token, name, microseconds))
+            self._imports.append((number, name, microseconds))
             self.noted = True
 
-    def found(self, token: int) -> Found:
+    def found(self, number: int) -> Found:
         """What was noted for a start, and what nobody's code did; it is not told again."""
-        told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, token)]
+        told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, number)]
         found = Found(
-            token,
+            number,
             self._born,
             self._first,
-            [(name, cost) for owner, name, cost in told if owner == token],
+            [(name, cost) for owner, name, cost in told if owner == number],
             [(name, cost) for owner, name, cost in told if owner == 0],
             self._functions,
         )

@@ -191,7 +191,7 @@ class Loop:
         self._runner_context = runner_context
         _, self._aperform = performers(runner_context)
         self._loop = loop
-        # What was sent and has not begun, oldest first, and stops of these by token.
+        # What was sent and has not begun, oldest first, and stops of these by number.
         self._inbox: deque[Claim] = deque()
         self._pending: dict[int, StopReason] = {}
         # How many recalls were heard, and the ticket with which the next job begins, if that has been drawn.
@@ -262,17 +262,17 @@ class Loop:
             elif isinstance(message, Recall):
                 self._recalls += 1
                 for _ in range(message.count):
-                    self._pending.pop(self._inbox.pop().token, None)
+                    self._pending.pop(self._inbox.pop().number, None)
             elif isinstance(message, Stop):
                 self._stop(message)
             elif isinstance(message, Exit):
                 self._leaving = True
 
     def _stop(self, stop: Stop) -> None:
-        if stop.token in self._drives:
-            self._drives[stop.token].stop(stop.reason)
-        elif stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
-            keep_stop(self._pending, stop.token, stop.reason)
+        if stop.number in self._drives:
+            self._drives[stop.number].stop(stop.reason)
+        elif stop.reason != "soft" and any(claim.number == stop.number for claim in self._inbox):
+            keep_stop(self._pending, stop.number, stop.reason)
 
     def _leave(self) -> None:
         self._leaving = self._gone = True
@@ -291,8 +291,8 @@ class Loop:
             self._start(self._inbox.popleft())
 
     def _start(self, claim: Claim) -> None:
-        drive = self._drives[claim.token] = Drive(self.gate, self._blockers)
-        if self._pending and (reason := self._pending.pop(claim.token, "")):
+        drive = self._drives[claim.number] = Drive(self.gate, self._blockers)
+        if self._pending and (reason := self._pending.pop(claim.number, "")):
             drive.stop(reason)
         self._unbegun += 1
         drive.task = self._loop.create_task(self._run(claim, drive), name=f"{claim.task} {claim.id}")
@@ -301,7 +301,7 @@ class Loop:
     async def _run(self, claim: Claim, drive: Drive) -> None:
         self._unbegun -= 1
         began = self.reporter.begin(claim)
-        job_reporter = JobReporter(self.reporter)
+        job_reporter = JobReporter(self.reporter, claim.number)
         ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
         self._tell(job_reporter, claim, ended, began)
 
@@ -324,11 +324,11 @@ class Loop:
 
     def _ended(self, claim: Claim, task: asyncio.Task[None]) -> None:
         try:
-            del self._drives[claim.token]
+            del self._drives[claim.number]
             if task.cancelled():
                 self._unbegun -= 1
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self._tell(JobReporter(self.reporter), claim, Released(), time.monotonic_ns())
+                self._tell(JobReporter(self.reporter, claim.number), claim, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:
@@ -370,7 +370,7 @@ class Loop:
         return ""
 
     def _stop_of(self, job: CurrentJob) -> Stop | None:
-        stops = (message for message in self._stash if isinstance(message, Stop) and message.token == job.token)
+        stops = (message for message in self._stash if isinstance(message, Stop) and message.number == job.number)
         return next((stop for stop in stops if not told(job, stop.reason)), None)
 
 

@@ -1,6 +1,6 @@
 """Whether a stop may enter user code now: never while a result is packed or sent, never in the next job.
 
-Owns the moment at which an exception is thrown into the main thread. Knows nothing of jobs but their tokens.
+Owns the moment at which an exception is thrown into the main thread. Knows nothing of jobs but the numbers of starts.
 
 A gate is open for one start while its code runs and fires at most once per opening: it closes itself before it raises.
 So whatever code runs next, a ``finally`` of ours included, runs undisturbed.
@@ -23,10 +23,10 @@ SIGNALS: dict[str, type[Interrupt]] = {
 }
 
 
-def keep_stop(pending: dict[int, StopReason], token: int, reason: StopReason) -> None:
+def keep_stop(pending: dict[int, StopReason], number: int, reason: StopReason) -> None:
     """Keep a stop for a start that has not begun. A shutdown, of which a job is only told, replaces no other one."""
-    if reason != "shutdown" or token not in pending:
-        pending[token] = reason
+    if reason != "shutdown" or number not in pending:
+        pending[number] = reason
 
 
 class Gate(Protocol):

@@ -229,7 +229,7 @@ class Process:
         # Whether it runs a single job, then leaves.
         self._once = options.kind == "fork"
         self._inbox: deque[Claim] = deque()
-        # Stops that came before their start's code began, by token.
+        # Stops that came before their start's code began, by number.
         self._pending: dict[int, StopReason] = {}
         self.recalls = 0
         self.fork_server: ForkServer | None = None
@@ -273,9 +273,9 @@ class Process:
 
     def _run(self, claim: Claim) -> None:
         began = time.monotonic_ns()
-        if claim.token in self._pending:
+        if claim.number in self._pending:
             self.gate.missed = True
-        job_reporter, profiler = JobReporter(self.reporter), self.reporter.profiler
+        job_reporter, profiler = JobReporter(self.reporter, claim.number), self.reporter.profiler
         watched = profiler is not None and profiler.begin(claim.task)
         ended = self._perform(self.runner_context, self.gate, claim, job_reporter)
         if watched and profiler is not None:
@@ -290,7 +290,7 @@ class Process:
             elif isinstance(message, Recall):
                 self.recalls += 1
                 for _ in range(message.count):
-                    self._pending.pop(self._inbox.pop().token, None)
+                    self._pending.pop(self._inbox.pop().number, None)
             elif isinstance(message, Stop):
                 reason = self._stop(message, current) or reason
             elif isinstance(message, WakeHint):
@@ -300,17 +300,17 @@ class Process:
         return reason
 
     def _stop(self, stop: Stop, current: CurrentJob | None) -> StopReason:
-        if current is not None and stop.token == current.token:
+        if current is not None and stop.number == current.number:
             return _raised(current, stop.reason)
         # A limit is one of code that runs.
-        if stop.reason != "soft" and any(claim.token == stop.token for claim in self._inbox):
-            keep_stop(self._pending, stop.token, stop.reason)
+        if stop.reason != "soft" and any(claim.number == stop.number for claim in self._inbox):
+            keep_stop(self._pending, stop.number, stop.reason)
         return ""
 
     def _look(self, job: CurrentJob) -> StopReason:
         """Why to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
         try:
-            if reason := _raised(job, self._pending.pop(job.token, "")):
+            if reason := _raised(job, self._pending.pop(job.number, "")):
                 return reason
             return self._file(self._channel.receive(wait=False, most=WHOLE), job)
         except Closed:

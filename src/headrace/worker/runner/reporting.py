@@ -259,17 +259,17 @@ class Reporter:
                 self._amid = False
 
     def _send_end(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
-        token = claim.token
+        number = claim.number
         if self.profiler is not None and self.profiler.noted:
-            self._channel.send(self.profiler.found(token))
+            self._channel.send(self.profiler.found(number))
         if job_reporter.waiting:
             job_reporter.waiting = False
-            self._channel.send(JobProgress(token, job_reporter.share, job_reporter.text, ()))
+            self._channel.send(JobProgress(number, job_reporter.share, job_reporter.text, ()))
         now = time.monotonic_ns()
         took = self._took[claim.task] = now - began
         # What did not succeed has a line in the log, which tells it: the others need not pay for it.
         memory = self._memory() or (0 if isinstance(ended, Succeeded) else peak_memory())
-        done = Done(token, ended, took // 1000, memory)
+        done = Done(number, ended, took // 1000, memory)
         if self._following is not None and took < KEEP and self._following():
             self._keep(done, now)
         else:
@@ -351,8 +351,9 @@ class JobReporter:
     _left = BURST
     _last = 0.0
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+    def __init__(self, reporter: Reporter, number: int) -> None:
+        """Make one for the start of this number."""
+        self._reporter, self._number = reporter, number
 
     def __call__(self, note: Note) -> None:
         self._reporter.say(self, note)
@@ -370,7 +371,7 @@ class JobReporter:
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
         text, lines = self.text if share is not None else "", tuple(map(clean, note.lines[-LINES:]))
-        return JobProgress(note.token, share, text, lines, note.swallowed, note.spent)
+        return JobProgress(self._number, share, text, lines, note.swallowed, note.spent)
 
 
 def peak_memory() -> int:

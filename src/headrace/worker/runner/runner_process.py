@@ -145,7 +145,7 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOption
         options = replace(options, channel=Channel(theirs, ToRunner), tickets=tickets)
         for number in range(1, TIMES + 1):
             give_tickets(give, 1, 0)
-            here.send(Run([Claim("", number, "", 0, task.name, args)]))
+            here.send(Run([Claim("", number, "", 0, task.name, args, number)]))
             # No span: what is traced are the application's jobs.
             Process(runner_context, options, perform=perform).serve()
             here.receive(wait=True)

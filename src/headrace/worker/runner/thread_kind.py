@@ -65,7 +65,7 @@ class ThreadGate:
     """
 
     def __init__(self, pending: dict[int, StopReason]) -> None:
-        """``pending``: stops that no start has heard of yet, by token; shared with the main thread."""
+        """``pending``: stops that no start has heard of yet, by number; shared with the main thread."""
         self.job: CurrentJob | None = None
         self._pending = pending
         self._thread = 0
@@ -78,7 +78,7 @@ class ThreadGate:
 
     def open(self, job: CurrentJob) -> None:
         self.job = job
-        if self._pending and (reason := self._pending.pop(job.token, "")):
+        if self._pending and (reason := self._pending.pop(job.number, "")):
             job.begin_stop(reason)
             if reason != "shutdown":
                 self.job = None
@@ -106,13 +106,13 @@ class ThreadGate:
         except _TakenBack:
             return
 
-    def stop(self, token: int, reason: StopReason) -> None:
+    def stop(self, number: int, reason: StopReason) -> None:
         """Stop the code of this start if this thread runs it; called by the main thread."""
         self._aiming = True
         job = self.job
-        if job is not None and job.token == token and not (self._shot and reason != "shutdown"):
+        if job is not None and job.number == number and not (self._shot and reason != "shutdown"):
             # What open() has found meanwhile is not raised twice.
-            told = reason == "soft" or self._pending.pop(token, "")
+            told = reason == "soft" or self._pending.pop(number, "")
             if told:
                 job.begin_stop(reason)
             if told and reason != "shutdown":
@@ -191,7 +191,7 @@ class Threads:
         for message in messages:
             if isinstance(message, Run):
                 with self._filed:
-                    self._held.update([claim.token for claim in message.claims])
+                    self._held.update([claim.number for claim in message.claims])
                     self._inbox.extend(message.claims)
                     self._wake(self._needed(message.claims))
             elif isinstance(message, Recall):
@@ -220,17 +220,17 @@ class Threads:
             self._filed.notify(count)
 
     def _forget(self, claim: Claim) -> None:
-        self._held.discard(claim.token)
-        self._pending.pop(claim.token, None)
+        self._held.discard(claim.number)
+        self._pending.pop(claim.number, None)
 
     def _stop(self, stop: Stop) -> None:
         # Written down first, so that a start which begins while the gates are looked at finds it itself.
-        if stop.reason != "soft" and stop.token in self._held:
-            keep_stop(self._pending, stop.token, stop.reason)
+        if stop.reason != "soft" and stop.number in self._held:
+            keep_stop(self._pending, stop.number, stop.reason)
         for gate in self._gates:
-            gate.stop(stop.token, stop.reason)
-        if stop.token not in self._held:
-            self._pending.pop(stop.token, None)
+            gate.stop(stop.number, stop.reason)
+        if stop.number not in self._held:
+            self._pending.pop(stop.number, None)
 
     def _work(self, gate: ThreadGate) -> None:
         gate.attach()
@@ -258,7 +258,7 @@ class Threads:
 
     def _run(self, gate: ThreadGate, claim: Claim) -> None:
         began = self.reporter.begin(claim)
-        job_reporter = JobReporter(self.reporter)
+        job_reporter = JobReporter(self.reporter, claim.number)
         ended = self._perform(self._runner_context, gate, claim, job_reporter)
         try:
             self.reporter.done(job_reporter, claim, ended, began)
