@@ -223,6 +223,16 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
         lambda k, _, t: operations.stop_errand(k, "e").at(t),
     ),
+    "examine": Play(
+        lambda s: (s.put(3), s.client.zpopmin(s.keys("ready:default")))[0],
+        lambda k, ids, t: operations.examine(k, "", ids, KEEP, repair=True).at(t),
+        lambda first, second: first[1][0].repaired and second == (0, []),
+    ),
+    "recount": Play(
+        lambda s: s.client.hset(s.keys("totals"), "bytes", 5),
+        lambda k, _, __: operations.recount(k, "bytes", 5, 0),
+        lambda first, second: first and not second,
+    ),
     "tell": Play(nothing, lambda k, _, __: operations.tell(k, "acts", "r", {"who": "ada"}), alike),
     "told": Play(
         lambda s: s.run(operations.tell(s.keys, "acts", "r", {"who": "ada"})),

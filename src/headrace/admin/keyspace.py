@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -152,7 +152,9 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
     return known
 
 
-def pages(client: redis.Redis, namespace: str = "hr") -> Iterator[list[Keyspace]]:
+def pages(
+    client: redis.Redis, namespace: str = "hr", *, size: int | None = None, unread: Container[str] = ()
+) -> Iterator[list[Keyspace]]:
     """The keys of a namespace, at most ``PAGE`` at a time, sorted into their shards.
 
     Keys that nothing documents are named among the violations. The values of a page are read at one moment, but those
@@ -160,16 +162,18 @@ def pages(client: redis.Redis, namespace: str = "hr") -> Iterator[list[Keyspace]
 
     Args:
         client: one that answers in bytes (no ``decode_responses``), since records hold MessagePack.
+        size: keys of a page; None: ``PAGE``.
+        unread: names of documented keys, such as ``job``, whose values are None: their type alone is read.
 
     Cost: SCAN over the whole database; two round trips a page, and one for each page of a long collection.
     """
     check_name("namespace", namespace)
     names = _names(client, namespace)
-    while page := list(islice(names, PAGE)):
-        yield _page(client, page)
+    while page := list(islice(names, size or PAGE)):
+        yield _page(client, page, unread)
 
 
-def _page(client: Any, page: list[tuple[str, str, str]]) -> list[Keyspace]:
+def _page(client: Any, page: list[tuple[str, str, str]], unread: Container[str]) -> list[Keyspace]:
     spaces: dict[str, Keyspace] = {}
     plan: list[tuple[Keyspace, str, str, str]] = []
     facts: list[Any] = client.eval(_LOOK, len(page), *(whole for _, _, whole in page))
@@ -179,7 +183,9 @@ def _page(client: Any, page: list[tuple[str, str, str]]) -> list[Keyspace]:
         known = _filed(space, whole, name, kind, ttl) if kind != "none" else None
         if known is None:
             continue
-        if size > PAGE:
+        if known[0] in unread:
+            space.values[known[0]][known[1]] = None
+        elif size > PAGE:
             space.values[known[0]][known[1]] = _value(kind, _SCAN[kind](client, whole))
         else:
             _READ[kind](pipe, whole)

@@ -72,7 +72,8 @@ def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
         yield f"job {id}: is in {', '.join(sorted(places[id]))}, but has no record"
 
 
-def _running(space: Keyspace) -> Iterator[str]:
+def start_breaches(space: Keyspace) -> Iterator[str]:
+    """What is wrong with claims and the records of running jobs, a sentence each."""
     last = int(space.one("token") or 0)
     for owner, claims in space.values["claims"].items():
         for id, score in claims.items():
@@ -90,7 +91,8 @@ def _running(space: Keyspace) -> Iterator[str]:
             yield f"job {id}: {_state(record)}, its cancel flag and its owner's cancels disagree"
 
 
-def _owners(space: Keyspace) -> Iterator[str]:
+def owner_breaches(space: Keyspace) -> Iterator[str]:
+    """What is wrong with the keys of workers, a sentence each."""
     owners = set(space.one("owners"))
     for name in ("owner", "tasks", "claims", "cancels", "slots", "replaced"):
         for owner in space.values[name].keys() - owners:
@@ -122,7 +124,8 @@ def _finished(space: Keyspace) -> Iterator[str]:
             yield f"waited: {id} has finished, and nobody was told"
 
 
-def _queues(space: Keyspace) -> Iterator[str]:
+def queue_breaches(space: Keyspace) -> Iterator[str]:
+    """What is wrong with the names of queues, pauses and parked tasks, a sentence each."""
     known: set[str] = space.one("queues") or set()
     for name in ("ready", "wake"):
         owners = {f"@{owner}" for owner in space.one("owners")}
@@ -143,7 +146,8 @@ def _queues(space: Keyspace) -> Iterator[str]:
         yield f"log:{id}: its job is gone"
 
 
-def _orders(space: Keyspace) -> Iterator[str]:
+def order_breaches(space: Keyspace) -> Iterator[str]:
+    """What is wrong with the turns of ordered jobs, a sentence each."""
     records, turns = space.values["job"], space.values["turn"]
     for key in space.values["chain"].keys() - turns.keys():
         yield f"chain:{key}: jobs wait for a turn that nobody has"
@@ -155,6 +159,9 @@ def _orders(space: Keyspace) -> Iterator[str]:
         key = text_of(record.get("key"))
         if is_ordered(id) and _state(record) in ("ready", "running", "parked") and turns.get(key) != id:
             yield f"job {id}: {_state(record)}, but {turns.get(key, 'nobody')} has the turn of {key}"
+
+
+def _blocked(space: Keyspace) -> Iterator[str]:
     waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))
     waiting += followers(space.values)
     if waiting != total:
@@ -363,11 +370,12 @@ def _timers(values: Values) -> Iterator[str]:
 
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     _one_state_one_structure,
-    _running,
-    _owners,
+    start_breaches,
+    owner_breaches,
     _finished,
-    _orders,
-    _queues,
+    order_breaches,
+    _blocked,
+    queue_breaches,
     _cached,
     _journals,
     _schedules,

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as driver
 
+from headrace.admin.server_sight import sight_of
 from headrace.cli.preflight import ServerCheck, queue_warnings
 from headrace.errors import HeadraceError, ServerError, StoreFull, StoreUnavailable
+from headrace.model.environment import judged
 from headrace.protocol.keys import SCHEMA
 from headrace.protocol.operations import greet
 from headrace.store.connection import pause_before
@@ -36,37 +38,18 @@ def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], N
     version, warnings = await_server(app, warn), list[str]()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += queue_warnings(app, served, app.overview())
-        warnings += cluster_warnings(app)
+        warnings += sight_warnings(app)
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
     return ServerCheck(version, app.store.target.shown, warnings)
 
 
-def cluster_warnings(app: Headrace) -> list[str]:
-    """What of a cluster's configuration keeps jobs waiting for longer than it must. Cost: one round trip."""
-    target, lease, warnings = app.store.target, app.settings.lease, list[str]()
-    if not target.seeds:
-        return warnings
-    names = ("cluster-require-full-coverage", "cluster-node-timeout")
-    with contextlib.suppress(driver.RedisError, OSError), contextlib.closing(RawConnection(target, PATIENCE)) as link:
-        slots, *found = link.ask(("CLUSTER", "SLOTS"), *(("CONFIG", "GET", name) for name in names))
-        # A server may keep its configuration to itself.
-        coverage, timeout = (b"" if isinstance(row, Exception) or not row else row[1] for row in found)
-        if coverage == b"yes":
-            warnings.append(
-                "one node that dies without a replica stops the whole cluster: set cluster-require-full-coverage to no "
-                "on each node"
-            )
-        if timeout and int(timeout) / 1000 > lease / 3:
-            warnings.append(
-                f"a failover may outlast the lease of {lease:g} s and stop the jobs of its workers: set "
-                f"cluster-node-timeout to {lease / 3 * 1000:.0f} at most on each node, not {int(timeout)}"
-            )
-        if 1 < (primaries := len({owners[0][2] for _, _, *owners in slots})) < 3:
-            warnings.append(
-                f"the cluster has {primaries} primaries: no replica takes over when half are gone, so have three"
-            )
-    return warnings
+def sight_warnings(app: Headrace) -> list[str]:
+    """What of the server and its configuration loses jobs or keeps them waiting: rows of the doctor's table."""
+    with contextlib.suppress(driver.RedisError, OSError):
+        seen = judged(sight_of(app.store.target, app.settings, PATIENCE, measured=False), worker=True)
+        return [f"{one.meaning} ({', '.join(one.evidence)}): {one.command}" for one in seen]
+    return []
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:

@@ -17,6 +17,7 @@ from headrace.app import Headrace
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.activity import EventRecord
+from headrace.model.environment import Sight, judged
 from headrace.model.notation import size
 from headrace.model.server_facts import ServerFacts
 from headrace.stats.histogram import histogram_of
@@ -323,8 +324,8 @@ def _of_store(server: ServerFacts | None) -> Iterator[Need]:
         return
     if need := want_of_room(server):
         yield need
-    if server.evicted:
-        title = f"The server removed {plural(server.evicted, 'key')} for want of memory"
-        yield Need("bad", title, "Each may have been a job: set maxmemory-policy to noeviction.", "/store")
-    if server.last_save == "err":
-        yield Need("bad", "The server cannot write its snapshot", "A restart would lose what came since.", "/store")
+    # The rows of the doctor that a worker reports, too.
+    for one in judged(Sight(server.told), worker=True):
+        level: Level = "bad" if one.severity == "error" else "warn"
+        title = f"{one.meaning[:1].upper()}{one.meaning[1:]}"
+        yield Need(level, title, f"{', '.join(one.evidence)}: {one.command}", "/store")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
+
+from headrace.model.environment import fields
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
@@ -20,7 +24,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
         last_save: whether its last snapshot was written; empty: it says nothing of that.
         unsaved: changes since the last snapshot.
         replicas: servers that follow it.
-        evicted: keys that it removed for want of memory: each may have been a job.
+        told: all fields of its INFO.
     """
 
     software: str
@@ -36,7 +40,12 @@ class ServerFacts(msgspec.Struct, frozen=True):
     last_save: str
     unsaved: int
     replicas: int
-    evicted: int
+    told: Mapping[str, str]
+
+    @property
+    def evicted(self) -> int:
+        """Keys that it removed for want of memory: each may have been a job."""
+        return int(self.told.get("evicted_keys", 0))
 
     @property
     def full(self) -> float:
@@ -46,8 +55,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 def server_facts(info: bytes) -> ServerFacts:
     """The facts of an answer to INFO; what a server leaves out is 0 or empty."""
-    lines = info.decode("utf-8", "replace").splitlines()
-    said = {name: value for name, _, value in (line.partition(":") for line in lines) if value}
+    said = fields(info)
 
     def number(name: str) -> int:
         text = said.get(name, "")
@@ -68,5 +76,5 @@ def server_facts(info: bytes) -> ServerFacts:
         last_save=said.get("rdb_last_bgsave_status", ""),
         unsaved=number("rdb_changes_since_last_save"),
         replicas=number("connected_slaves"),
-        evicted=number("evicted_keys"),
+        told=said,
     )

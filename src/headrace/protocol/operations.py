@@ -276,3 +276,49 @@ def _told(reply: Any) -> StreamPiece:
     count, rows, last, newest = reply
     found = [(id.decode(), text_pairs(fields)) for id, fields in rows]
     return StreamPiece(count, found, last.decode(), newest.decode())
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A job whose record and structures contradict each other.
+
+    Attributes:
+        word: ``no-record``, ``misplaced``, ``twice`` or ``unreadable``.
+        evidence: the structures that it is in and should not be, and ``not`` with the one that it should be in.
+        repaired: whether it was led back to the structure of its state.
+    """
+
+    id: str
+    word: str
+    evidence: str
+    repaired: bool
+
+
+def examine(
+    keys: Keys, place: str, ids: Sequence[str], ttl: int, *, repair: bool = False
+) -> Call[tuple[int, list[Fault]]]:
+    """Compare jobs with the structures that hold them, at one moment.
+
+    Args:
+        place: the structure that the ids come from; empty: their records.
+        ids: at most 1000.
+        ttl: microseconds that a job stays which has ended and had no end of its retention.
+        repair: lead them back, except out of lanes and claims.
+
+    Returns:
+        bytes that kept results and errors of the jobs take, where ``place`` is that of a final state; the faults.
+
+    Cost: one round trip, about five microseconds of the server a job.
+    """
+
+    def parsed(reply: Any) -> tuple[int, list[Fault]]:
+        total, *flat = reply
+        rows = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+        faults = [Fault(text_of(id), text_of(word), text_of(said), bool(done)) for id, word, said, done in rows]
+        return total, faults
+
+    return load("examine").bind(keys, parsed, place=place, list=list(ids), repair=int(repair), ttl=ttl)
+
+
+def recount(keys: Keys, field: str, seen: int, right: int) -> Call[bool]:
+    """Set a counter of the shard, if it is still what it was when it was counted. Cost: one round trip."""
+    return load("recount").bind(keys, bool, field=field, seen=seen, right=right)

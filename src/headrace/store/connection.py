@@ -91,6 +91,16 @@ def connect(target: Target, timeout: float) -> Any:
         raise
 
 
+def driver_client(target: Target, timeout: float) -> Any:
+    """A client of the driver, of one connection, for readers of the keyspace; it answers in bytes. Connects at use."""
+    options, _ = login(target, timeout)
+    if target.sentinels or target.seeds:
+        options["host"], options["port"] = (_master if target.sentinels else node_of)(target, timeout)
+    options["retry"] = DriverRetry(NoBackoff(), 0)
+    pool = synchronous.ConnectionPool(connection_class=connection_class(target), max_connections=1, **options)
+    return cast(Any, Redis)(connection_pool=pool)
+
+
 def connection_class(target: Target) -> Any:
     if "path" in target.options:
         return synchronous.UnixDomainSocketConnection

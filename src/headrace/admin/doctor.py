@@ -1,0 +1,352 @@
+"""The doctor of the keyspace: walks a store beside its workers, names what contradicts itself, and leads jobs back.
+
+1. Jobs: the script ``examine`` compares records with their structures at one moment, ``PIECE`` ids at a time.
+2. Workflows, names, orders, limits and workers: the suite's rules judge what ``neighbourhood.py`` reads. A fault of
+   these counts if a second look, a lease later, finds it again.
+3. Repairs: a script finds each fault again before it repairs it.
+
+It sleeps nineteen times as long as the server worked for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from headrace.admin.flow_rules import flow_breaches
+from headrace.admin.keyspace import Keyspace, documented, pages, text_of
+from headrace.admin.keyspace_rules import (
+    lane_breaches,
+    name_breaches,
+    order_breaches,
+    owner_breaches,
+    queue_breaches,
+    start_breaches,
+)
+from headrace.admin.neighbourhood import OF_LIMITS, OF_WORKERS, around_flow, around_limits, around_names, around_order
+from headrace.errors import ServerError
+from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
+from headrace.model.ids import FINAL, LENGTH, flow_of, is_node, is_ordered, is_unique, shard_of
+from headrace.model.options import KINDS
+from headrace.protocol import consume, operations
+from headrace.protocol.overviews import WorkerFacts, overview
+from headrace.settings import microseconds
+from headrace.store.client import Client
+
+# Ids and keys of one piece: less than a millisecond of the server.
+PIECE = 200
+# The share of a server's time that the doctor takes.
+SHARE = 0.05
+
+_REPAIR = "headrace doctor keyspace --repair"
+REPAIRED = ("no-record", "misplaced", "claims", "counters")
+# Each finding: its severity, what it means, and the command that repairs it.
+ROWS: dict[str, tuple[Severity, str, str]] = {
+    "no-record": ("error", "an id is in a structure, and no job has it", _REPAIR),
+    "misplaced": ("error", "a job is not in the structure of its state, so it waits for ever or never ends", _REPAIR),
+    "claims": ("error", "jobs are claimed by a worker that has no lease", _REPAIR),
+    "counters": ("warn", "a counter of the store is not the sum of what it counts", _REPAIR),
+    "twice": ("error", "a job is in two structures and may start twice", f"headrace jobs cancel ID, then {_REPAIR}"),
+    "workers": ("warn", "keys of a worker outlived its lease", "headrace worker MODULE:APP, which takes them over"),
+    "starts": (
+        "error", "a claim and the record of its job contradict each other: no worker can settle the job",
+        "headrace jobs cancel ID",
+    ),
+    "queues": ("warn", "lists of queues, pauses or parked tasks contradict each other", "headrace queues resume NAME"),
+    "order": (
+        "error", "ordered jobs wait for a turn that no live job has", "headrace jobs cancel ID, then enqueue it again"
+    ),
+    "workflow": (
+        "error", "a workflow contradicts its nodes or its indexes", "headrace workflows cancel ID, then workflows rm ID"
+    ),
+    "held": (
+        "error", "a limit or a unique name is held by a job that has ended, or a limit lost its count",
+        "headrace jobs rm ID; for a limit headrace limits pause NAME and resume NAME",
+    ),
+    "asleep": ("error", "jobs are ready, and no idle worker was woken", "headrace queues pause NAME, then resume NAME"),
+    "unreadable": ("error", "a record or a key has another type or state than Headrace writes", "headrace jobs rm ID"),
+    "unexplained": ("warn", "a key under the prefix belongs to nothing", "redis-cli UNLINK KEY, if nothing needs it"),
+    "other-shard": ("error", "the id of a job names another shard than its key", "headrace jobs show ID"),
+}  # fmt: skip
+_STRUCTURES = ("scheduled", "ready", "parked", "claims", "held", "chain", "lane", "expires", *FINAL)
+
+
+class KeyspaceDoctor:
+    """One walk over the keys of a namespace.
+
+    Args:
+        client: of the application: scripts go through it.
+        server: a client of the driver, which answers in bytes.
+        repair: repair what cannot hurt.
+        share: of the server's time that the walk takes; 1: it does not sleep.
+        apart: seconds between two looks at what may be on its way; None: a lease.
+        heard: called with how many keys were read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        server: Any,
+        *,
+        repair: bool = False,
+        share: float = SHARE,
+        apart: float | None = None,
+        heard: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self.repaired = 0
+        self._client, self._server, self._keys = client, server, client.keys
+        self._namespace = client.settings.namespace
+        self._repair, self._share, self._heard = repair, share, heard
+        self._found: dict[str, dict[str, str]] = defaultdict(dict)
+        # By finding and subject: how to look at it again, as long as something looks wrong.
+        self._suspects: dict[tuple[str, str], Callable[[], Iterable[str]]] = {}
+        self._known: set[tuple[str, str]] = set()
+        self._followers, self._chains = 0, set[str]()
+        self._ttl = microseconds(client.settings.failure_ttl)
+        self._apart = client.settings.lease if apart is None else apart
+
+    def run(self) -> list[Finding]:
+        """Walk once; what was found, the errors first.
+
+        Raises:
+            HeadraceError, redis.exceptions.RedisError: the server did not answer.
+
+        Cost: about 15 microseconds of the server a job, at most ``share`` of its time; two leases at least where
+            something looks wrong that may be on its way.
+        """
+        token = self._server.get(self._keys("token"))
+        self._walk()
+        # Counters are judged if no job has started since: what ends or lines up meanwhile would look like a fault.
+        self._count(lambda: self._server.get(self._keys("token")) == token)
+        everywhere: dict[str, Callable[[], Iterable[str]]] = {
+            "workers": lambda: (said for said in self._of_all(owner_breaches) if said[:7] != "claims:"),
+            "claims": lambda: self._of_all(owner_breaches, "claims:"),
+            "starts": lambda: (said for said in self._of_all(start_breaches) if "record says none" not in said),
+            "held": lambda: self._of_all(lambda space: lane_breaches(space.values)),
+            "queues": lambda: self._of_all(queue_breaches),
+            "asleep": self._asleep,
+        }
+        self._suspects |= {(row, ""): look for row, look in everywhere.items()}
+        first = self._looked()
+        if first:
+            time.sleep(self._apart)
+        for row, said in self._looked().items() if first else ():
+            for sentence in said & first.get(row, set[str]()):
+                self._found[row[0]][sentence] = row[1]
+        if self._repair:
+            self._reclaim()
+        return self.findings()
+
+    def findings(self) -> list[Finding]:
+        """What was found so far and not repaired."""
+        return [
+            Finding(row, severity, meaning, command, tuple(sorted(found)[:MOST_EVIDENCE]), len(found))
+            for row, (severity, meaning, command) in ROWS.items()
+            if (found := self._found.get(row))
+        ]
+
+    # -- the walk --------------------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        read, families = 0, {name.partition(":")[0] for name in documented()}
+        began = time.monotonic()
+        for page in pages(self._server, self._namespace, size=PIECE, unread=families):
+            self._rest(began)
+            for space in page:
+                for sentence in space.violations:
+                    self._found["unreadable" if ": is a " in sentence else "unexplained"][sentence] = sentence
+                read += sum(map(len, space.values.values()))
+                self._of_jobs(list(space.values["job"]))
+                self._of_structures(space.values)
+                self._of_subjects(space.values)
+            self._heard(read)
+            began = time.monotonic()
+
+    def _of_jobs(self, ids: list[str]) -> None:
+        self._examine("", ids)
+        for id in ids:
+            try:
+                wrong = shard_of(id) != self._keys.shard
+            except ValueError:
+                wrong = False
+                self._found["unreadable"][f"job {id}: its key holds no id"] = id
+            if wrong:
+                self._found["other-shard"][f"job {id}: is on shard {self._keys.shard}"] = id
+        special = list(self._fields([id for id in ids if is_unique(id) or is_ordered(id)], "unique", "key"))
+        self._of_names({name: id for id, name, _ in special if name})
+        for id, _, key in special:
+            if key and is_ordered(id):
+                self._suspect("order", f"{key} {id}", partial(self._of_order, key, id))
+        for id in filter(is_node, ids):
+            if not self._server.exists(self._keys.flow(flow_of(id))):
+                self._suspect("workflow", id, partial(self._of_flow, flow_of(id), id))
+
+    def _fields(self, ids: list[str], *names: str) -> Iterator[tuple[str, ...]]:
+        pipe = self._server.pipeline(transaction=False)
+        for id in ids:
+            pipe.hmget(self._keys.job(id), *names)
+        for id, row in zip(ids, pipe.execute(raise_on_error=False), strict=True):
+            if not isinstance(row, Exception):
+                yield (id, *map(text_of, row))
+
+    def _of_structures(self, values: Any) -> None:
+        for family in _STRUCTURES:
+            for hole in values[family]:
+                place = f"{family}:{hole}" if hole else family
+                for piece in self._members(place):
+                    self._examine(place, [id for id in piece if id[:1] not in ("~", "-")])
+
+    def _members(self, place: str) -> Iterator[list[str]]:
+        """The members of a structure, in pieces. Those of a final state in their order, each once: they are counted."""
+        key = self._keys(place)
+        if place in FINAL:
+            at = 0
+            while found := self._server.zrange(key, at, at + PIECE - 1):
+                yield list(map(text_of, found))
+                at += PIECE
+            return
+        cursor = 0
+        while True:
+            cursor, found = self._server.zscan(key, cursor, count=PIECE)
+            yield [text_of(member) for member, _ in found]
+            if not cursor:
+                return
+
+    def _of_subjects(self, values: Any) -> None:
+        for flow in {*values["flow"], *values["broken"], *values["undo"], *values["held"]}:
+            self._suspect("workflow", flow, partial(self._of_flow, flow))
+        for view in [f"flows:{view}" for view in values["flows"]] + (["lapses"] if "" in values["lapses"] else []):
+            for piece in self._members(view):
+                for id in piece:
+                    if not self._server.exists(self._keys.flow(id)):
+                        self._suspect("workflow", id, partial(self._of_flow, id))
+        self._of_names(dict.fromkeys(values["unique"], ""))
+        told = self._server.mget(map(self._keys, map("unique:{}".format, values["unique"]))) if values["unique"] else ()
+        self._followers += sum(len(value or b"") > LENGTH for value in told)
+        for key in {*values["turn"], *values["chain"]}:
+            self._suspect("order", key, partial(self._of_order, key))
+        self._chains |= values["chain"].keys()
+        for family in ("parked", *OF_WORKERS, *OF_LIMITS):
+            self._known |= {(family, hole) for hole in values[family]}
+
+    def _of_names(self, jobs: dict[str, str]) -> None:
+        """Judge names, each with the job that says it has it, if any: all at once, and one by one if any is wrong."""
+        if jobs and self._timed(lambda: self._name_breaches(jobs)):
+            for name, id in jobs.items():
+                self._suspect("held", f"name {name}", partial(self._name_breaches, {name: id}))
+
+    def _examine(self, place: str, ids: list[str]) -> int:
+        """Have a script compare jobs with their structures; bytes of their results."""
+        total = 0
+        for first in range(0, len(ids), PIECE):
+            began, piece = time.monotonic(), ids[first : first + PIECE]
+            call = operations.examine(self._keys, place, piece, self._ttl, repair=self._repair)
+            size, faults = self._client.run(call)
+            self._rest(began)
+            total += size
+            for fault in faults:
+                self.repaired += fault.repaired
+                if not fault.repaired:
+                    self._found[fault.word][f"job {fault.id}: {fault.evidence}"] = fault.id
+        return total
+
+    # -- what a second look must confirm -------------------------------------------------------------------------------
+
+    def _suspect(self, row: str, subject: str, look: Callable[[], Iterable[str]]) -> None:
+        if (row, subject) not in self._suspects and any(self._timed(look)):
+            self._suspects[row, subject] = look
+
+    def _looked(self) -> dict[tuple[str, str], set[str]]:
+        """What still looks wrong of each suspect."""
+        return {subject: said for subject, look in self._suspects.items() if (said := set(self._timed(look)))}
+
+    def _of_flow(self, id: str, node: str = "") -> Iterable[str]:
+        space = around_flow(self._server, self._keys, id)
+        if node and self._server.exists(self._keys.job(node)) and not space.values["flow"]:
+            space.values["job"][node] = {}
+        # What no workflow explains may be what a chore is about to remove.
+        return flow_breaches(space.values)
+
+    def _name_breaches(self, jobs: dict[str, str]) -> Iterable[str]:
+        space = around_names(self._server, self._keys, jobs, filter(None, jobs.values()))
+        seconds, micros = self._server.time()
+        return name_breaches(space.values, space.timed, seconds * 1_000_000 + micros)
+
+    def _of_order(self, key: str, *jobs: str) -> Iterable[str]:
+        return order_breaches(around_order(self._server, self._keys, key, jobs))
+
+    def _of_all(self, rule: Callable[[Keyspace], Iterable[str]], wanted: str = "") -> Iterator[str]:
+        """What a rule says of workers, limits and queues, as far as it begins so; nothing if they are too many."""
+        space = around_limits(self._server, self._keys, self._known)
+        if space is not None:
+            yield from (said for said in rule(space) if said.startswith(wanted))
+
+    def _asleep(self) -> Iterator[str]:
+        """Queues with ready jobs that no idle worker was woken for: all that serve them hold no job."""
+        live = list[WorkerFacts]()
+        with contextlib.suppress(ServerError):  # a key of another type, which the walk reports
+            live = self._client.run(overview(self._keys)).live
+        if any(worker.running for worker in live):
+            return
+        for queue in {name for worker in live for name in worker.queues}:
+            kinds = (f"wake:{queue}", *(f"wake:{queue}|{kind}" for kind in KINDS))
+            pipe = self._server.pipeline(transaction=True).zrange(self._keys(f"ready:{queue}"), 0, 0)
+            pipe.sismember(self._keys("paused"), queue).exists(*map(self._keys, kinds))
+            head, paused, awake = pipe.execute()
+            if head and not paused and not awake:
+                yield f"queue {queue}: {text_of(head[0])} is ready, and no worker was woken"
+
+    # -- counters and claims -------------------------------------------------------------------------------------------
+
+    def _count(self, still: Callable[[], bool]) -> None:
+        """Judge counters, if no job has started meanwhile and each job is where it should be."""
+        if any(self._found[row] for row in ("no-record", "misplaced", "twice", "unreadable")):
+            return
+        for field, count in (("bytes", self._bytes), ("blocked", self._blocked)):
+            seen, right = self._total(field), count()
+            if seen == right or not still() or self._total(field) != seen:
+                continue
+            if self._repair and self._client.run(operations.recount(self._keys, field, seen, right)):
+                self.repaired += 1
+            else:
+                self._found["counters"][f"totals: {field} says {seen}, there are {right}"] = field
+
+    def _total(self, field: str) -> int:
+        return int(self._server.hget(self._keys("totals"), field) or 0)
+
+    def _bytes(self) -> int:
+        return sum(self._examine(state, piece) for state in FINAL for piece in self._members(state))
+
+    def _blocked(self) -> int:
+        waiting: list[int] = [self._server.zcard(self._keys(f"chain:{key}")) for key in self._chains]
+        return self._followers + sum(waiting)
+
+    def _reclaim(self) -> None:
+        """Have jobs of claims without a lease crash, as a worker would that finds the lease over."""
+        for sentence in list(self._found["claims"]):
+            owner = sentence.removeprefix("claims:").partition(": ")[0]
+            while (word := self._client.run(consume.reclaim(self._keys, owner, False, 500, self._ttl))[0]) == "some":
+                pass
+            if word == "done":
+                self.repaired += 1
+                # It removes all keys of the incarnation.
+                for row in ("claims", "workers"):
+                    gone = [said for said in self._found[row] if said.partition(": ")[0].endswith(f":{owner}")]
+                    for said in gone:
+                        del self._found[row][said]
+
+    # -- pace ----------------------------------------------------------------------------------------------------------
+
+    def _timed(self, look: Callable[[], Iterable[str]]) -> list[str]:
+        began = time.monotonic()
+        found = list(look())
+        self._rest(began)
+        return found
+
+    def _rest(self, began: float) -> None:
+        if self._share < 1:
+            time.sleep((time.monotonic() - began) * (1 / self._share - 1))

@@ -1,0 +1,133 @@
+"""``headrace doctor``: whether an installation is sound, and what repairs it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from headrace.cli.arguments import Yes, argument, option
+from headrace.cli.failure import ExitCode, OperationFault, confirm
+from headrace.cli.output import bar_of, several
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.app import Headrace
+    from headrace.model.environment import Finding
+
+# The exit code of a doctor that could not look; 1 says that it found something.
+BLIND = 2
+
+
+def doctor(
+    session: Session,
+    part: Annotated[
+        Literal["environment", "keyspace"] | None,
+        argument("[PART]", "environment: the server and its settings; keyspace: what is stored. Default: both."),
+    ] = None,
+    repair: Annotated[
+        bool, option("--repair", "Repair what cannot hurt: jobs in no or the wrong structure, dead claims, counters.")
+    ] = False,
+    yes: Yes = False,
+) -> int:
+    """Report what is wrong with an installation, each finding with its evidence and the command that repairs it.
+
+    Without --repair nothing is changed. It may run beside workers: it takes 5 % of the server's time. The exit code is
+    0 where all is well, 1 where something was found, 2 where it could not look.
+    """
+    if repair and part == "environment":
+        raise OperationFault("--repair repairs what is stored: headrace doctor keyspace --repair")
+    try:
+        with session.view() as app:
+            found = _environment(app) if part != "keyspace" else []
+            # A server that cannot be used has nothing to look at.
+            if part != "environment" and not any(one.id in ("refused", "eviction-policy") for one in found):
+                found += _keyspace(session, app, repair=False)
+                if repair and _may_repair(found, yes=yes):
+                    found = [one for one in found if one.id not in _rows()] + _keyspace(session, app, repair=True)
+    except Exception as error:
+        if isinstance(error, OperationFault):
+            raise
+        session.output.fault(str(error), type(error).__name__, BLIND)
+        return BLIND
+    _tell(session, found)
+    return ExitCode.FAILED if any(one.severity != "unknown" for one in found) else ExitCode.OK
+
+
+def _rows() -> Any:
+    from headrace.admin.doctor import ROWS
+
+    return ROWS
+
+
+def _environment(app: Headrace) -> list[Finding]:
+    from headrace.admin.server_sight import sight_of
+    from headrace.errors import EvictingServer, HeadraceError, StoreUnavailable
+    from headrace.model.environment import Finding, judged
+    from headrace.store.url import located
+
+    found = judged(sight_of(located(app.client.url(), app.settings), app.settings, app.settings.timeout))
+    try:
+        app.overview()
+    except (StoreUnavailable, EvictingServer):
+        # The first cannot be looked at; of the second the table has a row.
+        if not found or found[0].id != "eviction-policy":
+            raise
+    except HeadraceError as error:
+        found.insert(0, Finding("refused", "error", str(error), "", (type(error).__name__,)))
+    return found
+
+
+def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]:
+    from headrace.admin.doctor import KeyspaceDoctor
+    from headrace.store.connection import driver_client
+    from headrace.store.url import located
+
+    # A store of another layout, or one that may drop jobs, is refused here.
+    app.overview()
+    target = located(app.client.url(), app.settings)
+    with (
+        contextlib.closing(driver_client(target, app.settings.timeout)) as server,
+        bar_of(session.output, server.dbsize(), "keys") as show,
+    ):
+        walk = KeyspaceDoctor(app.client, server, repair=repair, heard=show)
+        found = walk.run()
+    if repair and walk.repaired:
+        with session.acting("repair", "keyspace", view=True) as (_, act):
+            act.count, act.reply = walk.repaired, f"repaired {several(walk.repaired, 'fault')}"
+        session.output.remark(act.reply)
+    return found
+
+
+def _may_repair(found: list[Finding], *, yes: bool) -> bool:
+    from headrace.admin.doctor import REPAIRED
+
+    wrong = sum(one.count for one in found if one.id in REPAIRED)
+    if wrong and not yes:
+        confirm(f"repair {several(wrong, 'fault')}", "nothing was repaired")
+    return bool(wrong)
+
+
+def _tell(session: Session, found: list[Finding]) -> None:
+    output = session.output
+    if output.documents({**_document(one)} for one in found):
+        return
+    rows = [(one.severity, one.id, one.meaning, "\n".join(_shown(one)), one.command) for one in found]
+    known = [row for row in rows if row[0] != "unknown"]
+    if known:
+        output.table(("severity", "finding", "meaning", "evidence", "repaired by"), known, keep=("severity", "finding"))
+    hidden = [row[1] for row in rows if row[0] == "unknown"]
+    if hidden:
+        output.line(f"unknown, since the server does not tell: {', '.join(hidden)}")
+    if not known:
+        output.line("nothing is wrong")
+
+
+def _shown(one: Finding) -> list[str]:
+    left = one.count - len(one.evidence)
+    return [*one.evidence, *([f"and {left:,} more"] if left > 0 else [])]
+
+
+def _document(one: Finding) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.structs.asdict(one)

@@ -1,0 +1,69 @@
+"""``headrace doctor`` as an operator runs it: exit codes, findings with their commands, repair and its act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace.protocol.keys import Keys
+from headrace.testing import assert_invariants
+from tests.program import Program
+from tests.servers import Server
+
+pytestmark = [pytest.mark.system, pytest.mark.mangles]
+
+
+@pytest.fixture
+def headrace(tmp_path: Path, url: str) -> Program:
+    return Program(tmp_path, url)
+
+
+def test_a_sound_store_is_sound(headrace: Program) -> None:
+    headrace.enqueue("tasks.add", "1")
+    assert "nothing is wrong" in headrace("doctor", "keyspace").out
+    assert headrace("doctor", "keyspace", "--json").lines == []
+
+
+def test_what_is_lost_is_found_mended_and_recorded(headrace: Program, client: redis.Redis) -> None:
+    one, two = headrace.enqueue("tasks.add", "1"), headrace.enqueue("tasks.add", "2")
+    client.zrem(Keys()("ready:default"), one)
+    client.delete(Keys().job(two))
+    found = headrace("doctor", "keyspace", "--json", code=1).lines
+    assert {row["id"]: row["evidence"] for row in found} == {
+        "misplaced": [f"job {one}: not ready:default"],
+        "no-record": [f"job {two}: ready:default"],
+    }
+    assert {row["command"] for row in found} == {"headrace doctor keyspace --repair"}
+    assert "add --yes" in headrace("doctor", "keyspace", "--repair", code=2).err
+    assert "nothing is wrong" in headrace("doctor", "keyspace", "--repair", "--yes").out
+    (act,) = headrace("acts", "--json").lines
+    assert (act["verb"], act["kind"], act["count"], act["reply"]) == ("repair", "keyspace", 2, "repaired 2 faults")
+    assert headrace("doctor", "keyspace", "--json").lines == []
+    assert_invariants(client)
+
+
+def test_a_server_that_may_drop_jobs_is_refused_with_the_remedy(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = new_server(config={"maxmemory-policy": "allkeys-lru", "save": ""})
+    headrace = Program(tmp_path, server.url)
+    found = {row["id"]: row for row in headrace("doctor", "--json", code=1).lines}
+    assert found["eviction-policy"]["command"] == "redis-cli CONFIG SET maxmemory-policy noeviction"
+    assert found["persistence"]["evidence"] == ["appendonly no, save empty"]
+    assert "may drop jobs" in headrace("doctor", "environment", code=1).out
+    # It cannot look at what is stored there.
+    assert "allkeys-lru" in headrace("doctor", "keyspace", code=2).err
+
+
+def test_a_server_that_is_away_cannot_be_looked_at(tmp_path: Path) -> None:
+    assert "refused" in Program(tmp_path, "redis://127.0.0.1:1/0")("doctor", code=2).err
+
+
+def test_a_server_that_hides_its_settings_is_unknown(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = new_server()
+    server.owner.execute_command("ACL", "SETUSER", "shy", "on", ">pw", "~*", "&*", "+@all", "-config", "-slowlog")
+    rows = Program(tmp_path, server.url_of("shy:pw"))("doctor", "environment", "--json", code=None).lines
+    assert {"idle-timeout", "slow-scripts"} <= {row["id"] for row in rows if row["severity"] == "unknown"}
