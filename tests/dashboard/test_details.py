@@ -24,14 +24,14 @@ async def test_a_queue_of_which_no_job_runs_says_no_time_until_it_is_drained(sho
     shop.app.queues["paused"].pause()
     shop.add.options(queue="paused").enqueue(1)
     page = await ask(Dashboard(shop.app, operator), "/queues?span=1h")
-    said = dict(re.findall(r'/queues/(\w+)">.*?data-label="Drains in">([^<]*)<', page.text))
+    said = dict(re.findall(r'/queues/(\w+)">.*?data-label="Drains in">([^<]*)<', page.text, re.DOTALL))
     assert said == {"default": "\u2013", "mail": "\u2013", "calm": "\u2013", "paused": "never, paused"}
 
 
 async def test_a_workflow_has_a_timeline_of_what_began(shop: Shop) -> None:
     page = await ask(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
     timeline = page.text.partition('<ol class="timeline">')[2].partition("</ol>")[0]
-    bars = re.findall(r'/jobs/(\w+)">.*?<rect class="s-(\w+)" x="([\d.]+)" y="1" width="([\d.]+)"', timeline)
+    bars = re.findall(r'/jobs/(\w+)">.*?<rect class="s-(\w+)" x="([\d.]+)" y="1" width="([\d.]+)"', timeline, re.DOTALL)
     assert [state for _, state, _, _ in bars] == ["succeeded", "succeeded", "failed"]
     starts = [float(x) for *_, x, _ in bars]
     assert starts[0] == 0
@@ -45,7 +45,7 @@ async def test_of_a_large_value_a_page_shows_the_beginning_and_its_document_all(
     dashboard = Dashboard(shop.app, operator)
     page = await ask(dashboard, f"/jobs/{large.id}")
     assert "the end" not in page.text
-    assert re.search(r"characters more are not shown; <a href=\"[^\"]*\.json\">", page.text)
+    assert re.search(r"characters more are not shown; <a\s+href=\"[^\"]*\.json\">", page.text)
     document = json.loads((await ask(dashboard, f"/jobs/{large.id}.json")).text)
     assert "the end" in json.dumps(document["kwargs"])
 
@@ -88,7 +88,7 @@ async def test_a_job_whose_process_died_shows_what_is_left_of_it(shop: Shop, kit
     )  # fmt: skip
     rows = [(Outcome(claim.id, claim.token, "corrupt", error_json(error), 3_600_000_000), claim.ready)]
     run(settle_calls.settle(keys, "w0", 2, rows, 3_600_000_000))
-    page = (await ask(Dashboard(shop.app, operator), f"/jobs/{job.id}")).text
+    page = " ".join((await ask(Dashboard(shop.app, operator), f"/jobs/{job.id}")).text.split())
     assert "on host-0:1; ended by SIGKILL; exit code -9; 3.0 GiB at most" in page
     assert "&lt;b&gt;Segmentation fault&lt;/b&gt;" in page
     assert "hunter2" not in page

@@ -52,14 +52,14 @@ async def test_a_paused_queue_says_why_it_is_paused_now_and_who_paused_it_last(
     await ask(dashboard, "/queues/mail/act/pause", form={"note": "the provider is down"})
     page = await ask(dashboard, "/queues/mail")
     assert "the provider is down" in page.text
-    assert re.search(r'banner warn">.*ada, <time', page.text)
+    assert re.search(r'banner warn">.*ada, <time', page.text, re.DOTALL)
     shop.app.queues["mail"].pause(note="we change the provider")
     shop.app.acts.record("pause", "queues", "mail", who="bob", by="cli", reply="mail was paused already")
     shop.app.acts.record("pause", "queues", "mail", who="eve", by="cli", reply="refused: no")
     page = await ask(Dashboard(shop.app, operator), "/queues/mail")
     assert "we change the provider" in page.text
     assert "the provider is down" not in page.text
-    assert re.search(r'banner warn">.*bob, <time', page.text)
+    assert re.search(r'banner warn">.*bob, <time', page.text, re.DOTALL)
 
 
 async def test_a_queue_is_paused_for_a_time_and_resumed(shop: Shop, dashboard: Dashboard) -> None:

@@ -250,6 +250,11 @@ def test_lua_stays_short(root: Path) -> None:
     assert long == {}
 
 
+def test_template_lines_can_be_read(root: Path) -> None:
+    templates = (root / "src" / "headrace" / "dashboard" / "templates").iterdir()
+    assert {path.name: line for path in templates for line in path.read_text().splitlines() if len(line) > 160} == {}
+
+
 def test_imports_run_one_way(root: Path, sources: dict[Path, ast.Module]) -> None:
     """No module imports itself through others, not even for types."""
     place = root / "src"
