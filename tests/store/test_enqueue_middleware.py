@@ -55,7 +55,7 @@ OTHERS: dict[type, set[str]] = {
     Workflow: {"count", "create_as", "graph", "ids", "options", "page", "run_with"},
     WorkflowRun: {
         "await_", "cancel", "delete", "expire", "fresh", "job", "node", "nodes", "outputs", "refresh", "retry_failed",
-        "stop", "wait",
+        "stop", "wait", "was_created",
     },
     Job: {"attempts", "cancel", "delete", "logs", "move", "refresh", "result", "retry", "why"},
     # again is an enqueue of a BoundTask.

@@ -284,7 +284,7 @@ async def test_the_same_from_async_code(app: Headrace) -> None:
 
 
 # The pair of ``wait`` is ``await run``.
-ALONE = {Workflows: {"handle"}, WorkflowRun: {"wait"}}
+ALONE = {Workflows: {"handle"}, WorkflowRun: {"wait", "was_created"}}
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)

@@ -10,15 +10,20 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn, TextIO
 
 
-def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.failure``)."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.failure``).
+
+    Args:
+        arguments: the words of a command line; None: those of the program.
+    """
     _open_streams()
     try:
-        code = _run(sys.argv[1:])
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
         # Else an error of what is still to be written comes when nobody can tell of it any more.
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.errors import HeadraceError
 
+# Settings of the program that runs the command, below the environment: ``manage.py`` has those of its project.
+defaults: dict[str, Any] = {}
+
 
 class OpenAct(msgspec.Struct):
     """What a command does to what is stored, until it is recorded.
@@ -53,7 +56,7 @@ class Session(msgspec.Struct, frozen=True):
         if self.settings.get("url") and self.settings.get("dir"):
             raise UsageFault("--url and --dir each name a server: give one of them")
         try:
-            app = Headrace(**self.settings)
+            app = Headrace(defaults=defaults, **self.settings)
             app.override(**self.settings)
         except SettingsError as error:
             raise UsageFault(str(error)) from error

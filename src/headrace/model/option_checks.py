@@ -105,6 +105,11 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def transaction(name: str, value: Any) -> Any:
+    """True, False, a name, or an object of the tie to a database, which checks it."""
+    return text(name, value) if isinstance(value, str) else value
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise OptionsError(f"{name} must be True or False, not {value!r}")

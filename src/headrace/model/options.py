@@ -236,7 +236,7 @@ class JobOptions(TypedDict, total=False):
         ),
     ]
     unique: Annotated[GivenUnique, UNIQUE]
-    # The verb that stores a job knows these two, and nothing else: no record and no envelope has them.
+    # The verb that stores a job knows these three, and nothing else: no record and no envelope has them.
     durability: Annotated[
         Literal["memory", "fsync", "replicated"] | None,
         OptionRow(
@@ -257,6 +257,16 @@ class JobOptions(TypedDict, total=False):
             kind=int,
             default=0,
             flag=Flag(value="N", text="With --durability replicated: on N replicas."),
+        ),
+    ]
+
+    after_commit: Annotated[
+        Any,
+        OptionRow(
+            check=check.transaction,
+            doc="whether it waits for the commit of an open transaction: True, False, the alias of a database, a "
+            "session, or ``outbox``; as the tie to the database says (docs/django.md, docs/sqlalchemy.md).",
+            travels="request",
         ),
     ]
 

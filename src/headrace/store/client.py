@@ -109,6 +109,7 @@ class Client:
         keys: of its shard.
         types: how values are sent that MessagePack has no form for.
         enqueue_middlewares: of the application, the first is outermost; :mod:`headrace.tasks.submission` enters them.
+        deferral: a :class:`headrace.tasks.deferral.Deferral`, which keeps work until a commit; None: nothing does.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -120,6 +121,7 @@ class Client:
         self._made: dict[str, Any] = {}
         self._announced = False
         self.enqueue_middlewares: list[Callable[[Any], Any]] = []
+        self.deferral: Any = None
         self._reads = JointReads(self._aread)
         # None where memory suffices.
         self._durability = durability(settings) or None

@@ -28,7 +28,7 @@ from headrace.store.client import Client, Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.job_handle import Job
 from headrace.tasks.limit import check_cost
-from headrace.tasks.submission import Submission, UnsentJob, around, asubmit, of_rows, submit
+from headrace.tasks.submission import WAITING, Submission, UnsentJob, around, asubmit, of_rows, postponed, submit
 
 # Drawn ahead, since asking the kernel for each id is a third of what an id costs. A child draws its own.
 _drawn: deque[str] = deque()
@@ -63,9 +63,10 @@ class BoundTask(Generic[P, R]):
         task: its name in the store.
         context: the application that it belongs to, if there is one already.
         asked: how safe its jobs are to be when they are stored; None: as the application says.
+        wish: the option ``after_commit``; None: as the application says.
     """
 
-    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "asked", "context", "task")
+    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "asked", "context", "task", "wish")
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -85,6 +86,7 @@ class BoundTask(Generic[P, R]):
         self._requests = (options.request_id,) if options.request_id else ()
         asks = options.durability or options.replicas
         self.asked: Wishes = ((options.durability, options.replicas),) if asks else None
+        self.wish: object = options.after_commit
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this task: once this returns, no fault of a worker loses it.
@@ -103,17 +105,15 @@ class BoundTask(Generic[P, R]):
         """
         client = self.context.client
         new = self._new(client, args, kwargs)
-        return self._stored(
-            new, submit(client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None)
-        )
+        confirmer = Confirmer(self.asked) if self.asked else None
+        return self._stored(new, submit(client, "enqueue", [new], self._requests, confirmer, self.wish))
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """See :meth:`enqueue`."""
         client = self.context.client
         new = self._new(client, args, kwargs)
-        return self._stored(
-            new, await asubmit(client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None)
-        )
+        confirmer = Confirmer(self.asked) if self.asked else None
+        return self._stored(new, await asubmit(client, "enqueue", [new], self._requests, confirmer, self.wish))
 
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """As :meth:`enqueue`, with arguments that are JSON already.
@@ -132,28 +132,21 @@ class BoundTask(Generic[P, R]):
         Cost: one round trip.
         """
         new = self._new_json(args, kwargs)
-        return self._stored(
-            new,
-            submit(
-                self.context.client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None
-            ),
-        )
+        client, confirmer = self.context.client, Confirmer(self.asked) if self.asked else None
+        return self._stored(new, submit(client, "enqueue", [new], self._requests, confirmer, self.wish))
 
     async def aenqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """See :meth:`enqueue_json`."""
         new = self._new_json(args, kwargs)
-        return self._stored(
-            new,
-            await asubmit(
-                self.context.client, "enqueue", [new], self._requests, Confirmer(self.asked) if self.asked else None
-            ),
-        )
+        client, confirmer = self.context.client, Confirmer(self.asked) if self.asked else None
+        return self._stored(new, await asubmit(client, "enqueue", [new], self._requests, confirmer, self.wish))
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """Have each worker that lives now run this once, before what waits in its queues; a job for each.
 
         Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
-        not know the task cancels it. No worker, no job: the list is empty.
+        not know the task cancels it. No worker, no job: the list is empty. It is empty, too, where the broadcast waits
+        for the commit of a transaction.
 
         Raises:
             ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
@@ -161,15 +154,21 @@ class BoundTask(Generic[P, R]):
 
         Cost: two round trips.
         """
+        client = self.context.client
         data, act = self._broadcasting(args, kwargs)
-        with around(self.context.client, act):
-            return self.context.client.drive(self._kept(self._broadcast(data, act)))
+        with around(client, act):
+            steps = self._kept(self._broadcast(data, act))
+            later = postponed(client, self.wish, f"a broadcast of {self.task}", steps)
+            return [] if later else client.drive(steps)
 
     async def abroadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> list[Job[R]]:
         """See :meth:`broadcast`."""
+        client = self.context.client
         data, act = self._broadcasting(args, kwargs)
-        async with around(self.context.client, act):
-            return await self.context.client.adrive(self._kept(self._broadcast(data, act)))
+        async with around(client, act):
+            steps = self._kept(self._broadcast(data, act))
+            later = postponed(client, self.wish, f"a broadcast of {self.task}", steps)
+            return [] if later else await client.adrive(steps)
 
     def _kept(self, broadcast: Steps[list[Job[R]]]) -> Steps[list[Job[R]]]:
         return self.context.client.kept(broadcast, f"a broadcast of {self.task}", self.asked)
@@ -294,7 +293,7 @@ class BoundTask(Generic[P, R]):
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
         id = accepted.duplicates.get(new.id, new.id)
-        return self.handle(id, fresh=id == new.id)
+        return self.handle(id, fresh=id == new.id and accepted is not WAITING)
 
     def __repr__(self) -> str:
         return f"<Task {self.task} with options>"

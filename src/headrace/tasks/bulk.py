@@ -68,6 +68,7 @@ class ChunkStream:
         receipts: what became of each, where that is wanted.
         verb: the one that streams.
         confirmer: of the chunks that are stored, of which the last may not be confirmed yet.
+        wish: the option ``after_commit`` of the jobs that wait here; an envelope is stored at once.
     """
 
     def __init__(self, verb: Verb, *, receipts: bool = False) -> None:
@@ -75,6 +76,7 @@ class ChunkStream:
         self.receipts: list[Receipt] | None = [] if receipts else None
         self.verb: Verb = verb
         self.confirmer = Confirmer(streams=True)
+        self.wish: object = False if receipts else None
         self._jobs: list[UnsentJob[Any]] = []
         # Stored, and not confirmed yet.
         self._open: list[UnsentJob[Any]] = []
@@ -85,11 +87,11 @@ class ChunkStream:
 
     def add(self, job: UnsentJob[Any]) -> bool:
         """Take one more; True when the chunk is full."""
-        if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")
         self._jobs.append(job)
         if job.bound is not self._bound:
             self._bound = job.bound
+            if self.receipts is None:
+                self.wish = job.bound.wish
             self._asked.update(job.bound.asked or _UNASKED)
         if self.receipts is not None:
             self._ids.add(job.drawn)
@@ -129,7 +131,18 @@ class ChunkStream:
             self.receipts += [Receipt(job.drawn, job.drawn not in earlier, job.stored) for job in taken]
 
     def holds(self, job: UnsentJob[Any]) -> bool:
-        """Whether a job of this id waits here: what becomes of the second is known when the first is stored."""
+        """Whether this chunk must go before the job joins.
+
+        A job of its id waits here, and what becomes of the second is known when the first is stored; or those that wait
+        go to another transaction.
+
+        Raises:
+            ArgumentError: it is no unsent job.
+        """
+        if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")
+        if job.bound is not self._bound and self._jobs and self.receipts is None and job.bound.wish != self.wish:
+            return True
         return self.receipts is not None and job.drawn in self._ids
 
     def __bool__(self) -> bool:
@@ -199,7 +212,7 @@ def _store(client: Client, stream: ChunkStream, jobs: Unsent) -> None:
 
 def _send(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer)
+        chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer, stream.wish)
 
 
 async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[UnsentJob[Any]]) -> None:
@@ -217,7 +230,7 @@ async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[Unsen
 
 async def _asend(client: Client, stream: ChunkStream) -> None:
     with stream.chunk() as chunk:
-        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer)
+        chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer, stream.wish)
 
 
 def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:

@@ -4,7 +4,8 @@
    code and from coroutines. An ordinary context manager works everywhere. An asynchronous one works around coroutines;
    one that is both is entered in the way that fits.
 2. :class:`Submission`: one act that stores work, as the enqueue middleware of an application sees it.
-3. :func:`submit`: the way to the store. Without middleware a verb passes in one comparison.
+3. :func:`submit` and :func:`postponed`: the way to the store: middleware, then deferral (``deferral.py``), then the
+   store. Without either a verb passes in a few comparisons.
 4. :class:`UnsentJob`: a job that is not stored yet: made by ``task.job(...)``, stored by ``app.enqueue_many``, or
    packed for others. Owns the id of the job and whether it is stored. Sends nothing.
 5. :class:`Propagation`: values of a context (``app.propagate``): one header, filled when work is stored and applied in
@@ -39,9 +40,10 @@ from headrace.model.workflow import NewNode
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted
 from headrace.running_job import RunningJob, inherited
-from headrace.store.client import Client
+from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
+    from headrace.tasks.deferral import Transaction
     from headrace.tasks.job_handle import Job
 
 Manager: TypeAlias = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
@@ -91,7 +93,7 @@ Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcas
 
 _args = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=lambda code, data: None)  # noqa: ARG005
 _JOBS = frozenset({"", "undo", "callback"})
-_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique", "durability", "replicas"})
+_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique", "durability", "replicas", "after_commit"})
 _NOT_OF_NODES = _NOT_OF_JOBS | {"at", "expires", "result_ttl", "failure_ttl"}
 _NOT_OF_BROADCASTS = _NOT_OF_JOBS | {"at", "delay", "queue", "priority", "key"}
 _ORDER = frozenset({"key"})
@@ -302,26 +304,90 @@ class around:  # noqa: N801 - used as a function
             self._stack.__exit__(*failed)
 
 
+# The answer for jobs that are stored when a transaction is committed.
+WAITING = Accepted("waiting")
+
+
 def submit(
-    client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+    client: Client,
+    verb: Verb,
+    rows: Sequence[NewJob],
+    requests: Sequence[str] = (),
+    confirmer: Confirmer | None = None,
+    wish: object = None,
 ) -> Accepted:
-    """Store new jobs; see :meth:`headrace.store.client.Client.submit`. Cost: one round trip."""
-    if not client.enqueue_middlewares:
+    """Store new jobs, at once or after a commit; see :meth:`headrace.store.client.Client.submit`.
+
+    Args:
+        wish: the option ``after_commit``.
+
+    Cost: one round trip.
+    """
+    if client.deferral is None and wish is None and not client.enqueue_middlewares:
         return client.submit(rows, requests, confirmer)
     act = of_rows(verb, rows)
     with around(client, act):
-        return client.submit(act.rows(rows), requests, confirmer)
+        rows = act.rows(rows)
+        return _waiting(client, rows, requests, confirmer, wish) or client.submit(rows, requests, confirmer)
 
 
 async def asubmit(
-    client: Client, verb: Verb, rows: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
+    client: Client,
+    verb: Verb,
+    rows: Sequence[NewJob],
+    requests: Sequence[str] = (),
+    confirmer: Confirmer | None = None,
+    wish: object = None,
 ) -> Accepted:
     """See :func:`submit`."""
-    if not client.enqueue_middlewares:
+    if client.deferral is None and wish is None and not client.enqueue_middlewares:
         return await client.asubmit(rows, requests, confirmer)
     act = of_rows(verb, rows)
     async with around(client, act):
-        return await client.asubmit(act.rows(rows), requests, confirmer)
+        rows = act.rows(rows)
+        return _waiting(client, rows, requests, confirmer, wish) or await client.asubmit(rows, requests, confirmer)
+
+
+def _waiting(
+    client: Client, rows: list[NewJob], requests: Sequence[str], confirmer: Confirmer | None, wish: object
+) -> Accepted | None:
+    transaction = transaction_of(client, wish)
+    if transaction is None:
+        return None
+    from headrace.tasks.deferral import PendingJobs
+
+    asked = confirmer.asked if confirmer is not None else None
+    transaction.add(PendingJobs(rows, tuple(requests), None if asked is None else frozenset(asked)))
+    return WAITING
+
+
+def postponed(
+    client: Client, wish: object, about: str, steps: Steps[Any], done: Callable[[Any], object] | None = None
+) -> bool:
+    """Whether an act waits for the commit of a transaction; its arguments are those of a ``PendingAct``."""
+    transaction = transaction_of(client, wish)
+    if transaction is None:
+        return False
+    from headrace.tasks.deferral import PendingAct
+
+    transaction.add(PendingAct(about, steps, done))
+    return True
+
+
+def transaction_of(client: Client, wish: object) -> Transaction | None:
+    """The open transaction that work waits for; None: it is sent at once.
+
+    Raises:
+        OptionsError: the application has no tie to a database, or none to the one that is meant.
+    """
+    if wish is False or (wish is None and client.deferral is None):
+        return None
+    if client.deferral is None:
+        raise OptionsError(
+            f"after_commit={wish!r:.80} needs a tie to a database: docs/django.md and docs/sqlalchemy.md say how"
+        )
+    found: Transaction | None = client.deferral.transaction(wish)
+    return found
 
 
 def of_rows(verb: Verb, rows: Sequence[NewJob]) -> Submission:
@@ -348,6 +414,8 @@ class JobSource(Protocol[R]):
     def task(self) -> str: ...
     @property
     def asked(self) -> Wishes: ...
+    @property
+    def wish(self) -> object: ...
     def draw(self, name: str, /) -> str: ...
 
     def fitting(self, id: str, /) -> str: ...

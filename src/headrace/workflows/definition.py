@@ -31,7 +31,7 @@ from headrace.model.headers import Given, merged
 from headrace.model.headers import check as check_headers
 from headrace.model.ids import LENGTH, check_name, flow_id, is_ordered, milliseconds_of, node_id, run_id_of, shard_for
 from headrace.model.job_record import Page
-from headrace.model.option_checks import flag, is_name
+from headrace.model.option_checks import flag, is_name, transaction
 from headrace.model.retry import Retry
 from headrace.model.signature import Signature
 from headrace.model.workflow import (
@@ -51,7 +51,7 @@ from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Steps
 from headrace.tasks.app_context import AppContext
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.submission import Submission, around, of_nodes
+from headrace.tasks.submission import Submission, around, of_nodes, postponed
 from headrace.tasks.task import Task
 from headrace.workflows import graph_builder
 from headrace.workflows.collection import OwnFilter, Workflows
@@ -78,6 +78,7 @@ class CreateOptions(TypedDict, total=False):
         globals: arguments by name for every node whose function takes them; those of a node itself come first.
         headers: texts by name for every node, its undo and the calls at its end; see
             :class:`headrace.model.options.JobOptions`. A node's own come first.
+        after_commit: whether ``create`` and ``start`` wait for the commit of a transaction; see there, too.
     """
 
     key: str | Callable[..., str] | None
@@ -85,6 +86,7 @@ class CreateOptions(TypedDict, total=False):
     queue: str | None
     globals: Mapping[str, Any] | None
     headers: Mapping[str, str | None] | None
+    after_commit: Any
 
 
 class WorkflowOptions(CreateOptions, total=False):
@@ -109,6 +111,7 @@ class DefinitionOptions(msgspec.Struct, frozen=True):
     queue: str = ""
     globals: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     headers: Given = ()
+    after_commit: Any = None
     on_success: Any = None
     on_failure: Any = None
     loose: bool = False
@@ -157,6 +160,8 @@ def read_options(known: DefinitionOptions, given: Mapping[str, Any], names: Coll
         changes["loose"] = flag("loose", changes["loose"])
     if "globals" in changes:
         changes["globals"] = known.globals | arguments(changes["globals"], "globals")
+    if "after_commit" in changes:
+        changes["after_commit"] = transaction("after_commit", changes["after_commit"])
     if "headers" in changes:
         changes["headers"] = merged(known.headers, check_headers("headers", changes["headers"] or {}))
     return replace(known, **changes)
@@ -227,7 +232,8 @@ class Workflow(Generic[P]):
         """See :meth:`create`."""
         act, graph = self._submission(self.graph(*args, **kwargs))
         async with around(self._context.client, act):
-            return self._run(await self._context.client.adrive(self._kept(act, graph)))
+            steps = self._kept(act, graph)
+            return self._later(act, steps) or self._run(await self._context.client.adrive(steps))
 
     def graph(self, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
         """What ``create`` would store, without a server: for tests and pictures.
@@ -300,13 +306,16 @@ class Workflow(Generic[P]):
 
     def run_with(self, id: str) -> WorkflowRun:
         """A handle on the run of an id, whether one is stored or not. Cost: none."""
-        return WorkflowRun(self._context.client, id, self.name, tasks=self._registered.tasks)
+        run = WorkflowRun(self._context.client, id, self.name, tasks=self._registered.tasks)
+        run.wish = self._options.after_commit
+        return run
 
     def create_as(self, id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WorkflowRun:
         """As :meth:`create`, under an id that the caller made, or an empty one; one that is stored stays as it is."""
         act, graph = self._submission(self.graph(*args, **kwargs), id)
         with around(self._context.client, act):
-            return self._run(self._context.client.drive(self._kept(act, graph)))
+            steps = self._kept(act, graph)
+            return self._later(act, steps) or self._run(self._context.client.drive(steps))
 
     def _submission(self, graph: Graph, id: str = "") -> tuple[Submission, Graph]:
         client = self._context.client
@@ -328,10 +337,15 @@ class Workflow(Generic[P]):
             created = yield verbs.create(keys, id, graph, created.next)
         return created
 
+    def _later(self, act: Submission, steps: Steps[verbs.Created]) -> WorkflowRun | None:
+        """The handle on a run that is stored when a transaction is committed; None: it is to be stored now."""
+        run = self.run_with(act.workflow_id)
+        return run if postponed(self._context.client, run.wish, f"workflow {run.id}", steps, run.was_created) else None
+
     def _run(self, created: verbs.Created) -> WorkflowRun:
-        return WorkflowRun(
-            self._context.client, created.id, self.name, created=created.word != "live", tasks=self._registered.tasks
-        )
+        run = self.run_with(created.id)
+        run.created = created.word != "live"
+        return run
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         key = self._options.key

@@ -100,6 +100,7 @@ REFUSED = {
     "unique otherwise is a node with task.options(unique=False)",
     "durability": "it is stored with its workflow, as the setting durability says",
     "replicas": "it is stored with its workflow, as the setting replicas says",
+    "after_commit": "it is stored with its workflow: give after_commit= to that",
     "request_id": "key= of the workflow keeps it from running twice",
 }
 

@@ -20,7 +20,7 @@ from headrace.settings import Duration, patience
 from headrace.store.client import Client, Steps
 from headrace.store.waiting import await_end, wait_end
 from headrace.tasks.job_handle import Job
-from headrace.tasks.submission import Submission, around
+from headrace.tasks.submission import Submission, around, postponed
 from headrace.tasks.task import Task
 from headrace.workflows import verbs
 from headrace.workflows.verbs import NodeQuery, OnPiece, Verbs, found
@@ -35,11 +35,12 @@ class WorkflowRun:
         id: 21 characters that sort by the time of the creation.
         definition: name of its definition.
         created: False when ``create`` found a live workflow of the same key, and this is that one.
+        wish: the option ``after_commit`` of its definition; None: as the application says.
         on_piece: called after each piece of a long operation with the number of pieces that are left, those of other
             workflows included; for progress bars.
     """
 
-    __slots__ = ("_client", "_jobs", "_verbs", "created", "definition", "id", "on_piece")
+    __slots__ = ("_client", "_jobs", "_verbs", "created", "definition", "id", "on_piece", "wish")
 
     if not TYPE_CHECKING:
 
@@ -54,6 +55,7 @@ class WorkflowRun:
         self.id = id
         self.definition = definition
         self.created = created
+        self.wish: object = None
         self.on_piece: OnPiece | None = None
         self._client = client
         self._verbs = Verbs(client, id, definition)
@@ -109,7 +111,7 @@ class WorkflowRun:
     def start(self, *names: str) -> WorkflowState:
         """Let the workflow run: all nodes without parents line up; one that was stopped goes on.
 
-        Starting one that runs already changes nothing.
+        Starting one that runs already changes nothing. In a transaction that it waits for, it returns ``pending``.
 
         Args:
             names: start these nodes instead, now, whatever they wait for; what follows them runs as ever. A task's name
@@ -124,15 +126,24 @@ class WorkflowRun:
         Cost: two round trips, and one more per 400 roots or 500 names; names cost one more per 500 nodes.
         """
         with around(self._client, Submission("start", (), self.id)):
-            return self._client.drive(self._start(names))
+            return WorkflowState.PENDING if self._waits(names) else self._client.drive(self._start(names))
 
     async def astart(self, *names: str) -> WorkflowState:
         """See :meth:`start`."""
         async with around(self._client, Submission("start", (), self.id)):
-            return await self._client.adrive(self._start(names))
+            return WorkflowState.PENDING if self._waits(names) else await self._client.adrive(self._start(names))
 
     def _start(self, names: Sequence[str]) -> Steps[WorkflowState]:
-        return self._client.kept(self._verbs.start(names, self.on_piece), self.id)
+        # Begun late: a creation that waited for a commit may have found a live run of its key.
+        return (yield from self._client.kept(self._verbs.start(names, self.on_piece), self.id))
+
+    def _waits(self, names: Sequence[str]) -> bool:
+        return postponed(self._client, self.wish, f"the start of workflow {self.id}", self._start(names))
+
+    def was_created(self, found: graph.Created) -> None:
+        """Be on the run that is stored: a creation that waited for a commit may have found a live run of its key."""
+        self.id, self.created = found.id, found.word != "live"
+        self._verbs = Verbs(self._client, found.id, self.definition)
 
     def stop(self) -> WorkflowState:
         """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``.

@@ -1,0 +1,219 @@
+"""Transactions and connections of Django, for an application: jobs wait for a commit, and no job inherits a connection.
+
+1. :func:`install` ties an application to Django's databases; ``headrace.contrib.django.app`` is tied already.
+2. :class:`DatabaseDeferral`: the open transaction that work waits for, as ``transaction.on_commit`` knows it.
+3. :class:`JobConnections`: around each start, in its own thread, what Django does around a request.
+
+Its private functions close connections before a fork and where a runner ends.
+"""
+
+# Django has no types.
+# pyright: basic
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections, reset_queries
+from django.db.transaction import Atomic
+
+from headrace.app import Headrace
+from headrace.errors import Interrupt, OptionsError
+from headrace.model.retry import signal_in
+from headrace.store.client import Client
+from headrace.tasks.deferral import Pending, send
+
+DEFAULT = "default"
+
+
+def install(app: Headrace, *, after_commit: bool | str = True) -> None:
+    """Tie an application to the databases of this Django project. Call it once for each application of your own.
+
+    Work that is stored in an open ``atomic`` block is sent after its commit. Jobs run between two cleanings of the
+    connections of their thread, and no connection crosses a fork.
+
+    Args:
+        after_commit: what tasks and calls mean that do not say: True, the database ``default``; the alias of another;
+            False: work is sent at once.
+
+    Raises:
+        OptionsError: there is no such database.
+
+    Cost: no round trip.
+    """
+    deferral = DatabaseDeferral(app.client, after_commit)
+    deferral.meant(after_commit)
+    app.client.deferral = deferral
+    app.middleware(lambda _: JobConnections())
+    app.before_fork(_close_all)
+    app.on_exit(_close_all)
+
+
+def _close_all() -> None:
+    """Close all connections of this thread, and the pools behind them."""
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if getattr(connection, "pool", None) is not None:
+            connection.close_pool()
+
+
+class DatabaseDeferral:
+    """The transactions of Django's connections; see :class:`headrace.tasks.deferral.Deferral`."""
+
+    def __init__(self, client: Client, after_commit: bool | str) -> None:
+        """Use :func:`install`."""
+        self._client = client
+        self._default = after_commit
+        self._in_test = False
+
+    def meant(self, wish: Any) -> str:
+        """The alias that is meant by ``after_commit``; empty: none.
+
+        Raises:
+            OptionsError: there is no such database.
+        """
+        wish = self._default if wish is None else wish
+        if isinstance(wish, bool):
+            return DEFAULT if wish else ""
+        known: Any = connections.settings
+        if wish not in known:
+            names = ", ".join(known)
+            raise OptionsError(
+                f"after_commit={wish!r:.80} is no alias of a database: there are {names}, True and False"
+            )
+        return str(wish)
+
+    def transaction(self, wish: Any, /) -> DatabaseTransaction | None:
+        """See :class:`headrace.tasks.deferral.Deferral`."""
+        alias = self.meant(wish)
+        if not alias or not self._is_open(connections[alias]):
+            return None
+        return DatabaseTransaction(self._client, connections[alias])
+
+    def outbox(self, database: str | None, /) -> Any:
+        """See :class:`headrace.tasks.deferral.Deferral`."""
+        raise NotImplementedError
+
+    def _is_open(self, connection: Any) -> bool:
+        if not self._in_test:
+            return bool(connection.in_atomic_block)
+        # Those of a TestCase stay open until its test has ended.
+        return any(not block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001 - Django has no other
+
+    @contextmanager
+    def in_test(self) -> Generator[None]:
+        """Work waits for the end of the user's outermost block, though the one of a ``TestCase`` is never committed."""
+        atomic: Any = Atomic
+        before = atomic.__exit__
+
+        def leave(block: Any, *error: Any) -> None:
+            before(block, *error)
+            connection: Any = connections[block.using or DEFAULT]
+            if connection.in_atomic_block and not self._is_open(connection):
+                ours = [hook for hook in connection.run_on_commit if isinstance(hook[1], CommitHook)]
+                connection.run_on_commit = [hook for hook in connection.run_on_commit if hook not in ours]
+                for _, hook, _ in ours if error[0] is None else ():
+                    hook()
+
+        self._in_test = True
+        atomic.__exit__ = leave
+        try:
+            yield
+        finally:
+            self._in_test = False
+            atomic.__exit__ = before
+
+
+class DatabaseTransaction:
+    """The open transaction of one connection."""
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self._client = client
+        self._connection = connection
+
+    def add(self, work: Pending, /) -> None:
+        """See :class:`headrace.tasks.deferral.Transaction`."""
+        hooks: list[Any] = self._connection.run_on_commit
+        last = next((hook[1] for hook in reversed(hooks) if isinstance(hook[1], CommitHook)), None)
+        batch = last.batch if last is not None and last.batch.client is self._client else CommitBatch(self._client)
+        batch.hooks += 1
+        self._connection.on_commit(CommitHook(batch, batch.hooks, work), robust=True)
+        # Of no savepoint: what is left when the outermost block ends is sent together, behind the last of these.
+        self._connection.run_on_commit.append((set(), CommitHook(batch, batch.hooks), True))
+
+
+class CommitBatch:
+    """What one transaction sends.
+
+    Attributes:
+        client: of its application.
+        committed: work whose savepoints were all released, from the commit until it is sent.
+        hooks: number of its newest hook.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.committed: list[Pending] = []
+        self.hooks = 0
+
+
+class CommitHook:
+    """Called by Django after a commit: for work that was not rolled back, and behind the last of it, to send all.
+
+    Django drops those of a savepoint that is rolled back, and all of them with the transaction.
+    """
+
+    __slots__ = ("_number", "_work", "batch")
+
+    def __init__(self, batch: CommitBatch, number: int, work: Pending | None = None) -> None:
+        self.batch = batch
+        self._number = number
+        self._work = work
+
+    def __call__(self) -> None:
+        batch = self.batch
+        if self._work is not None:
+            batch.committed.append(self._work)
+        elif self._number == batch.hooks:
+            works, batch.committed = batch.committed, []
+            send(batch.client, works)
+
+
+class JobConnections:
+    """Around one start: fresh connections before it, stale ones closed after it, in the thread that used them.
+
+    A start that was stopped may have left a query half done on a connection that Django takes for usable, so all are
+    closed. For a coroutine it is done where ``sync_to_async`` runs its queries.
+    """
+
+    def __enter__(self) -> None:
+        _begin()
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        _end(error)
+
+    async def __aenter__(self) -> None:
+        await sync_to_async(_begin)()
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        await sync_to_async(_end)(error)
+
+
+def _begin() -> None:
+    reset_queries()
+    close_old_connections()
+
+
+def _end(error: BaseException | None) -> None:
+    if error is None or not isinstance(signal_in(error), Interrupt):
+        close_old_connections()
+        return
+    for connection in connections.all(initialized_only=True):
+        # In a test the block around the job goes on.
+        if not connection.in_atomic_block:
+            connection.close()

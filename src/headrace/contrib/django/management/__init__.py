@@ -1,0 +1,1 @@
+"""What Django asks of an app: its commands."""
