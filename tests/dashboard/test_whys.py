@@ -1,4 +1,4 @@
-"""Under the title of a page stands why its jobs wait, with the remedy as a link or a button that works."""
+"""Needs are grouped, and a person acknowledges one. Under the title of a page stands why its jobs wait, with the remedy as a link or a button that works."""
 
 from __future__ import annotations
 
@@ -97,3 +97,18 @@ async def test_a_worker_says_what_keeps_it_from_starting_jobs(shop: Shop) -> Non
     page = await ask(Dashboard(shop.app, operator), "/workers/w2")
     assert "3 jobs wait in queue default, which is paused" in page.text
     assert "/queues/default/act/resume" in remedies(page)
+
+
+async def test_a_need_is_folded_away_when_a_person_acknowledges_it(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    page = await ask(dashboard, "/")
+    assert "2 things need you" in page.text
+    form, _ = [path for path in remedies(page) if path.startswith("/needs/")]
+    answer = await ask(dashboard, form, form={})
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    page = await ask(dashboard, "/")
+    assert "1 thing needs you" in page.text
+    assert "<summary>1 more, 1 acknowledged</summary>" in page.text
+    assert "Acknowledged by ada." in page.text
+    assert (await ask(dashboard, "/needs/nothing/act/acknowledge", form={})).status == 400
+    assert [path for path in remedies(await ask(Dashboard(shop.app, viewer), "/")) if "needs" in path] == []

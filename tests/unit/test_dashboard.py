@@ -14,12 +14,14 @@ from msgspec.structs import replace
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
+from headrace.admin.event_log import AlarmRecord
 from headrace.cli import output
 from headrace.dashboard import svg_plots, values_shown
-from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of, needs
+from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of
 from headrace.dashboard.live_frame import LiveFrame
+from headrace.dashboard.needs import Need, needs
 from headrace.dashboard.values_shown import json_text, shown
-from headrace.model.activity import EventRecord
+from headrace.model.activity import Act, AlarmState, EventRecord
 from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
 from headrace.model.limit_rules import Concurrency, LimitState
@@ -210,16 +212,16 @@ def task(failed: int, succeeded: int) -> TaskFigures:
     [
         (frame([queue()], []), [], "No worker is running", "/workers"),
         (frame([queue()], [worker("other")]), [], "No worker serves queue mail", "/queues/mail"),
-        (frame([queue(waited=90)], [worker()]), [], "Queue mail is slow", "/queues/mail"),
+        (frame([queue(waited=90)], [worker()]), [], "Jobs of queue mail wait for 1 min 30 s", "/queues/mail"),
         (frame([queue(paused=True)], [worker()]), [], "Queue mail is paused", "/queues/mail"),
         (replace(frame([], [worker()]), limits=[limit()]), [], "Limit api is paused", "/limits/api"),
         (
             frame([], [worker()], parked=2),
             [],
             "No worker knows the task shop.gone",
-            "/jobs?state=parked&task=shop.gone",
+            "/tasks/shop.gone",
         ),
-        (frame([], [worker(lease=NOW - 1), worker()]), [], "Worker host:1 fell silent", "/workers"),
+        (frame([], [worker(lease=NOW - 1), worker()]), [], "Worker host:1 fell silent", "/workers/w1"),
         (frame([], [worker()], {"quarantined": 1}), [], "1 job is quarantined", "/jobs?state=quarantined"),
         (frame([], [worker()], flows=2), [], "2 workflows failed", "/workflows?state=failed"),
         (frame([], [worker()]), [task(20, 80)], "20 % of shop.pay fail", "/causes?task=shop.pay"),
@@ -250,6 +252,62 @@ def test_what_harms_most_comes_first_of_what_is_bad() -> None:
         "The store uses 100 % of its memory", "No worker serves queue b", "No worker serves queue a"
     ]  # fmt: skip
     assert titles[-1] == "1 job is quarantined"
+
+
+def test_needs_of_one_kind_are_one_that_names_the_worst() -> None:
+    queues = [queue(name, size=n + 1) for n, name in enumerate("abcde")]
+    (need,) = needs(frame(queues, [worker("other")]), [])
+    assert (need.title, need.link) == ("No worker serves 5 queues", "/queues")
+    assert need.detail == "e, d, c and 2 more: 15 jobs wait."
+
+
+def acknowledged(need: Need, ago: int = 60) -> Act:
+    return Act("1-0", NOW - ago * 1_000_000, "ada", "dashboard", "acknowledge", "needs", need.mark, "", 1, "")
+
+
+def test_a_need_that_a_person_acknowledged_is_last_until_it_grows() -> None:
+    seen = frame([queue("a", size=5), queue("b", size=9)], [worker("other")])
+    first = needs(seen, [])[0]
+    found = needs(seen, [], acts=[acknowledged(first)])
+    assert [(one.subject, one.by) for one in found] == [("a", ""), ("b", "ada")]
+    grown = frame([queue("a", size=5), queue("b", size=18)], [worker("other")])
+    assert [one.by for one in needs(grown, [], acts=[acknowledged(first)])] == ["", ""]
+    assert [one.by for one in needs(seen, [], acts=[acknowledged(first, 90_000)])] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen", "tasks", "title"),
+    [
+        ("delay of mail above 60 s for 60 s", frame([queue(waited=90)], [worker()]), [], "Jobs of queue mail wait"),
+        ("workers of mail below 1 for 0 s", frame([queue()], [worker("other")]), [], "No worker serves queue mail"),
+        ("failed of shop.pay above 5 % for 0 s", frame([], [worker()]), [task(20, 80)], "20 % of shop.pay fail"),
+        ("ready above 100 for 0 s", frame([queue(paused=True)], [worker()]), [], "Queue mail is paused"),
+    ],
+)
+def test_an_alarm_and_a_need_that_say_the_same_are_one(
+    rule: str, seen: LiveFrame, tasks: list[TaskFigures], title: str
+) -> None:
+    alarm = AlarmRecord("pages", AlarmState(NOW - 180_000_000, 0, 90.0, rule), NOW)
+    (need,) = needs(seen, tasks, alarms=[alarm])
+    assert need.title.startswith(title)
+    assert need.level == "bad"
+    assert need.detail.endswith("Alarm pages was raised 3 min ago.")
+    # Of another queue or task it is a need of its own.
+    other = replace(alarm, state=replace(alarm.state, words="delay of other above 60 s for 60 s"))
+    assert [one.kind for one in needs(seen, tasks, alarms=[other])].count("alarm") == 1
+
+
+def test_busy_runners_of_a_kind_are_named_where_jobs_wait_for_them() -> None:
+    busy = WorkerFacts("w1", NOW + 1, 2, {"place": "h:1", "queues": "mail", "sizes": "process:2", "busy": "process:2"})
+    (need,) = needs(frame([queue(waited=90)], [busy]), [])
+    assert (need.title, need.link) == ("All 2 process runners are busy", "/queues/mail")
+    assert "has waited for 1 min 30 s" in need.detail
+    assert needs(frame([queue(waited=1)], [busy]), []) == []
+
+
+def test_the_one_workflow_that_failed_is_a_click_away() -> None:
+    (need,) = needs(replace(frame([], [worker()], flows=1), failed_flow="f1"), [])
+    assert (need.title, need.link) == ("1 workflow failed", "/workflows/f1")
 
 
 def test_a_row_that_is_fresher_than_its_page_is_not_in_the_future() -> None:

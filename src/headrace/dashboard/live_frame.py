@@ -17,7 +17,8 @@ import msgspec
 
 from headrace.model.limit_rules import LimitState
 from headrace.model.workflow import WorkflowState
-from headrace.protocol import graph, overviews
+from headrace.protocol import overviews
+from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.limit_verbs import read_limits
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.protocol.script import Call
@@ -40,11 +41,13 @@ class LiveFrame(msgspec.Struct, frozen=True):
         overview: counts, queues and workers, without what workers say of their runners.
         flows: how many workflows there are, by the states ``running`` and ``failed``.
         limits: the first ``LIMITS`` by name.
+        failed_flow: the workflow that was created last of those that failed; empty: there is none.
     """
 
     overview: Overview
     flows: Mapping[str, int]
     limits: Sequence[LimitState] = ()
+    failed_flow: str = ""
 
     @property
     def now(self) -> int:
@@ -79,9 +82,10 @@ class LiveFrame(msgspec.Struct, frozen=True):
 def _frame(client: Client, *, details: bool) -> Steps[LiveFrame]:
     keys = client.keys
     calls: list[Any] = [overviews.overview(keys, details=details), read_limits(keys, limit=LIMITS)]
-    calls += [graph.flow_count(keys, "", state) for state in _FLOWS]
-    seen, limits, *counts = yield calls
-    return LiveFrame(seen, {str(state): number for state, number in zip(_FLOWS, counts, strict=True)}, limits.rows)
+    calls += [index_page(keys, f"flows:|{state}", 1) for state in _FLOWS]
+    seen, limits, *pages = yield calls
+    counts = {str(state): page.count for state, page in zip(_FLOWS, pages, strict=True)}
+    return LiveFrame(seen, counts, limits.rows, pages[1].rows[0][0] if pages[1].rows else "")
 
 
 async def read_frame(client: Client, *, details: bool = False) -> LiveFrame:

@@ -29,6 +29,8 @@ log = logging.getLogger("headrace.dashboard")
 UNANSWERED = "The store did not answer. It may have done what you asked for: look before you ask again."
 # Bytes of a form.
 MOST = 64 * 1024
+# Letters of what an acknowledgement names.
+MOST_MARK = 300
 
 _ACT = re.compile(r"/(?P<kind>[a-z]+)/(?P<name>.*)/act/(?P<verb>[a-z]+)", re.DOTALL)
 
@@ -153,6 +155,13 @@ async def _delete_value(site: DashboardSite, name: str, _form: Form) -> str:
     return f"Cached value {name} is deleted." if gone else f"There was no cached value {name}."
 
 
+async def _acknowledge(_site: DashboardSite, mark: str, _form: Form) -> str:
+    """The record of this act is the acknowledgement."""
+    if mark.count("~") < 2 or len(mark) > MOST_MARK:
+        raise HTTPException(400, "This names nothing that needs a person.")
+    return "Acknowledged. It comes back after a day, or when it grows."
+
+
 async def _delete_tag(site: DashboardSite, tag: str, _form: Form) -> str:
     return f"{plural(await site.app.cache.adelete_tag(tag), 'cached value')} with tag {tag} deleted."
 
@@ -174,6 +183,7 @@ ACTS: dict[str, Mapping[str, Act]] = {
     "cache": {"delete": _delete_value, "untag": _delete_tag},
     "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
+    "needs": {"acknowledge": _acknowledge},
     "workers": {"scale": _scale},
     "workflows": {
         "start": _of_flow("start", "The workflow is {state}."),
@@ -230,8 +240,8 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if verb not in verbs:
         raise HTTPException(404, "There is no such verb.")
     form = await form_of(request)
-    # A cached value has no page of its own.
-    place = "/cache" if kind == "cache" else f"/{kind}/{quoted(name)}"
+    # A cached value and a need have no page of their own.
+    place = {"cache": "/cache", "needs": "/"}.get(kind, f"/{kind}/{quoted(name)}")
     if form.get("ask"):
         # Without script there was no dialog: a page asks.
         return await site.page(

@@ -28,19 +28,17 @@ from headrace.dashboard import svg_plots
 from headrace.dashboard.activity_page import Cause, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
 from headrace.dashboard.figures import (
-    HIGH_SHARE,
     NORMAL,
     SPANS,
     TaskFigures,
     TimeRange,
     figures_document,
-    needs,
-    want_of_room,
 )
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
+from headrace.dashboard.needs import HIGH_SHARE, needs, want_of_room
 from headrace.dashboard.values_shown import link
 from headrace.dashboard.why_shown import WhyShown, why_of, why_task, why_worker
-from headrace.model.activity import NEWEST, Act, EventRecord, event_of, newest_act
+from headrace.model.activity import NEWEST, Act, EventRecord, act_of, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
@@ -51,6 +49,9 @@ from headrace.protocol.why import why
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
+# Needs that the overview shows at once, and acts among which it looks for those that acknowledge one.
+MOST_NEEDS = 5
+ACTS = 500
 # Tasks and queues that the overview lists; rows of a page of queues.
 TOP = 6
 PAGE = 100
@@ -66,11 +67,11 @@ def span_of(request: Request) -> TimeRange:
 
 async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
-    frame, course, tasks, server, (lost, raised, died) = await asyncio.gather(
+    frame, course, tasks, server, (lost, raised, died, acts) = await asyncio.gather(
         site.frames.get(), site.course(span), site.table(span), site.server(),
-        asyncio.gather(site.lost(), site.raised(), _died(site)),
+        asyncio.gather(site.lost(), site.raised(), _died(site), _acts(site)),
     )  # fmt: skip
-    found = needs(frame, tasks, server, lost, raised, died)
+    found = needs(frame, tasks, server, lost, raised, died, acts)
 
     def document() -> dict[str, Any]:
         return {
@@ -81,11 +82,18 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         }
 
     return await site.page(
-        request, "overview.html", document, frame=frame, span=span, needs=found, total=course.total,
+        request, "overview.html", document, frame=frame, span=span, needs=found,
+        open=[need for need in found if not need.by], most=MOST_NEEDS, total=course.total,
         minutes=course.minutes, plots=[svg_plots.throughput(course), svg_plots.waits(course)],
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=_by_need(frame)[:TOP], served=frame.overview.served,
     )  # fmt: skip
+
+
+async def _acts(site: DashboardSite) -> list[Act]:
+    keys = site.client.keys
+    found = await site.reading(("acts",), lambda: site.client.arun(operations.told(keys, "acts", ACTS)), 10)
+    return [act_of(*row) for row in found.rows]
 
 
 async def _died(site: DashboardSite) -> list[EventRecord]:
