@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 
-from headrace import Headrace
+from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard
 from headrace.model.job import Outcome
 from headrace.protocol import consume, settle_calls
+from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
@@ -112,3 +113,39 @@ async def test_a_need_is_folded_away_when_a_person_acknowledges_it(shop: Shop) -
     assert "Acknowledged by ada." in page.text
     assert (await ask(dashboard, "/needs/nothing/act/acknowledge", form={})).status == 400
     assert [path for path in remedies(await ask(Dashboard(shop.app, viewer), "/")) if "needs" in path] == []
+
+
+async def test_a_broken_node_of_many_is_first_on_its_page_and_in_its_graph(empty: Shop, kit: Kit) -> None:
+    @empty.app.task(name="shop.part", retries=0)
+    def part(number: int) -> None:
+        if number == 1150:
+            raise ValueError("this part is empty")
+
+    @empty.app.workflow(name="shop.parts")
+    def parts(flow: Flow) -> None:
+        first = flow.run(empty.add, 1)
+        for number in range(1200):
+            flow.run(part, number, after=first)
+
+    run = parts.create()
+    run.start()
+    await kit.adrain(raises=False, limit=2000)
+    dashboard = Dashboard(empty.app, operator)
+    page = await ask(dashboard, f"/workflows/{run.id}")
+    (job,) = empty.app.jobs.page("failed")
+    first = page.text.index(f'href="/jobs/{job.id}">')
+    assert "Failed first:</b>" in page.text[first - 40 : first]
+    assert "ValueError: this part is empty" in page.text[first : first + 200]
+    bars = page.text.partition('id="timeline"')[2].partition("</section>")[0]
+    # Alike nodes are one bar, as in the graph.
+    assert bars.count("<li>") < 5
+    assert "s-failed" in bars
+
+
+async def test_a_timeline_draws_what_waits(empty: Shop) -> None:
+    run = empty.order.create(1)
+    run.start()
+    page = await ask(Dashboard(empty.app, operator), f"/workflows/{run.id}")
+    bars = page.text.partition('id="timeline"')[2].partition("</section>")[0]
+    assert bars.count("<li>") == 1
+    assert '<span class="n">ready</span>' in bars

@@ -16,9 +16,9 @@ from headrace.dashboard.graph_drawing import Drawing
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link
 from headrace.dashboard.why_shown import WhyShown, why_of
 from headrace.model.ids import number_of
-from headrace.model.job import State
+from headrace.model.job import FINAL, State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
-from headrace.picture import MOST, around, boxes_of, of_nodes, urgency
+from headrace.picture import MOST, ViewNode, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.why import why
@@ -30,6 +30,9 @@ PAGE = 50
 # Nodes that a page reads for its graph, and that its table shows.
 DRAWN = 1000
 LISTED = 100
+# Rows of the timeline, and states in which a job that has not begun has a bar.
+BARS = 40
+_WAITS = (State.READY, State.PARKED, State.SCHEDULED)
 # States of a node that say why a workflow does not go on, the most telling first.
 ACTIVE = (State.PARKED, State.READY, State.SCHEDULED, State.RUNNING, State.STOPPED, State.BLOCKED)
 # Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
@@ -68,6 +71,10 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         )
     )
     record = found(id, records).read_with(reader)
+    if page.next and record.active and record.done > DRAWN // 2:
+        # Nodes run more or less in the order of their numbers: the page follows those that run.
+        begin = str(record.done - DRAWN // 4)
+        page = await client.adrive(verbs.page(client, reader, id, verbs.query(None, DRAWN, begin)))
     # What broke, by the store's index, whatever the number of nodes: first what failed first.
     broken = {job.id: node_of(job, number_of(job.id)) for job in failed.records if job is not None}
     nodes = [node for node in page.rows if node.role not in ("join", "pass")]
@@ -75,7 +82,9 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     jobs = [*broken.values(), *sorted(others, key=lambda node: (urgency(node.job.state), node.number))]
     sight = sight_of(site, request)
     now = (await site.frames.get(age=PATIENCE)).now
-    graph = None if form_wanted(request) else await _draw(site, request, record, page.rows, jobs)
+    far = [node for node in broken.values() if node.number not in {one.number for one in page.rows}]
+    graph = None if form_wanted(request) else await _draw(site, request, record, [*page.rows, *far], jobs)
+    bars, hidden = _timeline([*nodes, *far], record, now)
     return await site.page(
         request, "workflow.html",
         lambda: {
@@ -86,7 +95,7 @@ async def flow(site: DashboardSite, request: Request) -> Response:
         run=record, jobs=[(node, error_line(node.job, site.redactor)) for node in jobs[:LISTED]],
         broken=failed.count, why=await _why(site, record, jobs), left=max(0, page.count - LISTED),
         shares=_shares(record), graph=graph, asked_near="near" in request.query_params, whole=page.next is None,
-        drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=_timeline(nodes, record), link=link,
+        drawn=DRAWN, arguments=arguments(record, site.redactor, sight), bars=bars, hidden=hidden, link=link,
         chain=longest_chain(page.rows, now),
     )  # fmt: skip
 
@@ -186,16 +195,49 @@ def _began(node: NodeRecord) -> bool:
     return bool(node.job.started_us and node.job.attempt)
 
 
-def _timeline(nodes: list[NodeRecord], record: WorkflowRecord) -> list[tuple[NodeRecord, float, float]]:
-    begun = sorted(filter(_began, nodes), key=lambda node: node.job.started_us)
-    if not begun:
-        return []
-    first = begun[0].job.started_us
-    last = max(record.finished_us, *(node.job.finished_us or node.job.started_us for node in begun))
-    whole = max(1, last - first)
-    found: list[tuple[NodeRecord, float, float]] = []
-    for node in begun[:LISTED]:
-        start = (node.job.started_us - first) / whole * 100
-        end = ((node.job.finished_us or last) - first) / whole * 100
-        found.append((node, start, max(0.4, end - start)))
-    return found
+class TimelineBar(msgspec.Struct, frozen=True):
+    """A box of the graph over time.
+
+    Attributes:
+        name, number: of the box, and of its first job; id: of the job, empty where the box stands for several.
+        state: of which it has the colour.
+        waits, runs: where each begins and how long it is, as shares of the whole time.
+        took: seconds that it has run; None: it has not begun.
+    """
+
+    name: str
+    number: int
+    id: str
+    state: str
+    waits: tuple[float, float]
+    runs: tuple[float, float]
+    took: float | None
+
+
+def _timeline(nodes: Sequence[NodeRecord], record: WorkflowRecord, now: int) -> tuple[list[TimelineBar], int]:
+    """What began or may begin, in the order of time, folded as the graph is; and how many bars are left out."""
+    known = {node.number: node for node in nodes}
+    whole = of_nodes(record.definition, nodes)
+    shown = [box for box in boxes_of(whole, collapse=len(nodes) > BARS).nodes if not box.role]
+    rows = [(box, known[box.number].job.due_us or box.began) for box in shown if box.number in known]
+    rows = [(box, min(ready, box.began or ready)) for box, ready in rows if box.began or box.gravest in _WAITS]
+    if not rows:
+        return [], 0
+    first = min(ready for _, ready in rows)
+    last = max(record.finished_us or now, *(box.ended for box, _ in rows))
+    share = 100 / max(1, last - first)
+
+    def bar(box: ViewNode, ready: int) -> TimelineBar:
+        over = box.gravest in FINAL
+        end = box.ended if over and box.ended else last
+        began = box.began or (ready if over else last)
+        runs = ((began - first) * share, max(0.4, (end - began) * share) if box.began else 0.0)
+        id = known[box.number].job.id if box.count == 1 else ""
+        took = (end - box.began) / 1e6 if box.began else None
+        return TimelineBar(
+            box.label, box.number, id, box.gravest, ((ready - first) * share, (began - ready) * share), runs, took
+        )
+
+    # What broke or runs is not left out.
+    kept = sorted(rows, key=lambda row: (urgency(row[0].gravest), row[1]))[:BARS]
+    return [bar(*row) for row in sorted(kept, key=lambda row: row[1])], len(rows) - len(kept)
