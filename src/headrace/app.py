@@ -292,7 +292,7 @@ class Headrace:
                 for all of its threads), async; or several. Without one: all; a coroutine generator only async ones.
 
         Raises:
-            OptionsError: it is no such function, or an asynchronous one for runners without an event loop.
+            OptionsError: it is not such a function, or an asynchronous one for runners without an event loop.
         """
 
         def decorate(function: F) -> F:
@@ -415,7 +415,7 @@ class Headrace:
             allow_wait: wait even inside of a job, or on a running event loop.
 
         Raises:
-            ArgumentError: something in ``jobs`` is no handle of this application.
+            ArgumentError: something in ``jobs`` is not a handle of this application.
             WaitRefused, StoreUnavailable, AppClosed: as :meth:`Job.result`.
 
         Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds.
@@ -504,7 +504,7 @@ class Headrace:
 
         It runs in the process that forks: the supervisor, or for the fork kind the one of which its children come.
         These and those of :meth:`after_fork_parent` have five seconds a fork: that process does nothing meanwhile.
-        One that raises or takes longer is logged, and the fork happens all the same.
+        One that raises or takes longer is logged, and the fork happens anyway.
         """
         self.before_fork_hooks.append(function)
         return function

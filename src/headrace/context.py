@@ -169,7 +169,8 @@ class CurrentJob:
 
         ``job.stopping.wait(5)`` in functions, ``await job.stopping`` in coroutines, ``is_set()`` anywhere. After a
         shutdown began the job may finish within ``shutdown_timeout``; when that is nearly over, ``JobInterrupted`` is
-        raised in it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, uncharged.
+        raised in it. A job that ends by raising ``JobInterrupted`` goes back to its queue at once, and uses up no
+        retry.
         """
         if self._stopping is None:
             self._stopping = Stopping(lambda: bool(self.stopped_by))
@@ -239,7 +240,8 @@ class CurrentJob:
         Below 0: less. The server learns it within half a second. Cost: none.
 
         Raises:
-            UnknownLimit, OptionsError: no limit of the job has this name; ``units`` is no whole number, or too large.
+            UnknownLimit, OptionsError: no limit of the job has this name; ``units`` is not a whole number, or too
+                large.
         """
         name = self._limit_of(self._claim, limit)
         if check_units(units):

@@ -73,7 +73,7 @@ class LoadIndex(Generic[M]):
             self._clean()
 
     def least(self) -> M | None:
-        """The member with the smallest load; None when nobody is ranked. Cost: O(1)."""
+        """The member with the smallest load; None when no member is ranked. Cost: O(1)."""
         try:
             return self._heap[0][2]
         except IndexError:
@@ -189,7 +189,7 @@ class Snapshot(Generic[M]):
         return ring
 
 
-# None from a strategy: nobody may have it now; it waits in the central queue for the first who is free.
+# None from a strategy: no member may have it now; it waits in the central queue for the first who is free.
 Strategy = Callable[[Snapshot[M], Key | None], M | None]
 
 
@@ -217,7 +217,7 @@ def random(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
 
 
 def available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
-    """A member that is free; None when nobody is, and the call waits centrally for the first who will be."""
+    """A member that is free; None when none is, and the call waits centrally for the first who will be."""
     return snapshot.ranks.idle()
 
 
@@ -225,7 +225,7 @@ def next_available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """A member that is free.
 
     Raises:
-        PoolBusy: nobody is.
+        PoolBusy: no member is free.
     """
     member = snapshot.ranks.idle()
     if member is None:

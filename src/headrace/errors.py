@@ -105,7 +105,9 @@ class CorruptHeaders(CorruptRecord):
 
 
 class EnvelopeError(HeadraceError, ValueError):
-    """A packed job cannot be stored: it is no envelope, or asks for what cannot be; ``row`` is its place, from 0."""
+    """A packed job cannot be stored: it is not an envelope, or asks for what cannot be; ``row`` is its place, from
+    0.
+    """
 
     def __init__(self, text: str, row: int) -> None:
         super().__init__(text)
@@ -331,7 +333,7 @@ class PoolClosed(HeadraceError, RuntimeError):
 
 
 class PoolBusy(HeadraceError):
-    """Nobody in the pool is free at this moment."""
+    """No member of the pool is free at this moment."""
 
 
 class PoolFull(HeadraceError):
@@ -375,8 +377,8 @@ class SoftTimeLimit(Interrupt):
 class JobInterrupted(Interrupt):
     """Raised inside a running job when its worker's ``shutdown_timeout`` is nearly over; the kill follows.
 
-    The job goes back to its queue when it ends, uncharged, whatever its code raises while it cleans up. A job that can
-    stop anywhere may raise it by itself once ``current_job().stopping`` is set.
+    The job goes back to its queue when it ends, and uses up no retry, whatever its code raises while it cleans up. A
+    job that can stop anywhere may raise it by itself once ``current_job().stopping`` is set.
     """
 
 

@@ -72,7 +72,7 @@ def _raised(name: str, error: BaseException) -> AppImportError:
 
 
 def _theirs(error: BaseException) -> BaseException:
-    """The exception without the frames of this file and of the import system, whose lines tell nobody anything."""
+    """The exception without the frames of this file and of the import system, whose lines help no reader."""
     return error.with_traceback(_strip(error.__traceback__))
 
 

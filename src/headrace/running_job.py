@@ -121,7 +121,7 @@ def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") ->
 
     Args:
         pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
-        accept: how a caller in a job waits all the same.
+        accept: how a caller in a job waits anyway.
     """
     job = _running.get(None)
     if module := _imported.get():

@@ -76,7 +76,7 @@ def _check_credentials(value: Any) -> None:
         right = value is None or callable(getattr(value, "get_credentials", value))
     if not right:
         raise ValueError(
-            "it names no function (shop.login:token), and is no function or object with get_credentials either"
+            "it names no function (shop.login:token), and is not a function or object with get_credentials either"
         )
 
 

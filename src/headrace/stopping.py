@@ -1,7 +1,7 @@
 """An event that a stop sets while a job runs: code in threads waits for it, code in coroutines awaits it.
 
 Not ``threading.Event``: in a process runner it is set by a signal handler, and the code that this interrupts may be
-amid a wait for the same event, whose lock the handler would then wait for.
+during a wait for the same event, whose lock the handler would then wait for.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Stopping:
                 future.get_loop().call_soon_threadsafe(_resolve, future)
 
     def _release(self) -> None:
-        # Nobody holds it any more where it was set before.
+        # No thread holds it any more where it was set before.
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 

@@ -89,8 +89,8 @@ BREAKS: dict[str, tuple[Callable[[Scene], object], str]] = {
     "a number above the last": (
         lambda s: s.stage.client.hset(s.stage.keys.job(node_id(s.runs.id, 99)), "st", "blocked"), r"above the size"
     ),
-    "a waiter of what is over": (lambda s: s.put("waited", s.ended.id), r"has ended, and nobody was told"),
-    "a waiter of a node that is": (lambda s: s.put("waited", s.runs["done"]), r"has ended, and nobody was told"),
+    "a waiter of what is over": (lambda s: s.put("waited", s.ended.id), r"has ended, and its waiters were not told"),
+    "a waiter of a node that is": (lambda s: s.put("waited", s.runs["done"]), r"has ended, and its waiters were not told"),
     "one that nobody completes": (
         lambda s: s.stage.client.hset(s.stage.keys("flow:9wms8j0000000zz0000g0"), "size", 5), r"is not complete"
     ),

@@ -65,7 +65,7 @@ BREAKS: dict[str, tuple[Break, str]] = {
     "another time of finishing": (
         lambda s, ids: s.client.hset(Keys().job(ids["failed"]), "finished", 1), r"its record differs"
     ),
-    "a waiter of what is over": (lambda s, ids: s.client.zadd(k("waited"), {ids["failed"]: 1}), r"nobody was told"),
+    "a waiter of what is over": (lambda s, ids: s.client.zadd(k("waited"), {ids["failed"]: 1}), r"its waiters were not told"),
     "a queue of no name": (lambda s, _: s.client.srem(k("queues"), "default"), r"is not among queues"),
     "two wake tokens": (lambda s, _: s.client.zadd(k("wake:default"), {"": 0, "x": 0}), r"tokens, one at most"),
     "parking of nothing": (lambda s, _: s.client.sadd(k("parking"), "x"), r"is empty, parking names it"),

@@ -288,7 +288,7 @@ def test_histograms_merge_over_buckets_and_labels(make_stats: Make) -> None:
         ({"start": at(2026, 3, 2), "end": at(2026, 3, 1)}, "ends before it begins"),
         ({"start": at(2026, 3, 2), "every": "second"}, "every='second' is not kept"),
         ({"start": datetime(2026, 3, 2)}, "start needs a time zone"),  # noqa: DTZ001
-        ({"start": 0, "end": "soon"}, "end='soon' is no time"),
+        ({"start": 0, "end": "soon"}, "end='soon' is not a time"),
         ({"start": 0, "fields": ("",)}, "field"),
         ({"start": 0, "label": "a\n"}, "control characters"),
     ],

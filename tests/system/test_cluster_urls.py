@@ -51,7 +51,7 @@ def test_a_plain_url_to_a_node_says_that_it_is_one_of_a_cluster(new_cluster: New
 
 def test_a_clusters_url_to_a_plain_server_says_so(new_server: NewServer) -> None:
     url = f"cluster://127.0.0.1:{new_server(tcp=True).port}"
-    assert refusal(url) == f"{url} is no cluster: write redis://host:6379 in the URL"
+    assert refusal(url) == f"{url} is not a cluster: write redis://host:6379 in the URL"
 
 
 def test_seeds_that_are_gone_are_said_to_be() -> None:

@@ -290,7 +290,7 @@ def test_a_pid_in_a_file_is_never_believed(directory: Path) -> None:
 
 def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    with pytest.raises(ServerError, match=r"data is no directory: remove it, or set HEADRACE_DIR"):
+    with pytest.raises(ServerError, match=r"data is not a directory: remove it, or set HEADRACE_DIR"):
         embedded.attach(tmp_path / "data")
 
 
@@ -461,7 +461,7 @@ def test_a_missing_program_is_one_clear_sentence(directory: Path, monkeypatch: p
 def test_an_unfit_program_is_named(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "HEADRACE_SERVER_BINARY"
     monkeypatch.setenv(name, program(tmp_path / "calculator", "echo 42"))
-    with pytest.raises(ServerError, match="calculator is no server program"):
+    with pytest.raises(ServerError, match="calculator is not a server program"):
         embedded.attach(directory)
     monkeypatch.setenv(name, program(tmp_path / "old", "echo Redis server v=6.0.16 sha=0"))
     with pytest.raises(ServerTooOld, match=r"version 6\.0\.16"):

@@ -238,10 +238,10 @@ def test_an_address_that_cannot_be_used_is_told_at_the_start(headrace: Program) 
         assert "take another port or address" in fault
     for wrong in ("localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"):
         fault = headrace("worker", "tasks:app", "--metrics", wrong, code=2).fault
-        assert f"metrics={wrong!r} is no address: write 127.0.0.1:9464" in fault
+        assert f"metrics={wrong!r} is not an address: write 127.0.0.1:9464" in fault
         assert fault.endswith("(from --metrics)")
     fault = headrace("worker", "tasks:app", "--metrics", "no.such.host.invalid:1", code=1).fault
     assert "no.such.host.invalid" in fault
     fault = headrace("worker", "tasks:app", code=2, HEADRACE_METRICS="x").fault
-    assert "is no address" in fault
+    assert "is not an address" in fault
     assert fault.endswith("(from HEADRACE_METRICS)")

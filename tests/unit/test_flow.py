@@ -295,7 +295,7 @@ def test_an_argument_that_does_not_fit_is_refused_where_it_is_written(
         ({"retries": 3}, r"goes into options=\{'retries': \.\.\.\}"),
         ({"timeout": 3}, r"goes into options=\{'timeout': \.\.\.\}"),
         ({"retires": 3}, r"did you mean options=\{'retries': \.\.\.\}\?"),
-        ({"at": 3}, "nobody knows when a node's turn comes"),
+        ({"at": 3}, "the time of a node's turn is unknown"),
         ({"afer": 3}, "did you mean 'after'"),
         ({"result_ttl": 3}, "a node stays as long as its workflow"),
         ({"url": 3}, r"goes into params=\{'url': \.\.\.\}"),

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tokenize
 import tomllib
 import zipfile
 from collections import Counter
@@ -374,6 +375,38 @@ def test_words_that_the_glossary_replaces_are_gone(pages: dict[str, str]) -> Non
     text = "\n".join(text.replace(table, "") for text in pages.values())
     used = re.compile(rf"\b({'|'.join(words)})s?\b", re.IGNORECASE)
     assert [line for line in text.splitlines() if used.search(line)] == []
+
+
+# What HOUSE calls plain: a named subject, and no words for those of the glossary. `there is no room` is plain.
+UNPLAIN = re.compile(
+    r"\b(?:whoever|nobody|nobody's|somebody|somebody's|amid|alien|uncharged|that which|all the same|so many)\b"
+    r"|(?<!there )(?<!where )(?<!0 )\bis (?:no (?!longer\b|more\b|such\b)|none of )(?!this name)[a-z]+"
+    r"|(?<!each )(?<!one )(?<!some )(?<!none )(?<!all )(?<!most )(?<!any )\bof which\b",
+    re.IGNORECASE,
+)
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Comments and texts of a module, and comments of a script, each with its line. Texts are errors, logs and help."""
+    if path.suffix == ".lua":
+        yield from ((n, line) for n, line in enumerate(path.read_text().splitlines(), 1) if "-- " in line)
+        return
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                yield token.start[0], " ".join(token.string.split())
+
+
+def test_code_speaks_plainly(root: Path) -> None:
+    sources = sorted(path for path in (root / "src").rglob("*") if path.suffix in (".py", ".lua"))
+    found = [
+        f"{module_of(root, path)}:{line}: {match.group()}"
+        for path in sources
+        for line, text in prose_of(path)
+        for match in [UNPLAIN.search(text)]
+        if match
+    ]
+    assert found == []
 
 
 def test_the_fork_server_has_one_name(sources: dict[Path, ast.Module]) -> None:

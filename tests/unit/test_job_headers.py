@@ -116,7 +116,7 @@ def test_nodes_undos_and_callbacks_inherit(app: Headrace) -> None:
         ({"tenant": 7}, "header 'tenant' must be a text, not int: write str(...)"),
         ({7: "a"}, "the name of a header must be a text that is not empty, not 7"),
         ({"": "a"}, "the name of a header must be a text that is not empty, not ''"),
-        ({"a": "\ud800"}, "a header holds '\\ud800', which is no character of a text"),
+        ({"a": "\ud800"}, "a header holds '\\ud800', which is not a character of a text"),
         ({str(n): "" for n in range(17)}, "at most 16 headers, those that it inherits included, and these are 17"),
         ({"a": "x" * 4096}, "at most 4,096 bytes in all, and these take 4,097: send the others as arguments"),
     ],

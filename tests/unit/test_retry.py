@@ -57,9 +57,9 @@ def test_exceptions_may_be_given_as_a_list_or_a_tuple(on: Any) -> None:
     [
         (ValueError, r"give {name} a tuple of exception classes: Retry\({name}=\(ValueError,\)\), not <class"),
         ("ValueError", r"Retry\({name}=\(TimeoutError,\)\), not 'ValueError'"),
-        (["ValueError"], "'ValueError' is no exception class"),
-        ([ValueError, ValueError()], r"ValueError\(\) is no exception class"),
-        ((int,), "<class 'int'> is no exception class"),
+        (["ValueError"], "'ValueError' is not an exception class"),
+        ([ValueError, ValueError()], r"ValueError\(\) is not an exception class"),
+        ((int,), "<class 'int'> is not an exception class"),
         (None, "not None"),
         (ValueError(), r"not ValueError\(\)"),
         ({ValueError}, "not {{<class"),

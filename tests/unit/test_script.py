@@ -146,7 +146,7 @@ def test_a_script_of_one_line_has_its_steps_behind_it_without_a_function(monkeyp
     [
         (TITLE + "-- include part\nreturn 1", "commit batch"),
         (TITLE + "-- commit batch\nreturn 1", "commit batch"),
-        (TITLE + "-- removes first paused\nreturn 1", "no declared key"),
+        (TITLE + "-- removes first paused\nreturn 1", "not a declared key"),
         (TITLE + "-- key token string token\n-- removes first token\nreturn 1", "nothing can be removed"),
     ],
 )

@@ -31,8 +31,8 @@ class JobCount(msgspec.Struct, frozen=True):
     """How many jobs a filter means now.
 
     Attributes:
-        matched: so many were found on which the verb would be done.
-        looked: among so many.
+        matched: this many were found on which the verb would be done.
+        looked: among this many.
         exact: these were all.
         nodes: further ones that are nodes of workflows and refuse: a workflow is retried or deleted as a whole.
     """

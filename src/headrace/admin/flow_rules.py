@@ -137,7 +137,7 @@ def _left_to_count(flow: _Flow) -> Counter[str]:
 
 
 def _pending(flow: _Flow) -> Iterator[str]:
-    # A cancelled one starts nothing more, so that nobody counts.
+    # A cancelled one starts nothing more, so no count is wrong.
     if flow.text("cancel"):
         return
     parts = flow.parts()
@@ -188,7 +188,7 @@ def _listed(flow: _Flow, values: Values) -> Iterator[str]:
     if state in FINAL_WORKFLOW_STATES and lapse is not None and lapse < flow.number("finished") + flow.number("ttl"):
         yield f"flow {flow.id}: lapses before its time to live has passed since its end"
     if flow.id in values["waited"].get("", {}) and state in FINAL_WORKFLOW_STATES:
-        yield f"waited: {flow.id} has ended, and nobody was told"
+        yield f"waited: {flow.id} has ended, and its waiters were not told"
     key = f"{definition}:{flow.text('key')}"
     if flow.text("key") and state and state not in FINAL_WORKFLOW_STATES and values["live"].get(key) != flow.id:
         yield f"flow {flow.id}: lives, but live:{key} names {values['live'].get(key)}"
@@ -224,7 +224,7 @@ def _rows(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
             yield f"live:{key}: names {id}, which does not live under that key"
     for id in filter(is_node, values["waited"].get("", {})):
         if text_of(values["job"].get(id, {}).get("st")) in ENDED:
-            yield f"waited: {id} has ended, and nobody was told"
+            yield f"waited: {id} has ended, and its waiters were not told"
 
 
 def flow_breaches(values: Values) -> Iterator[str]:

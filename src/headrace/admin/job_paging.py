@@ -25,12 +25,12 @@ from headrace.store.client import Client, Steps
 
 Order = Literal["asc", "desc"]
 
-# Rows of one page at most: what a page costs must be bounded, whoever asks.
+# Rows of one page at most: what a page costs must be bounded for every caller.
 MOST = 1000
 
 
 def check_limit(limit: int) -> int:
-    """``limit``, if a page may have so many rows. Raises OptionsError: it is not a whole number from 1 to 1000."""
+    """``limit``, if a page may have this many rows. Raises OptionsError: it is not a whole number from 1 to 1000."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"limit must be a whole number from 1 to {MOST}, not {limit!r}")
     return limit

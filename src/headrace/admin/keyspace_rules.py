@@ -121,7 +121,7 @@ def _finished(space: Keyspace) -> Iterator[str]:
         yield f"totals: bytes says {total}, kept results and errors take {size}"
     for id in space.one("waited"):
         if id in kept:
-            yield f"waited: {id} has finished, and nobody was told"
+            yield f"waited: {id} has finished, and its waiters were not told"
 
 
 def queue_breaches(space: Keyspace) -> Iterator[str]:
@@ -150,7 +150,7 @@ def order_breaches(space: Keyspace) -> Iterator[str]:
     """What is wrong with the turns of ordered jobs, a sentence each."""
     records, turns = space.values["job"], space.values["turn"]
     for key in space.values["chain"].keys() - turns.keys():
-        yield f"chain:{key}: jobs wait for a turn that nobody has"
+        yield f"chain:{key}: jobs wait for a turn that no job has"
     for key, id in turns.items():
         record = records.get(id, {})
         if text_of(record.get("key")) != key or _state(record) in ("", "blocked", *FINAL):
@@ -158,7 +158,7 @@ def order_breaches(space: Keyspace) -> Iterator[str]:
     for id, record in records.items():
         key = text_of(record.get("key"))
         if is_ordered(id) and _state(record) in ("ready", "running", "parked") and turns.get(key) != id:
-            yield f"job {id}: {_state(record)}, but {turns.get(key, 'nobody')} has the turn of {key}"
+            yield f"job {id}: {_state(record)}, but {turns.get(key, 'no job')} has the turn of {key}"
 
 
 def _blocked(space: Keyspace) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _schedules(space: Keyspace) -> Iterator[str]:
     for name in space.values["ticks"].keys() - names:
         yield f"ticks:{name}: its schedule is gone"
     for name in set(ticking) - names:
-        yield f"ticking: {name} is no schedule"
+        yield f"ticking: {name} is not a schedule"
     for name, record in records.items():
         still = "paused" in record or "orphaned" in record or "ended" in record
         if "paused" in record and name in ticking:

@@ -18,7 +18,7 @@ from headrace.store.raw_connection import RawConnection
 from headrace.store.reach import accepted
 from headrace.store.url import Target
 
-# Round trips of one measurement; the better of two measurements counts, since a busy moment is no slow network.
+# Round trips of one measurement; the better of two measurements counts, since a busy moment is not a slow network.
 TRIPS = 50
 _LOCAL = ("localhost", "127.0.0.1", "::1", "")
 

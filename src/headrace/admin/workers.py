@@ -25,7 +25,7 @@ from headrace.store.client import Client, Steps
 
 # Seconds between looks for an answer.
 POLL = 0.1
-# At most so many at once, as for the options of a worker.
+# At most this many at once, as for the options of a worker.
 MOST = {"process": 1024, "fork": 1024, "thread": 1024, "async": 100_000}
 
 
@@ -58,7 +58,7 @@ class Workers:
         return await self._client.adrive(_get(self._client, name))
 
     def scale(self, name: str, size: int, kind: Kind | None = None) -> WorkerFacts:
-        """Have a worker run so many jobs at once, while it works; what it removes finishes what runs.
+        """Have a worker run this many jobs at once, while it works; what it removes finishes what runs.
 
         Nothing is lost, none runs twice, no attempt is counted: what a removed runner had not begun goes to the others.
         It lasts until the worker ends. Returns when the worker has been told; it obeys at once.

@@ -139,7 +139,7 @@ class Cache:
         await self._driver.arun(self._steps.store(name, value, ttl, tags))
 
     def delete(self, *names: str) -> int:
-        """Delete values; how many there were. What somebody is computing for one of these names is not stored.
+        """Delete values; how many there were. A value that a caller is computing for one of these names is not stored.
 
         After a database transaction, delete when it is committed: a reader who computes from the state before it
         cannot store that any more.

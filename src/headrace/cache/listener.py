@@ -202,7 +202,7 @@ class Listener:
             try:
                 self._live(TrackingLink(self._target(), self._timeout, self._keys), bell)
             except Lost as lost:
-                # Try at once, but pause when links end within a second: somebody may end them on purpose.
+                # Try at once, but pause when links end within a second: an operator may end them on purpose.
                 failures = 0 if monotonic() - began > 1.0 else failures + 1
                 pause = pause_before(failures - 1, random.random()) if failures > 1 else 0.0
                 log.info("the cache lost its connection and is empty: %s", lost)

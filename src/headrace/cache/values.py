@@ -65,7 +65,7 @@ def checked(name: Any) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise OptionsError(f"the name {name!r} is no valid Unicode: give another") from None
+        raise OptionsError(f"the name {name!r} is not valid Unicode: give another") from None
     if size > MAX_NAME:
         raise OptionsError(
             f"a cached value's name has at most {MAX_NAME} bytes, {name[:40]!r}… has {size}: hash its long part"

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _open_streams()
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
-        # Else an error of what is still to be written comes when nobody can tell of it any more.
+        # Else an error of what is still to be written comes when no code can report it any more.
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130

@@ -110,7 +110,7 @@ def parse_arguments(given: list[str], kwargs: str | None = None) -> tuple[bytes,
 
 def json_or_text(text: str) -> msgspec.Raw:
     """A JSON text as it is; anything else as the text that it is. Raises UsageFault: it begins as JSON and is none; or
-    it is no text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
+    it is not a text, but bytes that are no UTF-8, which Python hands over as halves of surrogate pairs.
     """
     import msgspec
 

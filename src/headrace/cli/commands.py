@@ -203,7 +203,7 @@ def run(arguments: Sequence[str]) -> int:
         parser: Any = typer.main.get_command(program(arguments))
         code = parser.main(list(arguments), prog_name="headrace", standalone_mode=False)
     except SystemExit as end:
-        # The parser's way to end a program that nobody reads.
+        # The parser's way to end a program whose output has no reader.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return explain(end.__context__, json=json, debug=debug)

@@ -116,7 +116,7 @@ def explain(error: BaseException, *, json: bool, debug: bool) -> int:
 def last_word(error: BaseException, text: str, code: ExitCode, *, json: bool, debug: bool) -> int:
     output = Output(json=json)
     if code is ExitCode.USAGE and (left := len(text) - _FIRST - _LAST) > 0:
-        # What was given may be a whole file; the end says what would be right.
+        # The value may be a whole file; the end says what would be right.
         text = f"{text[:_FIRST]} ({left:,} characters left out) {text[-_LAST:]}"
     if debug:
         aside(plain("".join(traceback.format_exception(error)).rstrip("\n")))

@@ -97,7 +97,7 @@ def _pages(
 def _state_of(cursor: str) -> str:
     kind = cursor.split("~", 2)[-1].partition(":")[0]
     name = {"claims": "running", "chain": "blocked"}.get(kind, kind)
-    # One that is no cursor is left to the page to refuse.
+    # One that is not a cursor is left to the page to refuse.
     return name if name in EACH else EACH[0]
 
 

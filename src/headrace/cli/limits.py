@@ -129,7 +129,7 @@ def set_(
     session: Session,
     name: Name,
     rate: Annotated[str | None, option("--rate N/TIME", "N starts in each TIME, such as 500/1m.")] = None,
-    burst: Annotated[int | None, option("--burst N", "With --rate: so many more together.", min=0)] = None,
+    burst: Annotated[int | None, option("--burst N", "With --rate: this many more together.", min=0)] = None,
     shape: Annotated[str | None, option("--shape SHAPE", "With --rate: even (default), window or clock.")] = None,
     timezone: Annotated[str | None, option("--timezone ZONE", "With --shape clock: such as Europe/Berlin.")] = None,
     concurrency: Annotated[int | None, option("--concurrency N", "N jobs at once.", min=1)] = None,

@@ -88,7 +88,7 @@ def to_json(value: Any) -> str:
 
 
 def aside(text: str) -> None:
-    """Print to stderr: where nobody can read that, the command goes on as ever."""
+    """Print to stderr: where it cannot be read, the command goes on as ever."""
     try:
         print(text, file=sys.stderr)
     except OSError:
@@ -96,7 +96,7 @@ def aside(text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """What a stream keeps, and all that is still written to it, goes nowhere: nobody reads it, or there is no room."""
+    """What a stream keeps, and all that is still written to it, goes nowhere: it has no reader, or there is no room."""
     with suppress(OSError):  # it has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -405,7 +405,7 @@ def plot(values: Sequence[float], left: str, right: str, width: int, height: int
 
 
 def squeeze(values: Sequence[float], most: int) -> list[float]:
-    """At most so many values: the greatest of neighbours stands for them, so that no peak is lost."""
+    """At most this many values: the greatest of neighbours stands for them, so that no peak is lost."""
     if len(values) <= most:
         return list(values)
     edges = [n * len(values) // most for n in range(most + 1)]

@@ -22,7 +22,7 @@ def probe(worker: int | None, *, ready: bool, json: bool, app: str | None = None
         if not rows and not json:
             _tell_none(worker, app, url)
     except OSError:
-        # The exit code is the answer: a disk without room for the reason is no reason to restart a worker.
+        # The exit code is the answer: a disk without room for the reason is not a reason to restart a worker.
         from headrace.cli.output import discard
 
         discard(sys.stdout)

@@ -126,7 +126,7 @@ def pause(
     with session.acting("pause", "queues", name) as (app, act):
         queue = app.queues[name]
         if not create:
-            _check_known(app, name, " Add --create to pause it all the same")
+            _check_known(app, name, " Add --create to pause it anyway")
         changed = queue.pause(duration, note)
         text = f"{name} is paused" if changed else f"{name} was paused already"
         if duration is not None:

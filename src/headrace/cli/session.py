@@ -68,7 +68,7 @@ class Session(msgspec.Struct, frozen=True):
 
         Args:
             stats: it looks at the statistics, which may be on a server of their own.
-            hide: it shows what users gave to jobs, of which it hides secrets; see the setting ``redact``.
+            hide: it shows what users gave to jobs, and hides secrets in it; see the setting ``redact``.
 
         Raises:
             ServerError: no private server runs for this project, and no URL names another server.

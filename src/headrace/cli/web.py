@@ -75,7 +75,7 @@ def dashboard(
     )  # fmt: skip
     with _bound(address, port) as sock:
         port = sock.getsockname()[1]
-        # Every address is no address that a browser can open.
+        # A browser cannot open the address of all interfaces.
         shown = _bracketed({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address))  # noqa: S104
         url = f"http://{shown}:{port}{quoted_base(root)}/"
         link = f"{url}login?code={login.code()}"

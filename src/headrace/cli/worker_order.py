@@ -45,7 +45,7 @@ def instrument_runners(app: Headrace) -> None:
 
 
 def _instrument() -> None:
-    # As the tool has it, which is no package that headrace needs.
+    # As the tool has it, which is not a package that headrace needs.
     import_module(TOOL).initialize()
 
 

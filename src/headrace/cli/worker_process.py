@@ -73,7 +73,7 @@ def _obey(order: Order) -> int:
 
 
 def _ignore_until_ready() -> None:
-    """Signals for runners, of which there are none yet, must neither end nor suspend this process."""
+    """Signals for runners, which do not exist yet, must neither end nor suspend this process."""
     for number in (signal.SIGHUP, *child_process.RESIZE):
         signal.signal(number, child_process.only_wake)
     child_process.disregard()

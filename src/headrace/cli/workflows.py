@@ -52,7 +52,7 @@ def show(
         nodes = [] if skip_jobs else workflow_output.read(session.output, run, jobs)
         ready = {node.job.queue for node in nodes if node.job.state in ("ready", "parked")}
         seen = app.overview() if ready and not session.output.json else None
-    # What waits for others and runs nothing is no job.
+    # What waits for others and runs nothing is not a job.
     found = [node for node in workflow_output.ordered(nodes) if node.role not in ("join", "pass")]
     shown = found[:limit]
     if session.output.json:

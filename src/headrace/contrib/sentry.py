@@ -70,7 +70,7 @@ def install(
 
     Raises:
         MissingExtra: ``sentry-sdk`` is not installed.
-        OptionsError: ``report`` is none of these.
+        OptionsError: ``report`` is not one of these.
 
     Cost: no round trip. With tracing, about 200 bytes of headers for each job.
     """
@@ -197,7 +197,7 @@ def slug(name: str) -> str:
 
 def monitor_config(app: Headrace, name: str) -> Any:
     """A monitor's times, from a schedule that the code declares; None: it declares none of this name, or its interval
-    is no whole number of minutes.
+    is not a whole number of minutes.
     """
     found = app.schedules.declared.get(name)
     if found is None:

@@ -149,7 +149,7 @@ class Cause(msgspec.Struct, frozen=True):
         facts: what the store counts.
         line: the error of the newest, or of the first where none is kept.
         example: the newest of them that is kept; None: all that the store remembers were retried or deleted.
-        shared: arguments and headers that the newest of them have in common; compared: so many.
+        shared: arguments and headers that the newest of them have in common; compared: this many.
     """
 
     facts: CauseFacts

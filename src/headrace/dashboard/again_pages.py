@@ -224,7 +224,7 @@ async def take(site: DashboardSite, request: Request) -> Response:
         if isinstance(at := asked.options.get("at"), str):
             asked.options["at"] = datetime.fromisoformat(at)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return JSONResponse({"error": f"this is no job: {error}"}, 400)
+        return JSONResponse({"error": f"this is not a job: {error}"}, 400)
     try:
         job = await site.app.by_name(asked.task, **asked.options).aenqueue_json(bytes(asked.args), bytes(asked.kwargs))
     except StoreUnavailable:

@@ -280,7 +280,7 @@ def form_wanted(request: Request) -> str:
 
 
 def visitor_of(request: Request) -> Visitor | None:
-    """Who was let in; None on pages that need nobody to be."""
+    """Who was let in; None on pages that need no visitor."""
     found = request.scope.get("headrace.visitor")
     return found if isinstance(found, Visitor) else None
 

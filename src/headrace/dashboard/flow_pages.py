@@ -200,7 +200,7 @@ class TimelineBar(msgspec.Struct, frozen=True):
 
     Attributes:
         name, number: of the box, and of its first job; id: of the job, empty where the box stands for several.
-        state: of which it has the colour.
+        state: the one whose colour it has.
         waits, runs: where each begins and how long it is, as shares of the whole time.
         took: seconds that it has run; None: it has not begun.
     """

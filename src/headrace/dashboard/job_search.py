@@ -109,7 +109,7 @@ def moment_of(text: str, now: int) -> datetime | None:
         at = datetime.fromisoformat(text.strip())
     except (OverflowError, ValueError):
         raise OptionsError(
-            f"{text[:40]!r} is no time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago"
+            f"{text[:40]!r} is not a time: write 2026-11-21T22:30, in UTC, or 2h for two hours ago"
         ) from None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 

@@ -70,7 +70,7 @@ PAGES: dict[str, Handler] = {
 }
 
 REFUSED = (
-    "This dashboard lets nobody in: it was mounted without authorize. Say who may look, in the program that mounts it: "
+    "This dashboard lets no visitor in, since it has no authorize. Say who may look, in the program that mounts it: "
     "Dashboard(app, authorize=lambda request: Visitor(name, role) or None)"
 )
 
@@ -116,7 +116,7 @@ class Dashboard:
             login: log-ins by token; ``headrace dashboard`` has them.
 
         Raises:
-            OptionsError: ``trace_url`` is no address of the web, or has no ``{trace_id}``.
+            OptionsError: ``trace_url`` is not an address of the web, or has no ``{trace_id}``.
             MissingExtra: Headrace was imported from a zip file.
         """
         if not _STATIC.is_dir():
@@ -164,7 +164,7 @@ class Dashboard:
             page = await self._problem(request, 503, self._site.redactor.text(str(error)))
             await page(request.scope, receive, with_headers)
         except HeadraceError as error:
-            # What was asked for cannot be asked for, or is not there.
+            # The request cannot be made, or its object is not there.
             page = await self._problem(request, 400 if isinstance(error, OptionsError) else 404, str(error))
             await page(request.scope, receive, with_headers)
 

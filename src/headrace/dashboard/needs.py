@@ -28,7 +28,7 @@ BUSY_WAIT = 2.0
 # Shares of the store's memory limit.
 FULL = 0.8
 ALMOST = 0.95
-# Microseconds after which an alarm that no worker looked at is no news.
+# Microseconds after which an alarm that no worker looked at is not news.
 LOOKED = 600_000_000
 # Microseconds for which the death of a worker is news, and for which an acknowledgement holds.
 NEWS = 3_600_000_000
@@ -244,7 +244,7 @@ def _of_queues(frame: LiveFrame) -> Iterator[Need]:
 
 
 def _busy(frame: LiveFrame) -> tuple[str, int] | None:
-    """The kind of which all runners are busy, with their number; of several the one with most runners."""
+    """The kind whose runners are all busy, with their number; of several the one with most runners."""
     full = [(size, kind) for kind, (busy, size) in frame.kinds.items() if size and busy >= size]
     return (max(full)[1], max(full)[0]) if full else None
 

@@ -203,8 +203,9 @@ async def note(
     site: DashboardSite, request: Request, what: tuple[str, str, str], reply: str, count: int = 1, scope: str = ""
 ) -> None:
     """Record an act of the visitor, and log it: verb, kind and name, and what came of it. The act is recorded after the
-    store's reply to it, so that the record has that reply. A store that takes no record (it may be full) keeps nobody
-    from acting: the log has the act all the same.
+    store's reply to it, so that the record has that reply. A store that takes no record (it may be full) keeps no
+    visitor
+    from acting: the log has the act anyway.
     """
     visitor = visitor_of(request)
     who = visitor.name if visitor else "?"

@@ -131,7 +131,7 @@ async def _load(site: DashboardSite) -> StoreLoad:
 
 
 def _drain(size: int, figures: TaskFigures | None, running: int) -> float | None:
-    """Seconds until so many jobs have started, as many at once as run now; None: none runs, or none has ended."""
+    """Seconds until this many jobs have started, as many at once as run now; None: none runs, or none has ended."""
     return size * figures.mean / running if figures is not None and figures.mean and running else None
 
 

@@ -56,7 +56,7 @@ class Plot(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> Markup:
-        """The rows as those of a table's body: a year has hundreds, of which a template would escape each cell."""
+        """The rows as those of a table's body: a year has hundreds, and a template would escape each of their cells."""
         text = str(escape(_ROW.join(_CELL.join(row) for row in self.rows)))
         cells = text.replace(_CELL, "</td><td>").replace(_ROW, "</td></tr><tr><td>")
         # Escaped as a whole before the tags came in.

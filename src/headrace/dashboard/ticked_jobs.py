@@ -103,7 +103,7 @@ async def _ask(site: DashboardSite, request: Request, verb: str, ids: list[str],
     )  # fmt: skip
 
 
-# Above so many jobs their number must be typed.
+# Above this many jobs their number must be typed.
 MANY = 100
 
 _FIELDS = ("state", "queue", "task", "key", "cause")

@@ -65,7 +65,7 @@ SAFE = ("GET", "HEAD")
 
 
 def refusal(request: Request, hosts: Collection[str] | None) -> str:
-    """Why a request is refused whoever sends it; empty when it is not. A browser says where a request comes from:
+    """Why a request is refused for every sender; empty when it is not. A browser says where a request comes from:
     ``Sec-Fetch-Site``, or ``Origin`` where it is older or the connection is not encrypted. A request that changes
     something must come from a page of this dashboard, or bear a token.
     """
@@ -157,9 +157,9 @@ class TokenLogin:
         return found
 
     def failed(self) -> bool:
-        """Count a log-in that failed; whether so many did in this second that it is turned away unsaid.
+        """Count a log-in that failed; whether this many did in this second that it is turned away unsaid.
 
-        The right token comes in all the same: a stranger who guesses must not lock out the people who have it.
+        The right token comes in anyway: a stranger who guesses must not lock out the people who have it.
         """
         now = self._clock()
         self._failures = [*(at for at in self._failures[-MOST_FAILURES:] if at > now - 1), now]
@@ -174,7 +174,7 @@ class TokenLogin:
         return self.session(request.cookies.get(COOKIE, ""))
 
     def session(self, cookie: str) -> Visitor | None:
-        """Who a cookie says that somebody is, if we signed it and it has not ended."""
+        """The visitor that a cookie names, if we signed it and it has not ended."""
         text, _, signature = cookie.rpartition(".")
         role, _, rest = text.partition(".")
         end = rest.partition(".")[0]
@@ -195,7 +195,7 @@ class TokenLogin:
             # Behind a proxy that ends the encryption only the browser knows of it.
             secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
             httponly=True,
-            # Strict would log out whoever follows a link from a chat.
+            # Strict would log out a visitor who follows a link from a chat.
             samesite="lax",
         )
 

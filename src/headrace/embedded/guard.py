@@ -28,7 +28,7 @@ from headrace.errors import ServerError
 WATCH = 0.25
 """Seconds between two checks of the server, of its directory and of the users' lock."""
 
-GRACE = 20.0
+PATIENCE = 20.0
 """Seconds that a server gets to end in order: it syncs the append-only file to a disk that may be busy."""
 
 # Loaded before a fork, where the loader's lock might be taken.
@@ -143,7 +143,7 @@ class Guard:
 
     def sole(self, password: str) -> int:
         """The lock that only the server of these data has. A server that lost its guard is ended first."""
-        deadline = monotonic() + GRACE
+        deadline = monotonic() + PATIENCE
         lock: int | None = None
         while True:
             lock = locks.hold(self.spot.server, fcntl.LOCK_EX, 0) if lock is None else lock
@@ -166,7 +166,7 @@ class Guard:
         replaced = self.spot.directory.exists() and not locks.names(self.spot.directory, home)
         self.server.send_signal(signal.SIGKILL if replaced else signal.SIGTERM)
         try:
-            self.server.wait(GRACE)
+            self.server.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.server.kill()
             self.server.wait()

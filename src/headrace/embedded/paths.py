@@ -107,7 +107,7 @@ def _own(places: DataFiles) -> None:
             directory.mkdir(mode=0o700)
     found = directory.stat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ServerError(f"{directory} is no directory: remove it, or set HEADRACE_DIR to another")
+        raise ServerError(f"{directory} is not a directory: remove it, or set HEADRACE_DIR to another")
     if found.st_uid != os.geteuid():
         raise ServerError(
             f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): set HEADRACE_DIR to a"
@@ -126,10 +126,10 @@ def _own(places: DataFiles) -> None:
                 f"{directory} holds other files and others may read it: set HEADRACE_DIR to a directory of its own"
             )
         directory.chmod(0o700)
-    if alien := sorted(name for name, owner in owners.items() if owner != os.geteuid()):
+    if foreign := sorted(name for name, owner in owners.items() if owner != os.geteuid()):
         # A password, a log or data that another user put there while the directory was open to all.
         raise ServerError(
-            f"{directory / alien[0]} does not belong to you ({os.geteuid()}): it is not used; remove it, or set"
+            f"{directory / foreign[0]} does not belong to you ({os.geteuid()}): it is not used; remove it, or set"
             " HEADRACE_DIR to another directory"
         )
 
@@ -237,7 +237,7 @@ def _upwards(here: Path, home: Path, me: int) -> Iterator[Path]:
 def _holds_data(directory: Path, me: int) -> bool:
     data = directory / NAME
     try:
-        # A link that somebody else made, or one to a directory of somebody else's, leads nowhere for us.
+        # A link that another user made, or one to a directory of another user, leads nowhere for us.
         return data.lstat().st_uid in (0, me) and data.is_dir() and data.stat().st_uid == me
     except OSError:
         return False

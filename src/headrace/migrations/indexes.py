@@ -77,7 +77,7 @@ def up(keys: Keys, cursor: str, size: int) -> Reads:
 
 
 def _look_at(keys: Keys, id: str) -> tuple[Command, ...]:
-    # Whose making was not finished is no workflow yet, and must not seem to be a pending one.
+    # Whose making was not finished is not a workflow yet, and must not seem to be a pending one.
     return ("HMGET", keys.flow(id), *_FIELDS), ("PTTL", keys.flow(id)), ("ZSCORE", keys("chores"), f"abandon:{id}")
 
 

@@ -30,7 +30,7 @@ from headrace.store.verdict import verdict
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
 PIECE = 200
-# Microseconds for which nobody else may go on after the last sign of life; a piece takes milliseconds.
+# Microseconds for which no other migration may go on after the last sign of life; a piece takes milliseconds.
 LEASE = 10_000_000
 
 Heard = Callable[[Progress], object]
@@ -134,7 +134,7 @@ class Migrator:
         return plan(self.steps, sight.schema, target, sight.unfinished)
 
     def _refuse(self, sight: StoreState) -> None:
-        """Nobody else may be at it. Raises MigrationRefused: somebody is."""
+        """No other migration may run. Raises MigrationRefused: one does."""
         if sight.until > sight.now and sight.owner != self.owner:
             raise MigrationRefused(
                 f"another migration is at it ({sight.owner}): wait for its end; should it have died, its lease ends in "
@@ -215,7 +215,7 @@ class Migrator:
             ) from None
 
     def _apply(self, writes: Sequence[Command], leg: Leg) -> None:
-        """Write all or none. Raises MigrationRefused: none, since the lease went to somebody else."""
+        """Write all or none. Raises MigrationRefused: none, since another migration has the lease."""
         replies = self._exchange([("MULTI",), *writes, ("EXEC",)])
         done: Any = replies[-1]
         if done is None:

@@ -76,7 +76,7 @@ class Leg(msgspec.Struct, frozen=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """A leg that somebody began and did not end: layout, direction, and where its next piece begins."""
+    """A leg that a migration began and did not end: layout, direction, and where its next piece begins."""
 
     version: int
     direction: Direction
@@ -89,7 +89,7 @@ class StoreState(msgspec.Struct, frozen=True):
     Attributes:
         schema: its layout, 0 where nothing is.
         now: server time, microseconds.
-        server: which run of which server this is: cursors mean nothing to another.
+        server: the run of the server: cursors mean nothing to another.
         workers: incarnations whose lease has not ended; ten at most.
         owner: who holds, or held, the migration's lease; ``until`` is its end.
         unfinished: what was begun and not ended.

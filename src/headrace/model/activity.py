@@ -111,14 +111,14 @@ def storable(text: str, most: int = LONGEST) -> str:
 
 
 def pause_note(note: str | None) -> str:
-    """Why something is paused, as it is stored. Raises OptionsError: it is no text."""
+    """Why something is paused, as it is stored. Raises OptionsError: it is not a text."""
     if note is not None and not isinstance(note, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"note must be a text, not {note!r:.80}")
     return storable(note or "")
 
 
 def time_of(id: str) -> int:
-    """When an entry of a stream was written, microseconds; 0 for what is no id."""
+    """When an entry of a stream was written, microseconds; 0 for what is not an id."""
     return number(id.partition("-")[0]) * 1000
 
 
@@ -130,7 +130,7 @@ def act_of(id: str, fields: Mapping[str, str]) -> Act:
 
 
 def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | None:
-    """The first act that did a verb to a thing, of acts of which the newest is first; None: there is none."""
+    """The first act that did a verb to a thing, of acts whose newest is first; None: there is none."""
     return next(
         (one for one in acts if (one.verb, one.kind) == (verb, kind) and name in one.name.split() and not one.refused),
         None,
@@ -139,7 +139,7 @@ def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | No
 
 AlarmFigure = Literal["delay", "ready", "workers", "failed"]
 FIGURES: tuple[AlarmFigure, ...] = get_args(AlarmFigure)
-# Seconds back of which a share of failures is; fewer failures than this raise no alarm.
+# A share of failures covers this many seconds; fewer failures than this raise no alarm.
 SHARE_WINDOW = 600
 FEWEST = 10
 # An alarm is cleared no sooner than this (microseconds) after its figure came back within the bound.

@@ -141,7 +141,7 @@ def is_sendable(value: object, encoder: msgspec.msgpack.Encoder) -> bool:
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return False
     except RecursionError:
-        # Nobody could follow a path to where it is too deep.
+        # No reader could follow a path to where it is too deep.
         return True
     return True
 
@@ -232,8 +232,8 @@ def _numbered(value: Any) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """The plain value of a MessagePack. Raises msgspec.DecodeError: truncated or alien bytes, or lists and dictionaries
-    nested too deeply to be read here.
+    """The plain value of a MessagePack. Raises msgspec.DecodeError: truncated or unreadable bytes, or lists and
+    dictionaries nested too deeply to be read here.
     """
     try:
         return _decoder.decode(data)
@@ -251,7 +251,7 @@ def as_read(data: bytes, what: str) -> Any:
 
 
 def readable(data: bytes) -> str:
-    """JSON text of a MessagePack, for people; alien bytes are shown as such."""
+    """JSON text of a MessagePack, for people; unreadable bytes are shown as such."""
     try:
         return msgspec.json.encode(_decoder.decode(data)).decode()
     except RecursionError:

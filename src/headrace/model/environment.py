@@ -41,7 +41,7 @@ class Sight(msgspec.Struct, frozen=True):
     Attributes:
         info: the fields of INFO.
         config: those of CONFIG GET; None: the server keeps them to itself.
-        cluster: those of CLUSTER INFO, with the number of ``primaries``; None: it is no cluster.
+        cluster: those of CLUSTER INFO, with the number of ``primaries``; None: it is not a cluster.
         lease: of workers, seconds.
         fsync, replicas: what work waits for by the settings.
         connections: that one process may open.

@@ -12,7 +12,7 @@ from headrace.model.ids import check_name
 from headrace.model.job import number
 from headrace.model.option_checks import is_name
 
-# Which verb goes with jobs of which states.
+# The states whose jobs each verb is for.
 VERBS: Mapping[str, tuple[str, ...]] = {
     "retry": ("failed", "quarantined", "cancelled", "succeeded"),
     "cancel": ("ready", "scheduled", "parked"),

@@ -90,7 +90,7 @@ def unpacked(data: bytes) -> Mapping[str, str]:
 
 
 def shown(data: bytes) -> Mapping[str, str]:
-    """Stored headers for people; none where the bytes are alien."""
+    """Stored headers for people; none where the bytes are unreadable."""
     try:
         return unpacked(data)
     except CorruptHeaders:
@@ -98,7 +98,7 @@ def shown(data: bytes) -> Mapping[str, str]:
 
 
 def size_of(headers: Mapping[str, str]) -> int:
-    """Bytes of the names and texts together, in UTF-8. Raises UnicodeEncodeError: one holds what is no character."""
+    """Bytes of the names and texts together, in UTF-8. Raises UnicodeEncodeError: one holds what is not a character."""
     text = "".join(headers) + "".join(headers.values())
     return len(text) if text.isascii() else len(text.encode())
 
@@ -112,7 +112,9 @@ def _measured(headers: Mapping[str, str]) -> None:
     try:
         size = size_of(headers)
     except UnicodeEncodeError as error:
-        raise OptionsError(f"a header holds {error.object[error.start]!r}, which is no character of a text") from None
+        raise OptionsError(
+            f"a header holds {error.object[error.start]!r}, which is not a character of a text"
+        ) from None
     if size > MOST_BYTES:
         raise OptionsError(
             f"the headers of a job take at most {MOST_BYTES:,} bytes in all, and these take {size:,}: send the others "

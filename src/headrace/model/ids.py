@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return ``name`` if it may name a queue, task or key prefix. Raises OptionsError: it is no text, empty, longer
+    """Return ``name`` if it may name a queue, task or key prefix. Raises OptionsError: it is not a text, empty, longer
     than 128 characters, or has others than ``A-Za-z0-9_.:/@+-``.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -133,7 +133,7 @@ def number_of(id: str) -> int:
 
 
 def number_of_code(code: str) -> int:
-    """See :func:`code_of`. Raises ValueError where it is no code."""
+    """See :func:`code_of`. Raises ValueError where it is not a code."""
     try:
         return _OF_PAIR[code[:2]] << 10 | _OF_PAIR[code[2:]]
     except KeyError:

@@ -114,13 +114,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
         number: of the start among those of its dispatcher: the token, while all of these are of one shard.
         queue: where it came from.
         ready: microseconds of server time when it became ready; 0: unknown, since the reply to its claim was lost.
-        task, args, options, key: as enqueued, undecoded: the record may hold alien bytes.
+        task, args, options, key: as enqueued, undecoded: the record may hold unreadable bytes.
         failures, crashes, interruptions, snoozes, limited: how earlier starts of it ended.
         once: at most one start.
         expires: microseconds of server time after which it must not start; 0: never.
         parents, facts: of a workflow's node: whose outputs it takes (four digits each), and what only Python reads.
         inputs: those outputs, in edge order; empty until the dispatcher has read them.
-        priority: as enqueued; 0 for what is no priority.
+        priority: as enqueued; 0 for what is not a priority.
         journaled: how many earlier starts are in its journal; above 0, the end of this one belongs there, too.
         headers: as enqueued, undecoded; empty for none.
         cost: of how many starts it uses up the rates of its limits.
@@ -190,7 +190,7 @@ class StartNote(msgspec.Struct, frozen=True):
     exit_code: int = -1
 
 
-# The amount of a success of which nothing stays, and which has no log to remove.
+# The amount of a success that is not kept, and has no log to remove.
 NO_LOG = -1
 
 
@@ -214,7 +214,7 @@ def error_json(error: JobError) -> bytes:
 
 
 def parse_error(data: bytes | None) -> JobError | None:
-    """The stored error; alien bytes become an error that says so rather than raise."""
+    """The stored error; unreadable bytes become an error that says so rather than raise."""
     if not data:
         return None
     try:
@@ -235,7 +235,7 @@ def first_line(error: JobError) -> str:
 
 
 def number(value: Any) -> int:
-    """An integer of a record's field; 0 where it is absent, alien, or larger than what is passed on can hold."""
+    """An integer of a record's field; 0 where it is absent, unreadable, or larger than what is passed on can hold."""
     if value is None:
         return 0
     try:
@@ -250,7 +250,7 @@ _FAR = 2.0**53
 
 
 def moment(value: Any) -> int:
-    """A score in microseconds, whatever the store holds: 0 for none and for what is no number, else at least 1."""
+    """A score in microseconds, whatever the store holds: 0 for none and for what is not a number, else at least 1."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -259,7 +259,7 @@ def moment(value: Any) -> int:
 
 
 def priority_of(value: Any) -> int:
-    """The priority that a record's field says; 0 where it is absent, alien or out of range."""
+    """The priority that a record's field says; 0 where it is absent, unreadable or out of range."""
     found = number(value)
     return found if -MOST_PRIORITY <= found <= MOST_PRIORITY else 0
 

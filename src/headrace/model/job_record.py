@@ -101,7 +101,7 @@ def has_slots(arguments: bytes) -> bool:
     return SLOT in met
 
 
-# The journal of a job keeps so many of its first starts, and so many in all.
+# The journal of a job keeps this many of its first starts, and this many in all.
 JOURNAL_FIRST = 3
 JOURNAL_KEPT = 10
 
@@ -214,7 +214,7 @@ class Record:
 
     @property
     def created(self) -> datetime:
-        """When its id was made; 1970 for what is no id of a job."""
+        """When its id was made; 1970 for what is not an id of a job."""
         return utc(self.created_us) or EPOCH
 
     @property
@@ -339,8 +339,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_journal(data: bytes | None, count: int) -> tuple[AttemptRecord, ...]:
-    """The starts that a job's journal keeps, in order; none where it is absent or alien. ``count``: how many were added
-    to it.
+    """The starts that a job's journal keeps, in order; none where it is absent or unreadable. ``count``: how many were
+    added to it.
     """
     if not data:
         return ()

@@ -41,14 +41,14 @@ class Rate(msgspec.Struct, frozen=True):
     shorter than ``per`` by that much has more than ``n`` and ``burst`` together.
 
     With ``"window"`` no window of the length ``per`` has more than ``n`` starts, wherever it begins, and while work
-    waits it has at least 0.99 ``n``; they may start together. With ``"clock"`` so many may start until the clock begins
-    the next minute, hour, day or week (which begins on Monday), in a time zone. A period of up to an hour lasts so
-    long, also where clocks change; a day lasts 23 or 25 hours then.
+    waits it has at least 0.99 ``n``; they may start together. With ``"clock"`` this many may start until the clock
+    begins the next minute, hour, day or week (which begins on Monday), in a time zone. A period of up to an hour lasts
+    so long, also where clocks change; a day lasts 23 or 25 hours then.
 
     Attributes:
         n: starts, above 0; whole where they are not spread.
         per: seconds or a timedelta, from a millisecond to a year; by the clock a part of a day, a day or a week.
-        burst: so many more may start together after a time without work; only where starts are spread.
+        burst: this many more may start together after a time without work; only where starts are spread.
         shape: ``even``, ``window`` or ``clock``.
         timezone: in which the clock is read, such as ``Europe/Berlin``.
 
@@ -104,7 +104,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def check_number(name: str, value: Any) -> None:
-    """Refuse what is no number above 0. Raises OptionsError: names it."""
+    """Refuse what is not a number above 0. Raises OptionsError: names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_NUMBER:
         raise OptionsError(f"{name} must be a number above 0, at most {MOST_NUMBER:,}, not {value!r}")
 
@@ -154,7 +154,7 @@ class Concurrency(msgspec.Struct, frozen=True):
         n: a whole number above 0.
 
     Raises:
-        OptionsError: it is no such number.
+        OptionsError: it is not such a number.
     """
 
     n: int
@@ -177,7 +177,7 @@ class LimitRule(msgspec.Struct, frozen=True):
         name: of the limit.
         rate: None: any.
         concurrency: None: any.
-        by: the argument, or ``key`` for the job's key, each value of which has a limit of its own; empty: all jobs
+        by: the argument, or ``key`` for the job's key; each of its values has a limit of its own; empty: all jobs
             share one.
         queue: all jobs of this queue have the limit; empty: those of tasks that name it.
         backlog: the most jobs that may wait in a lane; 0: any number.
@@ -267,8 +267,8 @@ def limit_rule(
 
 
 def limit_names(option: str, value: object) -> tuple[str, ...]:
-    """The names of a task's limits, which are given by name or as limits. Raises OptionsError: it is no list of limits,
-    or they are too many.
+    """The names of a task's limits, which are given by name or as limits. Raises OptionsError: it is not a list of
+    limits, or they are too many.
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise OptionsError(f"{option} must be a list of limits, or of their names, not {value!r:.80}")
@@ -290,15 +290,15 @@ def name_of_any(_: object, limit: object) -> str:
 
 
 def check_units(units: object) -> int:
-    """What a job spends. Raises OptionsError: it is no whole number, or too large."""
+    """What a job spends. Raises OptionsError: it is not a whole number, or too large."""
     if not is_whole(units) or abs(units) > MOST_NUMBER:
         raise OptionsError(f"units must be a whole number of at most {MOST_NUMBER:,}, not {units!r:.80}")
     return units
 
 
 def pause_of(after: Duration | None) -> int:
-    """Microseconds for which a refused call closes a limit; 0: as is usual. Raises OptionsError: it is no duration, or
-    more than a year.
+    """Microseconds for which a refused call closes a limit; 0: as is usual. Raises OptionsError: it is not a duration,
+    or more than a year.
     """
     pause = 0.0 if after is None else seconds(after, "RateLimited: after")
     if pause > 366 * 86400:
@@ -457,7 +457,7 @@ class LimitPage(Page[LimitState], frozen=True):
 
 def part_of(given: object) -> tuple[Part, list[str]]:
     """What an operator sets: a :class:`Rate` or :class:`Concurrency`, or a weight, as a part and its fields. Raises
-    OptionsError: it is none of these.
+    OptionsError: it is not one of these.
     """
     if isinstance(given, Rate):
         return "rate", [word for pair in rate_fields(given).items() for word in pair]

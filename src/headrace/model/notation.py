@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(microseconds: int) -> datetime | None:
-    """A stored time as a datetime; None for 0, and for what alien bytes claim to be a time."""
+    """A stored time as a datetime; None for 0, and for what unreadable bytes claim to be a time."""
     try:
         return EPOCH + timedelta(microseconds=microseconds) if microseconds > 0 else None
     except OverflowError:

@@ -125,7 +125,7 @@ def moment(name: str, value: Any) -> int:
         )
     if value.utcoffset() is None:
         raise OptionsError(
-            f"{name}={value.isoformat()} has no time zone, so nobody knows when that is: give one, such as "
+            f"{name}={value.isoformat()} has no time zone, so its moment is unknown: give one, such as "
             f"datetime(..., tzinfo=UTC) or ZoneInfo('Europe/Berlin')"
         )
     return max(1, (value - EPOCH) // timedelta(microseconds=1))
@@ -174,7 +174,7 @@ def durability(name: str, value: Any) -> str:
 
 
 def trace(name: str, value: Any) -> str:
-    """Of which trace its first starts are. Raises OptionsError: there is no such word."""
+    """The trace that its first starts belong to. Raises OptionsError: there is no such word."""
     if value not in ("parent", "link"):
         raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
     return str(value)

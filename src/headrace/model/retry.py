@@ -113,8 +113,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
-    """Exception classes as ``isinstance`` takes them. Raises OptionsError: the value is no list or tuple of exception
-    classes.
+    """Exception classes as ``isinstance`` takes them. Raises OptionsError: the value is not a list or tuple of
+    exception classes.
     """
     one = value.__name__ if isinstance(value, type) else "TimeoutError"
     hint = f"give {name} a tuple of exception classes: Retry({name}=({one},))"
@@ -123,7 +123,7 @@ def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
     classes: tuple[Any, ...] = tuple(cast("Sequence[Any]", value))
     for item in classes:
         if not (isinstance(item, type) and issubclass(item, BaseException)):
-            raise OptionsError(f"{hint}; {item!r:.80} is no exception class")
+            raise OptionsError(f"{hint}; {item!r:.80} is not an exception class")
     return classes
 
 
@@ -148,7 +148,7 @@ def fate(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> 
         return "interrupted"
     if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
         return "cancelled"
-    # A limit is no Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
+    # A limit is not an Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
     limit = isinstance(error, SoftTimeLimit | JobInterrupted)
     again = not isinstance(error, tuple(retry.never)) if limit else retry.wants(error)
     return "retried" if again and failures < retry.max else "failed"

@@ -27,7 +27,7 @@ class Policies(msgspec.Struct, frozen=True):
         within: missed ticks that are older do not run, microseconds; 0: without end.
         keep: microseconds for which a job that a policy cancels is kept.
         unique: the name that its jobs hold, or empty.
-        pause_after: so many jobs that fail in a row pause it; 0: none do.
+        pause_after: this many jobs that fail in a row pause it; 0: none do.
     """
 
     missed: str = ""

@@ -133,7 +133,7 @@ _KINDS = {"float": "a number", "int": "a whole number", "bool": "1 or 0", "str":
 def _in_words(text: str) -> str:
     if (pattern := re.search(r"matching regex '\^(.*)\$'", text)) is not None:
         words = pattern[1].strip("()").split("|")
-        # That of the namespace is the only one that is no list of words.
+        # That of the namespace is the only one that is not a list of words.
         return f"use one of {', '.join(words)}" if len(words) > 1 else "use 1 to 64 letters, digits and _.:/@+-"
     text = re.sub(r"`([a-z]+)`", lambda kind: _KINDS.get(kind[1], kind[0]), text)
     return text.removesuffix(", got a text")

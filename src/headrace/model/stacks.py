@@ -84,8 +84,8 @@ def parted(data: bytes) -> tuple[bytes, bytes]:
 
 
 def jobs_first(data: bytes, most: int) -> bytes:
-    """The stacks of a runner in at most so many bytes: first those of jobs, each from its innermost frame on. A runner
-    of threads writes its idle ones, too, and may write them first.
+    """The stacks of a runner in at most this many bytes: first those of jobs, each from its innermost frame on. A
+    runner of threads writes its idle ones, too, and may write them first.
     """
     starts = [found.start() for found in _HEAD.finditer(data)]
     each = [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=False)]

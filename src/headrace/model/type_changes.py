@@ -139,7 +139,7 @@ def narrowed(sent: object, back: object) -> Change | None:
 
 
 def _lost(model: Any, back: Any) -> str | None:
-    """The field of a pydantic model that did not come back equal; None: all did, or it is no such model."""
+    """The field of a pydantic model that did not come back equal; None: all did, or it is not such a model."""
     kind = cast(Any, type(model))
     if not hasattr(kind, "model_fields") or model == back:
         return None

@@ -72,7 +72,7 @@ def _from_scalar(value: Any) -> Any:
         return [None if numpy.isnat(value) else int(value.view("int64")), unit, count]
     plain = value.item()
     if type(plain) not in (bool, int, float, str, bytes):
-        raise Unfit("it is no number of 64 bits, no text and no time")
+        raise Unfit("it is not a number of 64 bits, a text or a time")
     return plain
 
 
@@ -98,7 +98,7 @@ def _to_scalar(kind: Any, plain: Any) -> Any:
 
 def _from_model(value: Any) -> Any:
     # Python's own types stay, since MessagePack has more of them than JSON. By name, whatever the aliases: they may
-    # differ for reading and writing. What a model computes is left out, since it is no input.
+    # differ for reading and writing. What a model computes is left out, since it is not an input.
     try:
         return value.model_dump(mode="python", round_trip=True, by_alias=not _by_name(), warnings=False)
     except ValueError as error:
@@ -205,8 +205,8 @@ class Types:
                 be, a list for a tuple. Where it raises, the argument does not fit; it is also called at the enqueue.
 
         Raises:
-            OptionsError: it is no class, has a form already, was added or used before, or a function is none, or is a
-                coroutine function.
+            OptionsError: it is not a class, has a form already, was added or used before, or a function is none, or is
+                a coroutine function.
         """
         if not isinstance(cls, type) or typing.get_origin(cls) is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"app.types.add takes a class, not {cls!r:.80}")
@@ -343,10 +343,10 @@ def reason_unchecked(annotation: Any, types: Types) -> str:
         return annotation.reason
     try:
         msgspec.msgpack.Decoder(annotation)
-        alien = next((cls for cls in _custom(kinds.type_info(annotation)) if not types.knows(cls)), None)
+        unknown = next((cls for cls in _custom(kinds.type_info(annotation)) if not types.knows(cls)), None)
     except Exception as error:  # noqa: BLE001 - msgspec raises what it meets
         return str(error)
-    return f"MessagePack has no {full_name(alien)}: app.types.add(...) says how one is sent" if alien else ""
+    return f"MessagePack has no {full_name(unknown)}: app.types.add(...) says how one is sent" if unknown else ""
 
 
 def returned(function: Callable[..., Any], types: Types) -> Any:
@@ -461,7 +461,7 @@ def _form(value: Any, types: Types) -> bytes:
         try:
             return _form(types.encode(value), types)
         except TypeError:
-            # It is none of theirs: MessagePack has a form for it.
+            # It is not one of theirs: MessagePack has a form for it.
             return types.encoder.encode(value)
     return types.encoder.encode(parts)
 

@@ -219,7 +219,7 @@ def pack_facts(facts: NodeFacts) -> bytes:
 
 
 def parse_facts(data: bytes | None) -> NodeFacts:
-    """The stored facts; alien bytes become facts without a name rather than raise."""
+    """The stored facts; unreadable bytes become facts without a name rather than raise."""
     try:
         return _facts.decode(data or b"")
     except (msgspec.MsgspecError, ValueError):
@@ -269,7 +269,9 @@ _STATES = {state.value.encode(): state for state in WorkflowState}
 
 
 def flow_state(word: bytes) -> WorkflowState:
-    """The state that a record names; an alien word counts as stopped, since nothing of it can be trusted to run."""
+    """The state that a record names; an unreadable word counts as stopped, since nothing of it can be trusted to
+    run.
+    """
     return _STATES.get(word, WorkflowState.STOPPED)
 
 
@@ -395,7 +397,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     @property
     def ttl(self) -> int:
-        """Microseconds that it stays after its end; -1: for ever, as it does where nobody can read how long."""
+        """Microseconds that it stays after its end; -1: for ever, as it does where the length cannot be read."""
         ttl = self.fields.get("ttl", b"")
         return int(ttl) if ttl.isdigit() else FOR_EVER
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.errors import MissingExtra, PictureError
 
-# dot takes up to ten seconds for as many in the worst case. Nobody reads more boxes than that either.
+# dot takes up to ten seconds for as many in the worst case. No reader reads more boxes than that either.
 MOST_BOXES = 1_500
 MOST_EDGES = 3_000
 # Seconds of a processor that a program of its own may take for one.

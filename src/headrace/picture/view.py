@@ -74,7 +74,7 @@ class ViewNode:
 
     @property
     def gravest(self) -> str:
-        """The state in whose colour it is drawn: of several that which draws the eye first."""
+        """The state in whose colour it is drawn: of several the one that draws the eye first."""
         return min((state for state, _ in self.states), key=urgency, default=self.state)
 
     @property
@@ -87,7 +87,7 @@ class ViewNode:
 
     @property
     def beside(self) -> bool:
-        """Whether it is no part of the way from start to end: it only runs after a failure, or after the end."""
+        """Whether it is not a part of the way from start to end: it only runs after a failure, or after the end."""
         return self.role in ("undo", "callback")
 
 
@@ -179,7 +179,7 @@ def collapse(view: View, most: int = MOST) -> View:
 
 
 def around(view: View, number: int, steps: int, most: int) -> View:
-    """The boxes that are at most so many steps from one, and their edges; the nearest ones, where there are more."""
+    """The boxes that are at most this many steps from one, and their edges; the nearest ones, where there are more."""
     near: defaultdict[int, list[int]] = defaultdict(list)
     for parent, child, _ in view.edges:
         near[parent].append(child)
@@ -197,7 +197,7 @@ def around(view: View, number: int, steps: int, most: int) -> View:
 def together(name: str, group: Sequence[ViewNode]) -> ViewNode:
     states = states_of(group)
     began = min((node.began for node in group if node.began), default=0)
-    # While one of them runs, or is still to run, nobody knows how long they take.
+    # While one of them runs, or is still to run, the time that they take is unknown.
     over = all(state in _OVER for state, _ in states)
     return ViewNode(
         group[0].number, name, states[0][0], group[0].role, states,
@@ -219,8 +219,8 @@ def states_of(group: Iterable[ViewNode]) -> tuple[tuple[str, int], ...]:
 
 def tally(nodes: Iterable[ViewNode]) -> list[tuple[str, int]]:
     """How many jobs are in each state, most first; those without a state, as in a definition, are left out. Joins are
-    no jobs, and what undoes a job or is called at the end is none of the workflow's: a state that only such nodes have
-    has the number 0.
+    no jobs, and what undoes a job or is called at the end does not belong to the workflow: a state that only such nodes
+    have has the number 0.
     """
     counts: Counter[str] = Counter()
     for node in nodes:

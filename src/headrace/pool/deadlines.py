@@ -117,7 +117,7 @@ class PoolWatch:
                 if not self._due or self._due[0][0] > monotonic():
                     return self._due[0][0] if self._due else float("inf")
                 _, _, timeout, call = heappop(self._due)
-            # Whoever takes it out of its line decides: from here on no member can get it.
+            # The code that takes it out of its line decides: from here on no member can get it.
             if self._scheduler.withdraw(call) and call.begin():
                 call.set_exception(CallTimeout(f"no member began {call.title} within {timeout:g} s; it never runs"))
 
@@ -192,7 +192,7 @@ class Leased:
     """A member of the pool that runs only what is asked through this object; a context manager.
 
     It is given back at the end of the block, when this object is forgotten, and when the thread that asked for it
-    ends, whichever comes first. What was submitted before that still runs.
+    ends, whichever comes first. Calls that were submitted before still run.
 
     Attributes:
         id: the member's number.

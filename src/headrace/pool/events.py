@@ -34,7 +34,7 @@ class Overrun(msgspec.Struct, frozen=True):
     Attributes:
         after: seconds that a call runs before the first alert.
         limit: with a limit, alerts come every ``after`` seconds, and at the last of them the member is killed: 1 s and
-            5 kill at 5 s. Without one the time doubles, 1, 2, 4 s and so on, and nobody is killed.
+            5 kill at 5 s. Without one the time doubles, 1, 2, 4 s and so on, and no process is killed.
     """
 
     after: float
@@ -45,7 +45,7 @@ class Overrun(msgspec.Struct, frozen=True):
             raise OptionsError(f"Overrun(after={self.after!r}): seconds before the first alert, more than 0")
         if self.limit is not None and self.limit < 1:
             raise OptionsError(
-                f"Overrun(limit={self.limit!r}): the alert that kills, counted from 1; None kills nobody"
+                f"Overrun(limit={self.limit!r}): the alert that kills, counted from 1; None kills no process"
             )
 
     def due(self, number: int) -> float:
@@ -296,7 +296,7 @@ class PoolStats(msgspec.Struct, frozen=True):
         name, kind, strategy, queue: as it was made.
         size: members that it should have.
         waiting: calls that wait, at members and centrally; expired and cancelled ones are not among them.
-        central: those of them that wait for whoever is free.
+        central: those of them that wait for any free member.
         backlog: how many may wait; None without a bound.
         oldest: seconds that the oldest central call has waited; 0 when none waits.
         done: calls that ended.
@@ -376,5 +376,5 @@ def _memory(pid: int) -> int | None:
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
-        # It has just died: the statistics of the others are wanted all the same.
+        # It has just died: the statistics of the others are wanted anyway.
         return None

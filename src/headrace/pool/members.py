@@ -203,7 +203,7 @@ class Members:
         return True
 
     def stop(self, shutdown_timeout: float) -> None:
-        """Cancel the calls that wait, let those that run go on for so many seconds, then kill the members."""
+        """Cancel the calls that wait, let those that run go on for this many seconds, then kill the members."""
         self.shut(cancel=True)
         for member in self.scheduler.members:
             if member.lease is not None:
@@ -218,7 +218,7 @@ class Members:
         self.wait(10)
 
     def interrupt(self) -> None:
-        """Somebody wants the program to end: as :meth:`stop`, and what runs in processes is told."""
+        """The program is asked to end: as :meth:`stop`, and what runs in processes is told."""
         # First, or a member whose call was interrupted would begin one that waits.
         self.shut(cancel=True)
         for member in self.scheduler.members:

@@ -140,7 +140,7 @@ class Pool(Executor):
         key: Key | None = None,
         **kwargs: Any,
     ) -> None:
-        """Run a function on a member; nobody waits for it, and its errors are logged. Raises as :meth:`submit`."""
+        """Run a function on a member; no caller waits for it, and its errors are logged. Raises as :meth:`submit`."""
         call = self._make(fn, args, kwargs)
         call.silent = True
         self._place(call, strategy, key)
@@ -157,8 +157,8 @@ class Pool(Executor):
 
         Args:
             timeout: seconds from this call on until each result must be there.
-            chunksize: so many sets travel to a member at once; worth it for tiny calls to processes.
-            buffersize: submit so many calls ahead of what was taken; without it, all at once, or as many as may wait.
+            chunksize: this many sets travel to a member at once; worth it for tiny calls to processes.
+            buffersize: submit this many calls ahead of what was taken; without it, all at once, or as many as may wait.
 
         Raises:
             CallTimeout: from the iterator; what has not begun then is cancelled.
@@ -374,7 +374,7 @@ class Pool(Executor):
     ) -> Iterator[T]:
         end = None if timeout is None else monotonic() + timeout
         room = buffersize if buffersize is not None else self.options.backlog
-        # Submitted here, not at the first result: a map that nobody iterates still runs, as with other executors.
+        # Submitted here, not at the first result: a map that is not iterated still runs, as with other executors.
         most = None if room is None else max(room, 1)
         calls = deque(self.submit(fn, *each) for each in islice(sets, most))
         return self._results(fn, sets, calls, end)

@@ -249,7 +249,7 @@ class ProcessBody:
             except OSError:
                 return said
             except GarbledFrame:
-                return "what it wrote into its socket is no answer: a call must not use foreign descriptors"
+                return "what it wrote into its socket is not an answer: a call must not use foreign descriptors"
             if frame is None:
                 return said
             if frame.kind == FAILED:
@@ -276,7 +276,8 @@ class ProcessBody:
             return
         if kind == DEFERRED:
             self._deferred[number] = call
-        # Callbacks run in this thread, and while they do nobody reads: the next call is not sent before they end.
+        # Callbacks run in this thread, and while they do, the socket is not read: the next call is not sent before they
+        # end.
         watched = call.watched
         if watched and kind != DEFERRED:
             settle(call, *_opened(kind, body))

@@ -1,4 +1,4 @@
-"""The scheduler: which call goes to which member, and in what order. Starts, restarts and kills nobody.
+"""The scheduler: which call goes to which member, and in what order. Starts, restarts and kills no member.
 
 One lock guards the lines, the loads and what is running; taking a call for a member and writing down that it has it are
 one step under it. Strategies choose before, without the lock, from the published snapshot. Futures are never touched
@@ -72,7 +72,7 @@ class Scheduler:
         self._moved: list[tuple[Member, Call[Any]]] = []
 
     def begin_anew(self) -> None:
-        """This is a fork: whoever held the lock is not here."""
+        """This is a fork: the thread that held the lock is not here."""
         self.lock = threading.Lock()
         self._changed = Latch()
 
@@ -138,7 +138,7 @@ class Scheduler:
             if self.closed or self.broken:
                 raise self.refusal()
             lines = self.lines
-            # While calls wait there nobody is idle; then it need not be asked.
+            # While calls wait there, no member is idle; then it need not be asked.
             member = None if lines.central else self._ranks.idle()
             # The ranks may be half changed, until the watch has repaired them.
             if member is not None and member.running is None and not member.leaving:
@@ -279,7 +279,7 @@ class Scheduler:
             over = lease.over = lease.over or lease.dropped
         with contextlib.suppress(InvalidStateError):
             call.set_result(member.id)
-        # Whoever waited may have given up between the beginning and here: then nobody else will give it back.
+        # The waiter may have given up between the beginning and here: then no other code gives it back.
         return not over
 
     def _take(self, member: Member) -> Call[Any] | None:
@@ -442,7 +442,7 @@ class Scheduler:
                 member.lease.over = True
                 member.lease = None
             if member.leaving:
-                # Nobody will come back for what waits here.
+                # No member will come back for what waits here.
                 if self.closed:
                     lost += self.lines.clear(member)
                 lost += member.urgent
@@ -518,7 +518,7 @@ class Scheduler:
 
     def unneeded(self, member: Member) -> bool:
         with self.lock:
-            # What was booked for it or broadcast to it is its own, and it comes back to run that.
+            # Calls that were booked for it or broadcast to it are its own, and it comes back to run them.
             idle = not (member.running or member.inbox or member.urgent)
             if self.closed and idle and not self.lines.central:
                 member.leaving = True
@@ -546,7 +546,7 @@ def lease_call(scheduler: Scheduler, lease: Lease) -> Call[int]:
 
 
 def fail(calls: Iterable[Call[Any]], make: Callable[[], BaseException]) -> None:
-    """End calls that nobody will run any more with an error; what ended or was cancelled before stays as it is."""
+    """End calls that no member will run any more with an error; what ended or was cancelled before stays as it is."""
     for call in calls:
         call.begin()
         if not call.done():

@@ -21,7 +21,7 @@ def at_exit() -> None:
     ends does not wait for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
     """
     all_known = [*_known]
-    # Set by the interpreter when nobody has caught it.
+    # Set by the interpreter when no code has caught it.
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
         for each in all_known:
             each.interrupt()

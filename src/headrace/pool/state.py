@@ -37,8 +37,8 @@ class Call(Future[T], Generic[T]):
         data: the pickled call, for processes.
         begun: it may no longer be cancelled.
         sent: its thread or process has it, so that it may have had effects.
-        watched: somebody has set a callback, which will run in the member's thread.
-        silent: nobody will ask for its result; errors are logged.
+        watched: a callback is set, which will run in the member's thread.
+        silent: no caller will ask for its result; errors are logged.
         alerts: how often it was reported as too long.
         lease: the lease that it grants, or None for a call of a function.
     """
@@ -94,7 +94,7 @@ class Call(Future[T], Generic[T]):
     def begin(self) -> bool:
         """From here on it can no longer be cancelled; False when it was, or when it has begun before.
 
-        Who waits for a cancelled call is told by this, so somebody must call it for each.
+        Who waits for a cancelled call is told by this, so the canceller must call it for each.
         """
         with self._condition:
             if self._state == PENDING:
@@ -143,7 +143,7 @@ class Lease:
 
     @property
     def forgotten(self) -> bool:
-        """Nobody can use it any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
+        """It cannot be used any more. For the watch: ``is_alive`` that is cut short takes the thread for ended."""
         return self.dropped or (self.user is not None and self.user() is None) or not self.holder.is_alive()
 
 
@@ -156,7 +156,7 @@ class MemberBackend(Protocol):
 
     def deliver(self, _call: Call[Any], /) -> bool:
         """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing. False when it
-        was cancelled before: then somebody must finish it.
+        was cancelled before: then the caller must finish it.
         """
         ...
 
@@ -256,7 +256,7 @@ class CallQueues:
     """The waiting calls of one pool.
 
     Attributes:
-        central: those that wait for whoever is free.
+        central: those that wait for any free member.
         waiting: how many wait there and at members.
         backlog: how many may.
         homes: of keys that have calls in the pool, running ones included.
@@ -298,7 +298,7 @@ class CallQueues:
     def next(self, member: Member) -> Call[Any] | None:
         """Take out the call that this member runs next; None when nothing waits for it."""
         inbox, line = member.inbox, self.central
-        # Whoever came first: neither those of a busy key nor the central ones may starve the others.
+        # The first that came: neither those of a busy key nor the central ones may starve the others.
         if inbox and not (line and next(iter(line)).born < next(iter(inbox)).born):
             call = inbox.popitem(last=False)[0]
         elif line:
@@ -310,7 +310,7 @@ class CallQueues:
         return call
 
     def remove(self, call: Call[Any]) -> bool:
-        """Take out a call that nobody waits for; False when it does not wait."""
+        """Take out a call that has no waiter; False when it does not wait."""
         line = call.line
         if line is None:
             return False
@@ -321,7 +321,7 @@ class CallQueues:
         return True
 
     def clear(self, member: Member | None) -> list[Call[Any]]:
-        """Take out all that waits for a member, or for whoever is free; who calls this must end it."""
+        """Take out all that waits for a member, or for any free member; who calls this must end it."""
         line = self.central if member is None else member.inbox
         calls = list(line)
         line.clear()

@@ -31,7 +31,8 @@ T = TypeVar("T")
 class DeferredResult(Generic[T]):
     """Returned by a call instead of its result: the member is free at once, the caller waits for :meth:`reply`.
 
-    Whoever keeps it may answer from any thread of the process in which the call ran. Only the first answer counts.
+    The code that keeps it may answer from any thread of the process in which the call ran. Only the first answer
+    counts.
     """
 
     __slots__ = ("future",)
@@ -103,7 +104,7 @@ class ThreadBody:
             self.start()
 
     def interrupt(self) -> None:
-        """Nobody can."""
+        """It cannot be."""
 
     def join(self, timeout: float | None) -> bool:
         return self._thread is None or self._thread.join(timeout)

@@ -59,7 +59,7 @@ class Latch:
         bell = allocate_lock()
         bell.acquire()
         self._waiting.append(bell.release)
-        # Whoever opens it looks for us after this, or we see that it is open.
+        # The thread that opens it looks for us after this, or we see that it is open.
         if not self.opened and not bell.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX)):
             with suppress(ValueError):
                 self._waiting.remove(bell.release)

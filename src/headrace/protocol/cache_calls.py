@@ -2,7 +2,7 @@
 
 Every call may be repeated. A repeated store or deletion takes effect as if it had come last, which a concurrent one
 may anyway; a repeated store under a lease is refused, since the first one used the lease up. A repeated lease is
-shared with whoever got the first reply.
+shared with the caller that got the first reply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load, text_of
 
 # Seconds that a value may take to compute: a lease that has ended is a value not stored. The lease of a process that is
-# killed stays for so long, and holds up nobody: others wait for it only as long as they said.
+# killed stays for as long, and holds up no caller: others wait for it only as long as they said.
 LEASE = 600
 # Values that one call deletes: others must be served in between.
 CHUNK = 1000

@@ -177,7 +177,7 @@ def sweep(keys: Keys, limit: int, most: int, room: int) -> Call[tuple[int, int, 
 
 def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str]) -> Call[int]:
     """Make parked jobs of a task ready, each at its old place in its queue; returns how many. For a worker that knows
-    the task, serves these queues, has room for so many and claims in the same trip. Jobs of other queues stay parked:
+    the task, serves these queues, has room for this many and claims in the same trip. Jobs of other queues stay parked:
     the workers that serve those may not know the task. Cost: one round trip; it looks at 500 jobs at most.
     """
     return load("unpark").bind(keys, int, task=task, limit=limit, names=list(queues))
@@ -219,7 +219,7 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
     return load("note").bind(keys, int, owner=owner, request=request, notes=rows, most=most)
 
 
-class Alien(msgspec.Struct, frozen=True):
+class UnreadableClaim(msgspec.Struct, frozen=True):
     """A job that was claimed, and whose id, score or record cannot be read.
 
     Attributes:
@@ -239,8 +239,8 @@ class Claimed(msgspec.Struct, frozen=True):
         now: server time, microseconds.
         due: when the next scheduled job becomes due, 0 when there is none.
         jobs: leased now.
-        lost: ids that were ready but whose record has another type, or is gone and is no node; they left the queue.
-        aliens: leased now, too, and of no use.
+        lost: ids that were ready but whose record has another type, or is gone and is not a node; they left the queue.
+        unreadable: leased now, too, and of no use.
     """
 
     alive: bool
@@ -248,21 +248,23 @@ class Claimed(msgspec.Struct, frozen=True):
     due: int
     jobs: list[Claim]
     lost: list[str]
-    aliens: Sequence[Alien] = ()
+    unreadable: Sequence[UnreadableClaim] = ()
 
 
 # Few queues and tasks have many jobs.
 _name = lru_cache(256)(text_of)
 
 
-def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]) -> tuple[list[Claim], list[Alien]]:
+def _claims(
+    flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any]
+) -> tuple[list[Claim], list[UnreadableClaim]]:
     simple = not (more or nodes or held)
     rest = {} if simple else {fields[0]: fields[1] for fields in more}
     about = zip(nodes[1::4], nodes[2::4], nodes[3::4], strict=True)
     graph = {} if simple else dict(zip(nodes[::4], about, strict=True))
     lanes = {} if simple else dict(zip(held[::2], held[1::2], strict=True))
     claims: list[Claim] = []
-    aliens: list[Alien] = []
+    unreadable: list[UnreadableClaim] = []
     fields = iter(flat)
     for id, token, queue, score, task, args in zip(*[fields] * 6, strict=True):
         # Each apart: one that cannot be read must not take its neighbours, and this dispatcher, with it.
@@ -276,8 +278,8 @@ def _claims(flat: list[Any], more: list[Any], nodes: list[Any], held: list[Any])
             else:
                 claims.append(_whole(head, rest.get(id, _NO_REST), graph.get(id, _NO_NODE), lanes.get(id, b"")))
         except (ValueError, OverflowError, TypeError):
-            aliens.append(Alien(id.decode("utf-8", "surrogateescape"), int(token)))
-    return claims, aliens
+            unreadable.append(UnreadableClaim(id.decode("utf-8", "surrogateescape"), int(token)))
+    return claims, unreadable
 
 
 def _lane(held: bytes) -> str:
@@ -322,9 +324,9 @@ def _claimed(reply: Any) -> Claimed:
     if len(reply) == 1:
         return Claimed(False, 0, 0, [], [])
     _, now, due, jobs, more, nodes, lost, _, held, *_ = reply
-    claims, aliens = _claims(jobs, more, nodes, held)
+    claims, unreadable = _claims(jobs, more, nodes, held)
     # Few calls where there is nothing to read: the first job of an idle worker pays for each of them dearly.
-    return Claimed(True, now, moment(due) if due else 0, claims, texts_of(lost) if lost else [], aliens)
+    return Claimed(True, now, moment(due) if due else 0, claims, texts_of(lost) if lost else [], unreadable)
 
 
 def leased(reply: Any) -> int:
@@ -396,13 +398,14 @@ def claim(
     Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
     neither. A paused queue yields nothing rather than an error: pausing is not a fault. The claim ends at the job with
     which it brings 4 MiB of arguments: a longer reply could outlast the lease on a slow line. A token of the queue
-    tells whoever sleeps on it next of what is left.
+    tells the next sleeper on it of what is left.
 
     Args:
         request: a number that grows with each claim; the same number again gets the same answer.
         limit: at most 1000.
         queues: in the order in which they are emptied.
-        passing: kinds of which so many are claimed at most, each with its tasks; a queue is looked at for 200 entries.
+        passing: kinds with the number that may be claimed of each at most, each with its tasks; a queue is looked at
+            for 200 entries.
         cursors: entries behind which to go on looking, by queue.
 
     Cost: one round trip, O(limit log n).

@@ -34,7 +34,8 @@ MARK_TTL = 60
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What has a write before its verb returns: the memory of the server, and besides that its disk, so many replicas.
+    """What has a write before its verb returns: the memory of the server, and besides that its disk, this many
+    replicas.
 
     False where the memory suffices.
     """

@@ -65,7 +65,7 @@ def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
 def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
     if node.role == "given":
         return code_of(number + base), ["st", "succeeded", "role", "given", "pending", 0, "result", blob(node.args)]
-    # Nobody counts down to an undo or a callback.
+    # No count leads to an undo or a callback.
     pending = 0 if node.role in ("undo", "callback") else node.waits + extra
     fields = [*_of_form(node.form), "args", blob(node.args), "pending", pending]
     if node.facts:

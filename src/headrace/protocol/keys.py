@@ -68,7 +68,7 @@ key                    type    meaning, owner and end
                                the first of the times is the score of ``~`` in ``scheduled``.
 ``unique:<name>``      string  The unique job that has this name, and the one that waits for its end. Ends with what
                                the job's ``hold`` says: its end, its first start, or a time, then it expires.
-``waited``             zset    Ids that somebody waits for, scored by when the wait ends; swept.
+``waited``             zset    Ids that a caller waits for, scored by when the wait ends; swept.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
 ``lapses``             zset    Workflows that have ended or wait for their start, by when they are to be removed.

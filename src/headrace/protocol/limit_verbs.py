@@ -25,7 +25,7 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
     one counts, whichever worker begins last.
 
     Args:
-        owner: the incarnation whose code it is; empty: a program that is no worker.
+        owner: the incarnation whose code it is; empty: a program that is not a worker.
         tasks: that it knows: one that is not limited by ``declared`` has no limits any more.
 
     Returns:
@@ -67,7 +67,7 @@ def read_limits(
         names: of limits; none: a page of all, by name, that begins behind ``after``.
         limit: most rows, at most ``MOST_ROWS``.
         value: of the limits that are named.
-        values: after each limit its values are told: those of which an operator said something, or whose jobs wait.
+        values: after each limit its values are told: those that an operator has set, or whose jobs wait.
 
     Cost: one round trip; some commands for each row.
     """

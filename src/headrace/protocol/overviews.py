@@ -23,7 +23,7 @@ class QueueFacts(msgspec.Struct, frozen=True):
         size: its ready jobs.
         oldest: since when its next job is ready, microseconds, whatever its priority; where jobs wait behind limits,
             since when the first of these does, if that is longer. 0: it is empty.
-        until: when its pause ends by itself, microseconds; 0: it is not paused, or until somebody resumes it.
+        until: when its pause ends by itself, microseconds; 0: it is not paused, or until it is resumed.
         note: why it is paused, as the person said who did it.
         held: ready jobs none of which may start now, since limits are closed for all of their values.
     """

@@ -150,7 +150,8 @@ def enqueue(
 ) -> Call[Accepted]:
     """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
 
-    A job with a request id is not stored when that made one before, or when a job of its own id is stored, whoever
+    A job with a request id is not stored when that made one before, or when a job of its own id is stored, whichever
+    program
     sent it: so a job whose id is its request id is stored once, however many senders know it.
 
     Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of
@@ -254,7 +255,7 @@ def end_of(seen: Watched | WorkflowState | None) -> str:
 
 
 def state_of(text: str) -> State:
-    """The state that a record names; an alien word means that the record cannot be trusted."""
+    """The state that a record names; an unreadable word means that the record cannot be trusted."""
     try:
         return State(text)
     except ValueError:
@@ -282,9 +283,9 @@ def is_map(fields: Mapping[str, bytes]) -> bool:
 
 
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
-    """A stored job as a record; alien values become empty ones rather than raise. ``due``: its score in the structure
-    of its state, where that is one of times; else 0. ``finder``: gives what reads its values; None: they are read
-    plain.
+    """A stored job as a record; unreadable values become empty ones rather than raise. ``due``: its score in the
+    structure of its state, where that is one of times; else 0. ``finder``: gives what reads its values; None: they are
+    read plain.
     """
     get, progress = fields.get, fields.get("progress")
     try:

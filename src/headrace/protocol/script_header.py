@@ -246,7 +246,7 @@ def removable(header: Header) -> Key:
     for key in header.keys:
         if key.name == header.removes:
             return key
-    raise HeaderError(f"{header.title!r} removes first from {header.removes}, which is no declared key")
+    raise HeaderError(f"{header.title!r} removes first from {header.removes}, which is not a declared key")
 
 
 def _union(groups: list[tuple[N, ...]]) -> tuple[N, ...]:
@@ -422,7 +422,7 @@ def _source(name: str) -> str:
 
 def _grouped(parts: Mapping[str, Header]) -> list[str]:
     """The includes, each after those that it includes; those of one lazy function together. Raises HeaderError: a file
-    includes one of a lazy function, of which another includes it.
+    includes one of a lazy function that includes it through another.
     """
     unit = {part: header.lazy or part for part, header in parts.items()}
     found: list[str] = []

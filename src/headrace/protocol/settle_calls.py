@@ -78,7 +78,7 @@ def starts_of(call: Call[Settled]) -> list[tuple[str, int]]:
     assert isinstance(packed, bytes)
     # An empty list is not packed.
     rows = [row for group in _groups(packed) for row in group[2]] if packed else []
-    # Their data is no text, though it travels as one: see script.blob.
+    # Their data is not a text, though it travels as one: see script.blob.
     return [(_unpacked(id), _integer(token)) for id, token in zip(rows[::4], rows[1::4], strict=True)]
 
 
@@ -89,7 +89,7 @@ def _unpacked(id: msgspec.Raw) -> str:
     try:
         return _str(id)
     except UnicodeDecodeError:
-        # One whose bytes are no text: nobody can hold it to be the same as another.
+        # One whose bytes are no text: no other can be taken for the same.
         return bytes(id).decode("utf-8", "replace")
 
 

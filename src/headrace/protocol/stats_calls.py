@@ -14,9 +14,9 @@ from headrace.protocol.script import Call, load, text_of
 READ = 1000
 # A sender's number outlives by far the time for which a writer repeats a batch at short intervals.
 WINDOW = 3600
-# A broker gives a batch again when whoever had it has died, however long that takes to be noticed.
+# A broker gives a batch again when its worker has died, however long that takes to be noticed.
 BROKER_WINDOW = 86400
-# What nobody adds to or takes from goes away, seconds.
+# A line that is not used goes away after this many seconds.
 UNUSED = 7 * 86400
 
 
@@ -55,7 +55,7 @@ class Applied(msgspec.Struct, frozen=True):
 
     Attributes:
         word: ``ok``; ``repeated``: it had been applied, its reply was lost; ``full``: the line takes no more;
-            ``gone``: somebody else took what was merged; ``known``: the event is stored already.
+            ``gone``: another worker took the merged batches; ``known``: the event is stored already.
         refused: counters that took nothing, as ``date:label field``: full, or no numbers.
     """
 
@@ -78,8 +78,8 @@ def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WIND
 def send(
     keys: Keys, sender: str, number: int, batch: bytes, most: int, hold: bool, window: int = WINDOW
 ) -> Call[Applied]:
-    """Line a batch up for whoever adds it to the buckets, once however often it is sent. ``most``: batches that may
-    wait; more push out the oldest, or are refused as ``full`` with ``hold``. Cost: one round trip, O(1).
+    """Line a batch up for the worker that adds it to the buckets, once however often it is sent. ``most``: batches that
+    may wait; more push out the oldest, or are refused as ``full`` with ``hold``. Cost: one round trip, O(1).
     """
     return load("stats_send").bind(
         keys,

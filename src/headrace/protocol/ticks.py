@@ -72,7 +72,7 @@ class Refill(msgspec.Struct, frozen=True):
 
     Attributes:
         ticks: nominal and due time each, in order.
-        passed: missed ticks that are left out; ``more``: there were others that nobody counted.
+        passed: missed ticks that are left out; ``more``: there were others, which are not counted.
         final: these are the last.
     """
 

@@ -42,7 +42,7 @@ class Schedules:
         """Run a task or workflow at the times of a cron expression: ``app.cron("0 9 * * MON-FRI", report, "sales")``.
 
         Each worker of this code stores the schedule when it starts. From then on any worker fires it, each tick once,
-        whichever workers die or start. What was declared before stays as it is; a change counts from now on. One whose
+        whichever workers die or start. Earlier declarations stay as they are; a change counts from now on. One whose
         ``until`` has passed has ended, and may stay in the code.
 
         Args:

@@ -71,8 +71,8 @@ class ScheduleOptions(TypedDict, total=False):
         within: ticks that are older than this are not made up for; without it, there is no such limit.
         jitter: a job starts later than its tick by up to this, by a hash of name and tick.
         start, until: it ticks from and to these times only; with a time zone.
-        most: it makes so many jobs, then it has ended.
-        pause_after: so many jobs in a row that failed pause it.
+        most: it makes this many jobs, then it has ended.
+        pause_after: this many jobs in a row that failed pause it.
     """
 
     overlap: Overlap
@@ -270,7 +270,7 @@ class Schedule:
         """What became of its last ticks, newest first: at most 100 are kept.
 
         Raises:
-            CronError: ``count`` is no whole number.
+            CronError: ``count`` is not a whole number.
             ScheduleNotFound: nothing is stored of it.
 
         Cost: one round trip.

@@ -131,7 +131,7 @@ def changes(zone: str, moment: int) -> Iterator[int]:
 
 
 def span(name: str, value: Duration) -> int:
-    """A duration in microseconds. Raises CronError: it is no duration."""
+    """A duration in microseconds. Raises CronError: it is not a duration."""
     try:
         return microseconds(seconds(value, name))
     except ValueError as error:
@@ -157,7 +157,7 @@ def _checked(expression: str, zone: str) -> None:
     if fields and fields[0].startswith("@"):
         instead = _SHORTCUTS.get(fields[0].lower())
         hint = f"write {instead!r}" if instead else "a schedule has times, not events: use a lifespan or `enqueue`"
-        raise CronError(f"{expression!r} is no cron expression of five fields: {hint}")
+        raise CronError(f"{expression!r} is not a cron expression of five fields: {hint}")
     if len(fields) != 5:
         more = ": seconds are not among them, so use app.every(...) for less than a minute" if len(fields) == 6 else ""
         raise _no_expression(expression, more)
@@ -297,7 +297,7 @@ class Search(msgspec.Struct, frozen=True):
     Attributes:
         ticks: nominal times that are to be looked at again, oldest first.
         passed: how many others were missed.
-        more: there were more than ``passed``, which nobody counted.
+        more: there were more than ``passed``, which are not counted.
     """
 
     ticks: list[int]

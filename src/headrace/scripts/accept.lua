@@ -39,7 +39,7 @@ local function accept(ordered, take_names, by_rule, before)
       for n = 1, last, 2 do
         local lane_name = limiting().lane_of(queue, rule, rows[n + 1], fields)
         if names then redis.call('HSET', job .. rows[n], 'unique', names[(n + 1) / 2]) end
-        -- In a record an empty text is no arguments that could be read.
+        -- In a record an empty text is not arguments that could be read.
         local args = rows[n + 1] ~= '' and rows[n + 1] or '\146\144\128'
         redis.call('HSET', job .. rows[n], 'args', args, 'st', state, 'lane', lane_name, unpack(fields))
         limiting().enter_lane(lane_name, rows[n], score)
@@ -62,7 +62,7 @@ local function accept(ordered, take_names, by_rule, before)
     if key and ordered and not waits and #line > 0 then line = ordered().await_turns(key, line) end
     if key and rule then line = limiting().sort_line(queue, line) end
     if waits and #line > 0 then
-      -- Whoever sleeps until the next due time must learn of an earlier one.
+      -- A worker that sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
       if not nearest or due < tonumber(nearest) then wake_up(queue) end
     elseif #line > 0 then

@@ -1,4 +1,4 @@
--- Cache delete: values go, and whoever computes one of them now may not store it any more.
+-- Cache delete: values go, and a caller that computes one of them now may not store it any more.
 -- include cache_untag
 -- key     cached   zset    cached
 -- derive  filling  string  filling:<name>

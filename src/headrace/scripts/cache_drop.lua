@@ -1,4 +1,5 @@
--- Cache drop: values with a tag go, a bounded number at a time; whoever computes one now may not store it any more.
+-- Cache drop: values with a tag go, a bounded number at a time; a caller that computes one now may not store it any
+-- more.
 -- include cache_untag
 -- clock   now
 -- key     cached   zset    cached

@@ -1,4 +1,5 @@
--- Cache lease: whoever computes an absent value is told by what number its store will be accepted, or how long to wait.
+-- Cache lease: a caller that computes an absent value is told by what number its store will be accepted, or how long to
+-- wait.
 -- include cache_stale
 -- clock   now
 -- key     value    string  cache:<name>

@@ -1,4 +1,4 @@
--- Cache probe: a key is written and removed, so that whoever has read it must hear of that.
+-- Cache probe: a key is written and removed, so that its readers must hear of that.
 -- key     probe  string  probe:<link>
 -- arg     link   text    names the connection that asks
 -- return  ok

@@ -1,4 +1,4 @@
--- Cache release: nothing came of computing a value; the lease ends, and whoever waits for the value hears of it.
+-- Cache release: nothing came of computing a value; the lease ends, and callers that wait for the value hear of it.
 -- key     value    string  cache:<name>
 -- key     filling  string  filling:<name>
 -- arg     name     text

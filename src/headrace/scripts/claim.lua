@@ -30,7 +30,7 @@
 -- The rest of a job, where its record says that there is more: options, key, failures, crashes, interruptions, snoozes,
 -- once, expires, priority, attempts, and as far as it has any, headers, cost, limited, logged.
 -- What every node has comes in a list of its own.
--- A job whose time is over, or whose record names no task, is claimed as any other: whoever claimed it settles it so.
+-- A job whose time is over, or whose record names no task, is claimed as any other: its worker settles it so.
 local ends = tonumber(redis.call('ZSCORE', owners, owner) or 0)
 if ends <= now and not leases().lease_end(owner) then return {'gone'} end
 local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2] or 0
@@ -61,7 +61,7 @@ local function claimed(id, token, queue, score, f, node)
 end
 
 local before = redis.call('HMGET', self, 'request', 'first', 'limits')
--- An older number is a request that was given up and reached the server late: it must not claim for nobody.
+-- An older number is a request that was given up and reached the server late: it must not claim without a reader.
 if (tonumber(before[1]) or 0) >= request then
   local held, ids = redis.call('ZRANGEBYSCORE', claims, before[2], '+inf', 'WITHSCORES'), {}
   for n = 1, #held, 2 do
@@ -83,12 +83,12 @@ local function read(id)
   return redis.pcall('HMGET', job .. id, 'task', 'args', 'more'), false
 end
 
--- full: it brings 4 MiB of arguments, and ends with the job that made them so many. A longer reply could outlast the
+-- full: it brings 4 MiB of arguments, and ends with the job that made them this many. A longer reply could outlast the
 -- lease, which a request behind it renews.
 local ways = {read = read, looks = before[3], full = false}
 
 -- What has left its queue is leased, unless its record is gone or its workflow does not let it start. A workflow waits
--- for the end of its node all the same: a node without a record is leased, and ends as any job that names no task.
+-- for the end of its node anyway: a node without a record is leased, and ends as any job that names no task.
 ways.take = function(queue, id, score, fields, node)
   if fields.err or not (fields[1] or node) and redis.call('EXISTS', job .. id) == 0 then
     lost[#lost + 1] = id

@@ -1,4 +1,4 @@
--- Command: a live incarnation hears a word at once, or nobody does.
+-- Command: a live incarnation hears a word at once, or it is not sent.
 -- clock   now
 -- key     owners  zset  owners
 -- channel mail    mail:<owner>

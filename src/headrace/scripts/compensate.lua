@@ -1,4 +1,4 @@
--- Compensate: a workflow of which nothing is active has ended, or undoes what it did, node by node.
+-- Compensate: a workflow without active nodes has ended, or undoes what it did, node by node.
 -- Included, never run alone.
 -- include node
 -- include callback

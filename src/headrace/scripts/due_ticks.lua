@@ -6,7 +6,7 @@
 -- clock   now
 -- What of a schedule its ticks go by.
 local FIELDS = {'ticks', 'left', 'again_to', 'runs', WORK[1], WORK[2], WORK[3], 'source', 'declared', 'fingerprint'}
--- A tick is late after so long (microseconds); of those that were missed so many run.
+-- A tick is late after so long (microseconds); of those that were missed this many run.
 local LATE, MOST_MISSED = 30000000, 100
 
 -- Whether one of several due ticks runs, and else why not.

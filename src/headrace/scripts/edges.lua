@@ -31,7 +31,7 @@ local function fall_all()
   local due, by = batch.falling, batch.falls
   batch.falling, batch.falls = {}, {}
   for _, one in ipairs(due) do
-    -- Scripts do not roll back: an alien record among its children must not stop what ends with it.
+    -- Scripts do not roll back: an unreadable record among its children must not stop what ends with it.
     pcall(fall, one[1], one[2], by[one[1]])
   end
 end

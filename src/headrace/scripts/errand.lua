@@ -11,7 +11,7 @@
 -- derive  parked_at       zset  parked:<task>
 -- derive  lane_at         zset  lane:<lane>
 -- derive  job             hash  job:<id>
--- What is read of a job, of which the first ones are enough where fewer are asked for: each costs the server a sixth of
+-- Fields that are read of a job; where fewer are asked for, the first ones are enough: each costs the server a sixth of
 -- a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}
 
@@ -68,7 +68,7 @@ local function pick(e, limit, most)
     local _, rows = slice(name and lane_at .. name or line_of(e), n == 1 and e.after or '', n == 1 and e.member or '',
       0, limit - looked, 0, '-inf', ended and string.format('%.0f', e.bound) or '+inf')
     for m = 1, #rows, 2 do
-      -- A class of lanes, or the first timer, is no job.
+      -- A class of lanes, or the first timer, is not a job.
       if string.byte(rows[m]) ~= 126 and is_meant(e, rows[m], tonumber(rows[m + 1]), asked) then
         found[#found + 1] = rows[m]
       end

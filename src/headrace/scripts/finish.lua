@@ -12,7 +12,7 @@
 -- key     quarantined  zset  quarantined   likewise
 -- key     expires      zset  expires       finished and kept, by the end of retention
 -- key     totals       hash  totals        bytes that kept results and errors take
--- key     waited       zset  waited        ids that somebody waits for
+-- key     waited       zset  waited        ids that a caller waits for
 -- derive  job          hash  job:<id>
 -- derive  log          list  log:<id>
 -- channel done         done:<id>           told the final state

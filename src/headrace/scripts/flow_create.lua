@@ -4,11 +4,11 @@
 -- clock   now
 -- arg     id         text
 -- arg     definition text
--- arg     key        text    of which only one may live, or empty
+-- arg     key        text    only one of it may live; or empty
 -- arg     first      int     number of the first node of this call
 -- arg     size       int     number of the last node
 -- arg     last       int     1: this call brings the last nodes
--- arg     unstarted  int     microseconds after which it leaves if nobody has started it; negative: it stays
+-- arg     unstarted  int     microseconds after which it leaves unless it was started; negative: it stays
 -- arg     facts      packed  {field, value, ...} of the workflow's record
 -- arg     nodes      packed  {code, {field, value, ...}} each
 -- return  {ok, id} | {more, id} | {live, id of the live workflow of this key} | {gone, id}: begin again
@@ -21,7 +21,7 @@ if other and other ~= id then
   redis.call('ZREM', chores, 'abandon:' .. id)
   return {'live', other}
 end
--- It was removed meanwhile, as one that nobody completes: what is left must not become half a workflow.
+-- It was removed meanwhile, as one that is never completed: what is left must not become half a workflow.
 if first > 1 and not known[2] then return {'gone', id} end
 for _, node in ipairs(nodes) do
   redis.call('HSET', job .. node_of(id, node[1]), 'st', 'blocked', unpack(node[2]))

@@ -24,7 +24,7 @@ local function spend_more(g, units, since)
   batch.gates_changed[g.name] = g
 end
 
--- So many jobs of this cost ended, or came back without having started: then their permits come back, too, so many,
+-- This many jobs of this cost ended, or came back without having started: then their permits come back, too, this many,
 -- which were charged at `since`.
 -- One that was fine ends a series of refusals.
 local function release_gate(g, cost, count, unused, since, fine)

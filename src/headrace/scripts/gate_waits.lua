@@ -60,7 +60,7 @@ local function store_gates()
     local opens = g.waits and closed_until(g)
     if opens and opens < math.huge then
       -- Not more often than each 1.5 ms: by then more than one may start, and most of the shortest slack is left for
-      -- whoever claims them late.
+      -- the worker that claims them late.
       times[#times + 1], times[#times + 2] = string.format('%.0f', math.max(opens, now + 1500)), 'gate:' .. name
       timed = name
     end

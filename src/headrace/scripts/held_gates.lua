@@ -29,7 +29,7 @@ end
 
 -- Live workers that hold limited jobs hear of a gate that was closed, and of the last token before: what they have
 -- claimed of it and not begun comes back.
--- At most so many hear of it.
+-- At most this many hear of it.
 local TOLD = 100
 local function tell_closed(name)
   local word = 'closed:' .. (redis.call('GET', newest) or 0) .. ':' .. name

@@ -6,11 +6,12 @@
 -- derive  job  hash  job:<id>
 local function note_start(id, ready_at, started, where, outcome, line, number, code)
   local f = redis.call('HMGET', job .. id, 'journal', 'attempts', 'st')
-  -- The record is gone: a field written now would be a key that nobody owns.
+  -- The record is gone: a field written now would be a key without an owner.
   if not f[3] then return end
   local read, kept = pcall(cmsgpack.unpack, f[1] or '')
   if not read or type(kept) ~= 'table' then kept = {} end
-  -- What was interrupted or crashed lines up where it stood: it was not ready again before its last start had ended.
+  -- A job that was interrupted or crashed lines up where it stood: it was not ready again before its last start had
+  -- ended.
   local last = kept[#kept]
   if ready_at > 0 and type(last) == 'table' then ready_at = math.max(ready_at, tonumber(last[3]) or 0) end
   if #kept >= 10 then table.remove(kept, 4) end

@@ -1,4 +1,4 @@
--- Lapse: workflows leave whose retention is over, or that nobody has started for long, each wholly; one whose callback
+-- Lapse: workflows leave whose retention is over, or that were not started for long, each wholly; one whose callback
 -- has not ended
 -- stays a minute longer.
 -- include drop
@@ -8,7 +8,7 @@
 -- return  {removed, now, next end of retention or 0}
 local due = limit > 0 and redis.call('ZRANGEBYSCORE', lapses, '-inf', now, 'LIMIT', 0, limit) or {}
 local count_of = 0
--- Whether somebody is still to be told of its end, or is being told.
+-- Whether a caller is still to be told of its end, or is being told.
 local function tells(fid)
   for _, code in ipairs(redis.call('HMGET', flow .. fid, 'on_success', 'on_failure')) do
     local state = code and redis.call('HGET', job .. node_of(fid, code), 'st')

@@ -15,7 +15,7 @@
 -- arg     after        text    the page begins behind this name
 -- arg     limit        int     most limits of a page, or most values that are told, at most 500
 -- arg     value        text    of the limits that are named; '*': all of it
--- arg     values       int     1: the values of the limits that are named are told, too: those of which an operator
+-- arg     values       int     1: the values of the limits that are named are told, too: those for which an operator
 --                              said something, or whose jobs wait
 -- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value,
 --         running or -1, 0: open | -1: a job or pause must end | opens, waiting}, ...}, {task or queue, its limits,

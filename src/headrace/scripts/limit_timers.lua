@@ -52,7 +52,7 @@ local function look_at_times(cursor, met)
   if found[1] ~= '0' then redis.call('ZADD', timers, now, 'clock:' .. found[1]) end
 end
 
--- What is due, so many at most. Returns how many were.
+-- What is due, this many at most. Returns how many were.
 local function run_timers(most)
   local due, met, over = redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, most), {}, {}
   timers_moved()

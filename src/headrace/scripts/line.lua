@@ -8,7 +8,7 @@
 local function line_up(id, queue, score)
   local line = batch.lines[queue]
   if not line then line = {} batch.lines[queue] = line end
-  -- Of an alien priority the score is no number, which would keep all that lines up with it out of the queue.
+  -- Of an unreadable priority the score is not a number, which would keep all that lines up with it out of the queue.
   line[#line + 1] = score == score and score or 0
   line[#line + 1] = id
 end

@@ -42,7 +42,7 @@ for _, owner in ipairs(workers) do
 end
 local busy = flat(running, looked, counts)
 
--- '~' stands for the first of the timers, and is no job.
+-- '~' stands for the first of the timers, and is not a job.
 local soonest = now + soon
 local timed = tonumber(redis.call('ZSCORE', scheduled, '~') or soonest + 1) <= soonest and 1 or 0
 local due = redis.call('ZCOUNT', scheduled, '-inf', soonest) - timed

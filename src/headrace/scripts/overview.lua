@@ -1,7 +1,7 @@
 -- Overview: how many jobs are in each state, what queues and workers there are.
 -- Bounded by live queues, tasks and workers, not by jobs or history.
--- A queue that is empty, not paused and served by nobody is idle. Of idle ones the first 500 are told, and the others
--- forgotten.
+-- A queue that is empty, not paused and served by no worker is idle. Of idle ones the first 500 are told, and the
+-- others forgotten.
 -- include line_size
 -- clock   now
 -- key     scheduled    zset  scheduled

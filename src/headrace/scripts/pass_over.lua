@@ -40,7 +40,7 @@ local function pass_over(packed, ways)
   for n = 1, #behind, 3 do cursors[behind[n]] = {behind[n + 1], behind[n + 2]} end
   ways.may, passed = new_rooms(crowded)
 
-  -- Takes from at most so many entries behind one; returns the last of them, and whether there are others behind it.
+  -- Takes from at most this many entries behind one; returns the last of them, and whether there are others behind it.
   local function some(queue, after, most)
     local _, rows = slice(ready .. queue, after[1], after[2], 0, most, 0, '-inf', '+inf')
     for n = 1, #rows, 2 do

@@ -1,4 +1,4 @@
--- Purge: ready jobs of a queue are deleted, a bounded number at a time; whoever waits for them hears that they were
+-- Purge: ready jobs of a queue are deleted, a bounded number at a time; callers that wait for them hear that they were
 -- cancelled.
 -- include finish
 -- include lane_exit

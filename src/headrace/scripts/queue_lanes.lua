@@ -5,7 +5,7 @@
 -- Turns of lanes that are behind a gate are above this; see class_state.
 local BEHIND_GATE = 2 ^ 50
 
--- At most so many lanes behind a place: {place, lane} of each, class by class and by their turns. A place is '<turn>
+-- At most this many lanes behind a place: {place, lane} of each, class by class and by their turns. A place is '<turn>
 -- <lane>', empty for the first one.
 -- A turn only grows, also while a gate closes and opens, and a place keeps the turn. So none is passed over while jobs
 -- start, and one that is gone is a place still.

@@ -20,7 +20,7 @@ local function even_rate()
   }
 end
 
--- So many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has
+-- This many in any window: starts are counted in cells of a 128th of it, each of which counts until its last start has
 -- left the window.
 local function window_rate()
   local function used(g)
@@ -65,9 +65,9 @@ local function window_rate()
   }
 end
 
--- So many until the clock begins anew, in the limit's zone, whose changes, {first, offset, ...}, say from when on that
--- is so far from UTC. What is up to an hour follows time, what is longer the clock on the wall. Returns which period it
--- is, by its local time, and when it ends.
+-- This many until the clock begins anew, in the limit's zone, whose changes, {first, offset, ...}, say from when on
+-- that is so far from UTC. What is up to an hour follows time, what is longer the clock on the wall. Returns which
+-- period it is, by its local time, and when it ends.
 local function period(limit, time)
   local zone, offset, change, later = limit.changes, 0, math.huge, 0
   for n = 1, #zone, 2 do

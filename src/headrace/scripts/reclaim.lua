@@ -39,9 +39,9 @@ local tokens = #held > 0 and redis.call('ZMSCORE', claims, unpack(held)) or {}
 for n, id in ipairs(held) do
   -- When it became ready only the dead one knew.
   pcall(note_start, id, 0, tonumber(tokens[n]), place, 'crashed', 'Crashed: ' .. why, 0, -1)
-  -- Scripts do not roll back: an alien record must not leave its mates both claimed and ready.
+  -- Scripts do not roll back: an unreadable record must not leave its mates both claimed and ready.
   if redis.call('EXISTS', job .. id) == 0 then
-    -- Its workflow, if it has one, waits for its end all the same.
+    -- Its workflow, if it has one, waits for its end anyway.
     pcall(finish, id, 'cancelled', '{"type":"Lost","message":"its record is gone"}', 0)
   elseif not pcall(crash, id, evidence, 0, ttl, victim) then
     pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}', ttl)

@@ -25,7 +25,7 @@ if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
     'SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found
       .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
 end
--- Before it is one of them: it would look as if somebody had been there.
+-- Before it is one of them: it would look as if a worker had been there.
 local till = leases().repair(lease)
 -- A job has started a second from now: then the clock was ahead, and no worker may have lived when it was set back.
 if tonumber(redis.call('GET', last) or 0) > now + 1000000 then leases().set_back() end

@@ -41,7 +41,7 @@ if ends > 0 and (ends < now + lease / 2 or ends > now + lease or over) then
 end
 if ends <= now then return {'gone'} end
 local nearest = first[1] == owner and {first[3] or owner, first[4] or now + lease} or first
--- A name that belongs to nobody would hide all those whose leases end later.
+-- A name without an owner would hide all those whose leases end later.
 if tonumber(nearest[2]) <= now and redis.call('EXISTS', about .. nearest[1], of .. nearest[1]) == 0 then
   redis.call('ZREM', owners, nearest[1])
 end

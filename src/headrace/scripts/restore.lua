@@ -27,7 +27,7 @@ local limits = redis.call('EXISTS', limited) == 1
 for n = 1, #starts, 2 do
   local id, token = starts[n], starts[n + 1]
   local f = redis.pcall('HMGET', job .. id, 'st', 'token', 'queue')
-  -- What was given out once is never given out again, also by a server whose clock is behind.
+  -- A number that was given out is never given out again, also by a server whose clock is behind.
   top = math.max(top, token)
   if f.err or f[1] and not take(id, token, f) then
     others[#others + 1] = id

@@ -1,4 +1,4 @@
--- Resume: jobs of a paused queue are claimed again, and somebody is woken for them.
+-- Resume: jobs of a paused queue are claimed again, and a worker is woken for them.
 -- include wake
 -- include hurry
 -- include telling

@@ -1,4 +1,4 @@
--- Resume due: pauses end whose time has come, soonest first, as if somebody had resumed their queues.
+-- Resume due: pauses end whose time has come, soonest first, as if a person had resumed their queues.
 -- include wake
 -- include hurry
 -- include telling

@@ -1,5 +1,5 @@
 -- Retire: an incarnation that holds nothing any more leaves.
--- What was broadcast to it and has not begun ends as cancelled.
+-- A broadcast to it that has not begun ends as cancelled.
 -- include finish
 -- include left_behind
 -- include telling

@@ -44,7 +44,7 @@ local function fresh_gate(limit_name)
   return g, pack_gate(first)
 end
 
--- The gates of each lane's values. One stands for all those of which nothing is stored: most, where each value has few
+-- The gates of each lane's values. One stands for all those without a record: most, where each value has few
 -- jobs. Then also the keys of all.
 local function own_gates(s, flat)
   local c, sub, found, keys = s.c, string.sub, {}, {}

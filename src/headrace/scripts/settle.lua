@@ -31,7 +31,7 @@ for _, group in ipairs(outcomes) do
 end
 local known = redis.call('HMGET', self, 'settled', 'since')
 if tonumber(known[1]) == request then return answer('repeated', {}) end
--- Reclaimed or retired: a note of this request would be a key that nobody owns and nothing ends.
+-- Reclaimed or retired: a note of this request would be a key without an owner and nothing ends.
 if not known[2] then return answer('ok', ids) end
 local tokens = #ids > 0 and redis.call('ZMSCORE', claims, unpack(ids)) or {}
 local left, taken = {}, {}
@@ -100,11 +100,11 @@ local function conclude(kind, amount, id, token, data, score)
   if kind ~= 'succeeded' and not is_node(id) and redis.call('EXISTS', job .. id) == 0 then
     return finish(id, 'cancelled', '', 0)
   end
-  -- An alien journal must not keep its job from ending.
+  -- An unreadable journal must not keep its job from ending.
   if at then
     pcall(note_start, id, starts[at + 1], token, place, kind, starts[at + 2], starts[at + 3], starts[at + 4])
   end
-  -- Scripts do not roll back: an alien record must not take the rest of its batch out of every structure.
+  -- Scripts do not roll back: an unreadable record must not take the rest of its batch out of every structure.
   local stored
   if kind == 'succeeded' then
     stored = pcall(finish, id, kind, data, amount)

@@ -34,7 +34,7 @@ local function slice(line, after, member, offset, limit, desc, low, high)
   return size, redis.call('ZRANGE', line, first, math.min(first + limit - 1, last), 'WITHSCORES')
 end
 
--- Of {id, score, ...} what is a job and no class of lanes, at most so many.
+-- Of {id, score, ...} what is a job and no class of lanes, at most this many.
 local function only_jobs(rows, most)
   local ids = {}
   for n = 1, #rows, 2 do

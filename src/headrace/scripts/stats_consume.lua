@@ -5,7 +5,7 @@
 -- key     flow     hash    stat-flow
 -- arg     first    text    id of the oldest batch that was merged
 -- arg     beyond   text    the least id after the last one
--- arg     keep     int     seconds after which a line goes away that nobody adds to or takes from
+-- arg     keep     int     seconds after which a line that is not used goes away
 -- arg     buckets  packed  as for stats_add
 -- arg     index    packed  as for stats_add
 -- return  {ok | gone, {counters that refused}}

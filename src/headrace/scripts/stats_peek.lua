@@ -1,4 +1,4 @@
--- Stats_peek: the oldest batches that wait to be added, and how far behind whoever adds them is.
+-- Stats_peek: the oldest batches that wait to be added, and how far behind the worker is that adds them.
 -- clock   now
 -- key     line   stream  stat-stream
 -- key     flow   hash    stat-flow

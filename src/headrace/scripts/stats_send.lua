@@ -1,4 +1,4 @@
--- Stats_send: a writer's merged counts join the line of batches that somebody else will add to the buckets.
+-- Stats_send: a writer's merged counts join the line of batches that another process will add to the buckets.
 -- key     seen     string  sender:<sender>  number of this sender's last batch
 -- key     line     stream  stat-stream
 -- key     flow     hash    stat-flow
@@ -7,7 +7,7 @@
 -- arg     window   int     seconds for which the number is remembered
 -- arg     most     int     batches that may wait
 -- arg     hold     int     1: a full line takes no more; 0: its oldest batch is dropped, and counted as lost
--- arg     keep     int     seconds after which a line goes away that nobody adds to or takes from
+-- arg     keep     int     seconds after which a line that is not used goes away
 -- arg     batch    text    MessagePack
 -- return  ok | repeated | full
 if redis.call('GET', seen) == number then return 'repeated' end

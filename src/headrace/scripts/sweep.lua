@@ -28,7 +28,7 @@ for n = 1, #oldest, 2 do
   if finals[state] then
     freed = freed + redis.call('HSTRLEN', job .. id, state == 'succeeded' and 'result' or 'error')
     redis.call('ZREM', finals[state], id)
-  else -- a lost or alien record cannot say where it is indexed
+  else -- a lost or unreadable record cannot say where it is indexed
     for _, index in pairs(finals) do redis.call('ZREM', index, id) end
   end
   ids[#ids + 1] = id

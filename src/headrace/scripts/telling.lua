@@ -14,7 +14,7 @@
 -- How long a stream and a cause are kept, seconds; after how long without it a cause is back, microseconds; the most
 -- causes.
 local WEEK, MONTH, DAY, MOST_CAUSES = 604800, 2592000, 86400000000, 1000
--- So many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
+-- This many failures of one cause have an event each in a minute; of more the 1,000th has one, the 10,000th and so on.
 local FEW, MINUTE = 100, 60000000
 -- Letters of the ids of a cause's newest failures, about 20.
 local RECENT = 440

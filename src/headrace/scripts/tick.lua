@@ -20,7 +20,7 @@ local function digit(n) return string.sub('0123456789abcdefghjkmnpqrstvwxyz', n 
 local function kind(bits) return digit(math.floor(SHARD / 32) % 4 + bits) .. digit(SHARD % 32) end
 local ORDERED, NAMED, BOTH, PLAIN = kind(8), kind(4), kind(12), kind(0)
 
--- What was worked out once is kept for the next tick.
+-- The result is kept for the next tick.
 local function kept(work_out)
   return setmetatable({}, {__index = function(known, of)
     known[of] = work_out(of)

@@ -51,7 +51,7 @@ end
 local function await_turns(key, line)
   local first = has_turn(key, line[2]) and 3 or 1
   if first > #line then return line end
-  -- Not merely by time: a clock that was set back must let nobody overtake.
+  -- Not merely by time: a clock that was set back must let no job overtake.
   local last = tonumber(redis.call('ZRANGE', chain .. key, -1, -1, 'WITHSCORES')[2] or 0)
   local score, rest = math.max(now, last + 1), {}
   for n = first, #line, 2 do

@@ -21,7 +21,7 @@ local function holder_of(name)
   return redis.call('PTTL', unique .. name) > 0 and id or nil
 end
 
--- The name is held: takes it all the same from what is not alive, or returns who has it.
+-- The name is held: takes it anyway from what is not alive, or returns who has it.
 local function take_over(name, id, rule)
   local holder, f, follower = holder_of(name)
   if not holder then

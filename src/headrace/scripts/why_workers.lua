@@ -27,7 +27,7 @@ end
 
 -- {owner, end of its lease or 0, jobs that it holds, kind of the task in it or empty, place, queues, sizes, lease, time
 -- of its last claim, 1 when it claims no more, weights of its queues, since when it is there, what it says of its
--- runners, preferred queues, and names of tasks that it knows where this is none of them}.
+-- runners, preferred queues, and names of tasks that it knows where this is not one of them}.
 local function worker_row(owner, queue, task)
   local said = redis.call('HMGET', about .. owner, 'place', 'queues', 'sizes', 'lease', 'first', 'draining', 'weights',
     'since')

@@ -1,4 +1,4 @@
--- Worker lost: a worker died, which is an event, and news where nobody looks through all events.
+-- Worker lost: a worker died, which is an event, and news where no program looks through all events.
 -- Included, never run alone.
 -- include telling
 -- key     deaths  stream  deaths

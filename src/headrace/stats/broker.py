@@ -44,8 +44,8 @@ _inherited: list[Any] = []
 
 
 def check(settings: Settings) -> str:
-    """The broker's URL. Raises SettingsError: there is none, or it is none of AMQP. Raises MissingExtra: the extra is
-    not installed.
+    """The broker's URL. Raises SettingsError: there is none, or it is not one of AMQP. Raises MissingExtra: the extra
+    is not installed.
     """
     url = settings.stats_broker
     if url is None:
@@ -68,7 +68,7 @@ def _is_of_amqp(url: str) -> bool:
         parts = urlsplit(url)
         return parts.scheme in ("amqp", "amqps") and parts.port != 0
     except ValueError:
-        # What should be the port is no number, or what should be the host no name.
+        # What should be the port is not a number, or what should be the host is not a name.
         return False
 
 
@@ -118,7 +118,7 @@ class Broker:
         return left
 
     def waiting(self) -> int:
-        """Batches in the queue that nobody has taken yet.
+        """Batches in the queue that are not taken yet.
 
         Raises:
             BrokerUnavailable: it does not answer.
@@ -153,7 +153,7 @@ class Broker:
         return self._channel
 
     def declared(self, channel: Any, *, passive: bool = True) -> int:
-        """Declare the queue; how many batches nobody has taken."""
+        """Declare the queue; how many batches are not taken."""
         settings = self.settings
         arguments = {
             "x-max-length": settings.stats_stream_max,
@@ -332,7 +332,7 @@ def _merge(batches: list[tuple[str, bytes]]) -> tuple[list[Row], int]:
         try:
             rows += decode(message)
         except (msgspec.MsgspecError, HeadraceError, ValueError) as error:
-            # One that nobody can read must not stop those behind it.
+            # An unreadable one must not stop those behind it.
             log.warning("batch %s cannot be read and was skipped: %s", id, error)
         if len(rows) >= LINE_ROWS:
             return rows, count
@@ -393,7 +393,7 @@ class BrokerConsumer:
         """Add the oldest batches to the buckets, as many as one script may.
 
         Raises:
-            BrokerUnavailable: none was taken, or all were added: whoever comes next finds out.
+            BrokerUnavailable: none was taken, or all were added: the next worker finds out.
             StoreUnavailable, StoreFull: nothing was added, or all of it, and the batches come again.
 
         Cost: one round trip to the store, two to the broker.
@@ -465,7 +465,7 @@ def _read(message: Any) -> _Delivery:
         headers = msgspec.convert(message.headers, _Headers)
         return _Delivery(message.delivery_tag, headers, decode(bytes(message.body)))
     except (msgspec.MsgspecError, HeadraceError, ValueError, TypeError) as error:
-        # One that nobody can read must not stop those behind it.
+        # An unreadable one must not stop those behind it.
         # Of its headers no value is told: those of other programs may hold secrets.
         log.warning(
             "a batch cannot be read and was skipped: %s; its headers: %.200s", error, list(message.headers or ())

@@ -27,7 +27,7 @@ from headrace.store.surroundings import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.
 MOST = 200_000
-# Of these, so many are dropped at a time where the oldest are to go.
+# Of these, this many are dropped at a time where the oldest are to go.
 DROP = 2_000
 _LIMIT = 1 << 63
 _LEAST = -_LIMIT
@@ -38,8 +38,8 @@ F = TypeVar("F", int, float)
 
 
 def check_count(field: str, n: int) -> None:
-    """Refuse what cannot be counted. Raises OptionsError: the field's name cannot be used, or ``n`` is no integer of 64
-    bits.
+    """Refuse what cannot be counted. Raises OptionsError: the field's name cannot be used, or ``n`` is not an integer
+    of 64 bits.
     """
     field_of(field)
     if type(n) is not int:
@@ -50,7 +50,7 @@ def check_count(field: str, n: int) -> None:
 
 def observed(fields: Mapping[str, float]) -> dict[str, int]:
     """Values as counts of their histograms' buckets. Raises OptionsError: a field's name cannot be used, or a value is
-    no finite number.
+    not a finite number.
     """
     return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in named(fields).items()}
 

@@ -31,8 +31,8 @@ MARK = "~"
 
 @lru_cache(4096)
 def label_of(text: str) -> str:
-    """The label that a text names: its parts without the empty ones; empty for the root. Raises OptionsError: it is no
-    text, too long, or holds control characters.
+    """The label that a text names: its parts without the empty ones; empty for the root. Raises OptionsError: it is not
+    a text, too long, or holds control characters.
     """
     return _clean(text, "label")
 

@@ -55,7 +55,7 @@ def address_of(text: str) -> tuple[str, int]:
     """
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or not port.isascii() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise OptionsError(f"metrics={text!r} is no address: write 127.0.0.1:9464, [::1]:9464 or a port alone")
+        raise OptionsError(f"metrics={text!r} is not an address: write 127.0.0.1:9464, [::1]:9464 or a port alone")
     return host.strip("[]") or LOCAL, int(port)
 
 
@@ -96,8 +96,8 @@ class _Threaded(ThreadingMixIn, WSGIServer):
 def serve_pages(
     sock: socket.socket, metrics: Callable[[Any, Any], Iterable[bytes]], pages: Mapping[str, Page]
 ) -> NoReturn:
-    """Answer whoever asks at a listening socket, in a thread each, until an exception ends it. ``metrics``: the WSGI
-    application for every path that is no page. ``pages``: by path, such as ``/healthz``.
+    """Answer requests at a listening socket, in a thread each, until an exception ends it. ``metrics``: the WSGI
+    application for every path that is not a page. ``pages``: by path, such as ``/healthz``.
     """
     server = _Threaded(sock.getsockname()[:2], _Quiet, bind_and_activate=False)
     server.socket.close()

@@ -342,7 +342,7 @@ class Reading:
         """A reading of the same range for each label right below this one, by name.
 
         Args:
-            limit: so many at most, those that were counted last; all when left out.
+            limit: this many at most, those that were counted last; all when left out.
 
         Cost: one round trip per 1,000 children at first, then none.
         """

@@ -185,7 +185,7 @@ def _layout(keep: Mapping[str, Duration]) -> Resolutions:
 def instant(moment: Moment, what: str = "at") -> int:
     """A time of the public API in whole seconds since 1970. ``moment``: a datetime with a time zone, a date (its
     midnight in UTC), seconds since 1970, ISO 8601 text, or the beginning of a compact date such as ``2026112213``.
-    Raises OptionsError: a datetime without a time zone, or what is no time.
+    Raises OptionsError: a datetime without a time zone, or what is not a time.
     """
     if isinstance(moment, str):
         moment = _read(moment, what)
@@ -211,6 +211,8 @@ def _read(text: str, what: str) -> datetime:
             return datetime.strptime(text + "00010101000000"[len(text) :], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionsError(f"{what}={text!r} is no time: write 2026-11-22, 2026-11-22T13:30Z or 2026112213") from None
+        raise OptionsError(
+            f"{what}={text!r} is not a time: write 2026-11-22, 2026-11-22T13:30Z or 2026112213"
+        ) from None
     # A date alone has no zone to forget.
     return found.replace(tzinfo=UTC) if len(text) <= 10 else found

@@ -75,7 +75,7 @@ class Stats:
         Args:
             name: the label that all others are below.
             keep: how long each resolution is kept, such as ``{"second": 600, "hour": timedelta(days=30)}``; as this
-                one's when left out. Whoever reads must say the same.
+                one's when left out. A reader must say the same.
 
         Raises:
             OptionsError: the name or a resolution cannot be used.
@@ -283,7 +283,7 @@ class Stats:
             self._writer.broker.close()
 
     def consumer(self) -> Consumer | BrokerConsumer:
-        """Whoever adds what programs line up to the buckets, with ``stats="stream"`` or ``"amqp"``. Cost: none.
+        """The worker that adds to the buckets what programs line up, with ``stats="stream"`` or ``"amqp"``. Cost: none.
 
         Raises:
             SettingsError, MissingExtra: the broker cannot be used.

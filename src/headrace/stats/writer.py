@@ -41,7 +41,7 @@ log = logging.getLogger("headrace.stats")
 QUIET = 60.0
 
 
-# Sends a batch; returns the rows that were not taken, to be merged again. Where it raises HeadraceError nobody knows
+# Sends a batch; returns the rows that were not taken, to be merged again. Where it raises HeadraceError, it is unknown
 # what was taken, and the same batch may be sent again.
 Sender = Callable[[Batch], list[Row]]
 
@@ -85,7 +85,7 @@ class Flusher:
         self._thread: threading.Thread | None = None
 
     def send_in_time(self, calls: int) -> None:
-        """The buffer holds so many calls now: see to it that they are sent in time."""
+        """The buffer holds this many calls now: see to it that they are sent in time."""
         self._used_here()
         if calls >= self.size:
             self.rouse()
@@ -111,7 +111,7 @@ class Flusher:
             if self.failing is not None and self.failing is not known:
                 # While this one waited. To try again would take as long again, for each caller one after the other.
                 raise copy.copy(self.failing)
-            # What was not answered goes alone, with its number; what came since goes after it.
+            # A batch without an answer goes alone, with its number; what came since goes after it.
             for _ in range(2 if self.buffer.stuck else 1):
                 batch = self.buffer.take()
                 if batch is None:
@@ -220,7 +220,7 @@ def _at_exit(mine: Callable[[], Flusher | None]) -> None:
 
 # Seconds for which a caller tries to find room in a full buffer that others fill as fast.
 WAIT = 60.0
-# Seconds for which a process's last batch is remembered: nobody repeats it for longer, and such processes are many.
+# Seconds for which a process's last batch is remembered: it is not repeated for longer, and such processes are many.
 LAST = 60
 
 
@@ -280,8 +280,8 @@ class Writer:
     ) -> int:
         """Add counts where the buffer was full: once there is room; else some are dropped, counted and logged.
 
-        With ``stats_overflow="block"`` the caller flushes, or waits for whoever does, and what cannot be sent then is
-        lost. With ``"drop_oldest"``, the oldest counts are, and nobody waits.
+        With ``stats_overflow="block"`` the caller flushes, or waits for the thread that does, and what cannot be sent
+        then is lost. With ``"drop_oldest"``, the oldest counts are, and no caller waits.
 
         Args:
             wait: whether the caller may wait at all.

@@ -82,13 +82,13 @@ async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
 
 
 async def send(connection: Any, commands: Sequence[Sequence[Any]], seconds: float) -> None:
-    """Send commands, in so many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone."""
+    """Send commands, in this many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone."""
     async with _in_time(seconds, "writing to socket"):
         await connection.send_packed_command(packed(commands), check_health=False)
 
 
 async def read(connection: Any, seconds: float) -> Any:
-    """The next reply, in so many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone, or the
+    """The next reply, in this many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone, or the
     reply is an error.
     """
     async with _in_time(seconds, "reading from socket"):

@@ -218,7 +218,7 @@ class Client:
         return await (await self.ready()).run(call)
 
     async def aread(self, call: Call[T]) -> T:
-        """As :meth:`arun`, for reads of which many may be asked for at once: these share round trips."""
+        """As :meth:`arun`, for reads that may be many at once: these share round trips."""
         return cast(T, (await self._reads.ask([call]))[0])
 
     async def _aread(self, calls: list[Call[Any]]) -> list[Any]:

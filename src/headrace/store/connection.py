@@ -118,7 +118,7 @@ def _opened(target: Target, timeout: float, place: dict[str, Any]) -> Any:
     try:
         connection.connect()
         connection.send_command("CLIENT", "SETNAME", label)
-        # Some providers refuse it, and a label is no reason to fail.
+        # Some providers refuse it, and a label is not a reason to fail.
         with contextlib.suppress(driver.ResponseError):
             connection.read_response()
     except BaseException:

@@ -16,7 +16,7 @@ from headrace.store.url import Target
 
 # Redis before 7 wraps what a command inside a script answered into an error of the script.
 _WRAPPED = re.compile(r"Error running script [^:]*: @?(\S+:\d+): .*?-?([A-Z]{3,} .*)", re.DOTALL)
-# Where in a script: of no use to whoever has to make room, and another text at each script that meets it.
+# Where in a script: of no use to the person who has to make room, and another text at each script that meets it.
 _WHERE = re.compile(r",? script: [^ ]*,? ?on \S+:\d+\.?")
 # What servers say when a user may run a script, but not a command, key or channel inside it.
 _FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
@@ -104,7 +104,7 @@ def _misnamed(error: Exception, target: Target) -> UrlError | None:
 
 def no_cluster(target: Target) -> UrlError:
     scheme = "rediss" if target.tls else "redis"
-    return UrlError(f"{target.shown} is no cluster: write {scheme}://host:6379 in the URL")
+    return UrlError(f"{target.shown} is not a cluster: write {scheme}://host:6379 in the URL")
 
 
 def node_of_a_cluster(target: Target) -> UrlError:

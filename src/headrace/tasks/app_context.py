@@ -47,8 +47,8 @@ class Lifespan(msgspec.Struct, frozen=True):
 
 
 def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan:
-    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`. Raises OptionsError: it is no generator
-    function without arguments, or a kind is unknown or cannot have it.
+    """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`. Raises OptionsError: it is not a
+    generator function without arguments, or a kind is unknown or cannot have it.
     """
     kinds = kinds_of(kind)
     inner = inspect.unwrap(function) if callable(function) else function
@@ -183,5 +183,5 @@ class JobLog:
         """
         found = level if isinstance(level, int) else logging.getLevelNamesMapping().get(level.upper())
         if found is None:
-            raise OptionsError(f"{level!r} is no level of logging: give DEBUG, INFO, WARNING, ERROR or CRITICAL")
+            raise OptionsError(f"{level!r} is not a level of logging: give DEBUG, INFO, WARNING, ERROR or CRITICAL")
         self.level = found

@@ -67,7 +67,7 @@ class ChunkStream:
         stored: how many jobs the store has taken.
         receipts: what became of each, where that is wanted.
         verb: the one that streams.
-        confirmer: of the chunks that are stored, of which the last may not be confirmed yet.
+        confirmer: of the chunks that are stored; the last may not be confirmed yet.
         wish: the option ``after_commit`` of the jobs that wait here; an envelope is stored at once.
     """
 
@@ -137,7 +137,7 @@ class ChunkStream:
         go to another transaction.
 
         Raises:
-            ArgumentError: it is no unsent job.
+            ArgumentError: it is not an unsent job.
         """
         if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")

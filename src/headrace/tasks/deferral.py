@@ -48,7 +48,7 @@ class PendingJobs(msgspec.Struct):
 
 
 class PendingAct(msgspec.Struct):
-    """What is no list of jobs: a broadcast, a workflow that is created or started.
+    """What is not a list of jobs: a broadcast, a workflow that is created or started.
 
     Attributes:
         about: names it in a log.
@@ -95,7 +95,7 @@ class Deferral(Protocol):
         ...
 
     def in_test(self) -> AbstractContextManager[object]:
-        """For the test kit: what a test leaves open is no transaction of the user."""
+        """For the test kit: what a test leaves open is not a transaction of the user."""
         ...
 
 

@@ -214,7 +214,7 @@ class EnvelopeReader:
 
     def read(self, data: object, row: int) -> Letter:
         """One envelope. ``row``: its place among others, for errors. Raises EnvelopeError: it cannot be stored; says
-        which field of which row, and why.
+        the field, the row, and why.
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise EnvelopeError(f"envelope {row} is of type {type(data).__name__}: give the bytes of job.pack()", row)

@@ -78,7 +78,7 @@ class LimitHold:
         except HeadraceError:
             raise
         except BaseException:
-            # The server may have given it just before the interrupt, and nobody would leave this block.
+            # The server may have given it just before the interrupt, and no code would leave this block.
             with contextlib.suppress(HeadraceError):
                 self.__exit__(None, None, None)
             raise
@@ -229,7 +229,7 @@ class Limit:
             numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both.
             value: of the argument or key that the limit goes by; ``""``: of jobs without one. None: all values that
                 have no numbers of their own.
-            weight: so many turns the value has while one of weight 1 has one; needs ``value``. With several limits by
+            weight: this many turns the value has while one of weight 1 has one; needs ``value``. With several limits by
                 value the weights of a job's values are multiplied.
             duration: after which what is given here ends by itself. None: it has no end.
 
@@ -312,7 +312,7 @@ class Limit:
             LimitInUse: a worker runs whose code declares it, or jobs or programs hold it.
             UnknownLimit: the store does not know it.
 
-        Cost: one round trip for each 500 values of which an operator said something.
+        Cost: one round trip for each 500 values that an operator has set.
         """
         while (waits := self._deleted(self._client.run(delete_limit(self._client.keys, self.name)))) is None:
             pass
@@ -342,7 +342,7 @@ class Limit:
         return self._one(await self._client.arun(self._read(value)))
 
     def values(self, most: int = 100) -> LimitPage:
-        """The limit, and after it those of its values of which an operator said something or whose jobs wait.
+        """The limit, and after it those of its values that an operator has set or whose jobs wait.
 
         Args:
             most: values, at most 500. A limit may have more than can be listed.

@@ -17,10 +17,10 @@ _LATE = 2_000_000
 
 def unknown(facts: WhyFacts) -> Reason:
     if made := facts.place.get("request"):
-        text = f"this is no job but a request id, which made job {made}"
+        text = f"this is not a job but a request id, which made job {made}"
         return Reason("unknown", text, {"job": made}, f"headrace jobs why {made}")
     if is_flow(facts.id):
-        text = "this is no job but the id of a workflow"
+        text = "this is not a job but the id of a workflow"
         return Reason("unknown", text, {}, f"headrace workflows show {facts.id}")
     made_us = milliseconds_of(facts.id) * 1000 if len(facts.id) == LENGTH else 0
     text = (
@@ -46,7 +46,7 @@ def not_consistent(facts: WhyFacts) -> Reason | None:
     if facts.kind != "hash":
         text = f"the key of its record holds another type ({facts.kind})"
     elif state not in list(State):
-        text = f"its record says that it is {state!r}, which is no state"
+        text = f"its record says that it is {state!r}, which is not a state"
     elif state in ("scheduled", "ready", "running", "parked", "stopped") and "score" not in facts.place:
         text = f"its record says that it is {state}, and it is not where {state} jobs are"
     elif state == "blocked" and not is_node(facts.id) and facts.place.keys().isdisjoint(("score", "follows")):

@@ -51,7 +51,7 @@ Middleware: TypeAlias = Callable[..., Manager]
 
 
 def check(function: Any) -> None:
-    """Refuse what is no middleware. Raises OptionsError: not callable, or a bare generator or coroutine function."""
+    """Refuse what is not a middleware. Raises OptionsError: not callable, or a bare generator or coroutine function."""
     bare = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
     if callable(function) and not any(is_bare(function) for is_bare in bare):
         return
@@ -77,7 +77,7 @@ def ordinary(manager: object, inside: str = "", advice: str = "") -> AbstractCon
 
 async def aenter(stack: AsyncExitStack, manager: Any) -> None:
     """Enter the context manager of a middleware in a coroutine; the asynchronous way comes first. Raises OptionsError:
-    it is no context manager.
+    it is not a context manager.
     """
     if is_asynchronous(manager):
         await stack.enter_async_context(manager)
@@ -248,7 +248,7 @@ class Submission:
 
 
 class around:  # noqa: N801 - used as a function
-    """The enqueue middleware of an application around an act. The act's own error is raised, whoever swallows it.
+    """The enqueue middleware of an application around an act. The act's own error is raised, whatever swallows it.
 
     A class, since a generator that is a context manager costs each send a microsecond.
     """

@@ -106,7 +106,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         is_async: whether ``function`` is a coroutine function.
         defaults: the task's options.
         limits: names of its limits.
-        trace: ``parent`` or ``link``: of which trace its first starts are; empty: as the setting ``traces`` says.
+        trace: ``parent`` or ``link``: the trace that its first starts belong to; empty: as the setting ``traces`` says.
     """
 
     if not TYPE_CHECKING:
@@ -202,7 +202,7 @@ DEFAULT_CRASHES = 3
 
 
 def budgets(tasks: Mapping[str, Task[..., Any, Any]], default: int) -> list[str | int]:
-    """Fields by which a worker says of which crash budget its tasks are: counts for jobs that were enqueued by name."""
+    """Fields by which a worker tells the crash budgets of its tasks: counts for jobs that were enqueued by name."""
     found: list[str | int] = [] if default == DEFAULT_CRASHES else ["budget:", default]
     for name, task in tasks.items():
         if task.defaults.max_crashes:

@@ -48,11 +48,11 @@ CORRELATED = "headrace.correlation"
 NODE = "headrace.node"
 PARENTS = "headrace.parents"
 
-# The header of a job that is no child of its sender: delayed, or one of many.
+# The header of a job that is not a child of its sender: delayed, or one of many.
 LINK = "headrace-link"
-# A job enqueued with more than so many others is no child: one trace of thousands of jobs defeats sampling.
+# A job enqueued with more than this many others is not a child: one trace of thousands of jobs defeats sampling.
 MOST_SIBLINGS = 20
-# Nor is one that waited longer (microseconds): a trace with a gap of days is no trace.
+# Nor is one that waited longer (microseconds): a trace with a gap of days is not a trace.
 MOST_WAITED = 60_000_000
 # Seconds that a runner gives the exporter when it leaves.
 FLUSH = 2.0

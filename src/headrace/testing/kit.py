@@ -60,7 +60,7 @@ class Kit:
         """Make one; the block takes the application over.
 
         Args:
-            url: of a server that is not private and that the test may use all the same; the keys of other namespaces
+            url: of a server that is not private and that the test may use anyway; the keys of other namespaces
                 are left alone. What the application or ``HEADRACE_URL`` names is never used.
             mode: ``manual`` or ``inline``.
 
@@ -209,7 +209,7 @@ class Kit:
             state: what lifespans would have yielded.
 
         Raises:
-            OptionsError: ``attempt`` is no number from 1 on.
+            OptionsError: ``attempt`` is not a number from 1 on.
         """
         about = Claim("", 0, queue, 0, name_of(task, "the test kit"), b"", key=key, headers=packed(headers or {}))
         return job_here(about, attempt, payloads or {}, state, self.notes)
@@ -227,7 +227,7 @@ class Kit:
 
         Args:
             runs: call this with the arguments, and return what it returns.
-            times: of so many calls; the next one runs its own code. 0: of all.
+            times: of this many calls; the next one runs its own code. 0: of all.
         """
         made = Stub(task, returns, raises, runs, times)
         self._stubs.append(made)
@@ -286,7 +286,7 @@ class Kit:
         Args:
             task: only a job of this task.
             at: ``start``: before its code runs; ``end``: when that has run and nothing was told of it.
-            times: so many starts.
+            times: this many starts.
             worker: the whole worker dies: the drain ends, and the job runs until the lease is over: ``clock.advance``.
         """
         if job_if_any() is not None:
@@ -311,7 +311,7 @@ class Kit:
 
         Args:
             error: without one, :class:`headrace.errors.StoreUnavailable`.
-            times: so many calls.
+            times: this many calls.
         """
         text = "the test kit lets the server be unreachable"
         self._faults.failures.extend(error or StoreUnavailable(text) for _ in range(times))
@@ -322,7 +322,7 @@ class Kit:
         Args:
             give_up: the caller gets ``StoreUnavailable`` and does not know what was done; otherwise the call is
                 repeated, as it is on a connection that fails, which does nothing twice.
-            times: so many calls.
+            times: this many calls.
         """
         self._faults.replies.extend(lost_reply(give_up=give_up) for _ in range(times))
 

@@ -138,7 +138,7 @@ class Takeover:
         return found
 
     def expire(self, by: int) -> None:
-        """Let so many microseconds pass for what the server itself lets expire."""
+        """Let this many microseconds pass for what the server itself lets expire."""
         for keys in self._pages():
             pipe = self._client.pipeline(transaction=False)
             for key in keys:

@@ -28,7 +28,7 @@ _ANY = st.recursive(
 
 
 class _Anything:
-    """Stands for ``Any`` inside of an annotation, of which hypothesis knows nothing."""
+    """Stands for ``Any`` inside of an annotation, which hypothesis does not know."""
 
 
 st.register_type_strategy(_Anything, _ANY)

@@ -31,7 +31,7 @@ import msgspec
 
 T = TypeVar("T")
 
-# A frame begins with the length of its message, and with that length again in another form: whoever writes rubbish
+# A frame begins with the length of its message, and with that length again in another form: a job that writes rubbish
 # into a socket is found out by the next eight bytes, instead of being waited for.
 _HEAD = struct.Struct("!II")
 _CHECK = 0x48527631
@@ -50,7 +50,7 @@ class Closed(Exception):
 
 
 class Garbled(Exception):
-    """The other end of a channel sent what is no message."""
+    """The other end of a channel sent what is not a message."""
 
 
 @cache
@@ -66,7 +66,7 @@ class Channel(Generic[T]):
 
     Attributes:
         closed: on this side.
-        garbled: what arrived last is no message; nothing can be read any more.
+        garbled: what arrived last is not a message; nothing can be read any more.
         descriptors: those that came along.
     """
 
@@ -86,7 +86,7 @@ class Channel(Generic[T]):
         """Send all of it, what was kept before first, waiting for room if need be.
 
         Raises:
-            Closed: nobody reads any more.
+            Closed: the other end reads no more.
         """
         data = frame(message)
         if self._unsent:
@@ -101,7 +101,7 @@ class Channel(Generic[T]):
             raise Closed from error
 
     def wait_for_room(self) -> None:
-        """Wait until a small message can most likely be sent without waiting, or nobody reads any more."""
+        """Wait until a small message can most likely be sent without waiting, or the other end reads no more."""
         room = select.poll()
         room.register(self.sock, select.POLLOUT)
         room.poll()
@@ -135,7 +135,7 @@ class Channel(Generic[T]):
         return bool(self._unsent)
 
     def flush(self, *, wait: bool = False) -> bool:
-        """Send what was kept; True when nothing is left. Raises Closed: nobody reads any more."""
+        """Send what was kept; True when nothing is left. Raises Closed: the other end reads no more."""
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent, 0 if wait else socket.MSG_DONTWAIT)
@@ -151,7 +151,7 @@ class Channel(Generic[T]):
 
         Raises:
             Closed: the other end is gone and everything that it sent was returned before.
-            Garbled: it sent what is no message; every message before that was returned.
+            Garbled: it sent what is not a message; every message before that was returned.
         """
         if self.garbled:
             raise Garbled
@@ -232,7 +232,7 @@ def take_ticket(descriptor: int) -> int | None:
         how many recalls had been sent when it was given, modulo 65,536: start nothing before that many have arrived.
 
     Raises:
-        Closed: nobody gives tickets any more.
+        Closed: the other end gives no more tickets.
     """
     try:
         ticket = os.read(descriptor, SIZE)
@@ -248,7 +248,7 @@ def number(ticket: bytes) -> int:
 
 
 def early(ticket: int, heard: int) -> bool:
-    """Runner: whether a ticket has overtaken recalls, of which ``heard`` came: its job begins when the rest has.
+    """Runner: whether a ticket has overtaken recalls; ``heard`` of them came: its job begins when the rest has.
 
     Fewer than 32,768 recalls are under way: each is a message that waits in a socket.
     """

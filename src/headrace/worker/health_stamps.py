@@ -19,7 +19,7 @@ from typing import NamedTuple
 # Seconds between two stamps of the dispatcher at least, and the share of a lease: the lease is to look held.
 STAMP_EVERY = 1.0
 STAMP_SHARE = 0.2
-# After so many leases without a stamp a process counts as hanging, and without a claim, claims have stopped.
+# After this many leases without a stamp a process counts as hanging, and without a claim, claims have stopped.
 SILENT = 2.0
 # Shares of a lease between two stamps of the supervisor, which has nothing else to wake for.
 _SUPERVISED = 0.5
@@ -74,7 +74,7 @@ class Stamp(NamedTuple):
     url: str = ""
 
     def unhealthy(self, now: float) -> list[str]:
-        """Why the worker should be restarted; empty: it lives. A server that is away is no reason."""
+        """Why the worker should be restarted; empty: it lives. A server that is away is not a reason."""
         if not self.supervisor:
             # It imports the application, or waits for its server.
             return []

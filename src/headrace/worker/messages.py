@@ -120,7 +120,7 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 
 
 class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
-    """From now on so many of a kind at once.
+    """From now on this many of a kind at once.
 
     Dispatcher to supervisor: an operator set it; the next dispatcher starts with that. The supervisor sends it to the
     parent of ``--reload``, and that to the next worker, whose supervisor sends it to the dispatcher.
@@ -131,7 +131,7 @@ class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
 
 
 class Resize(msgspec.Struct, frozen=True, array_like=True, tag="resize"):
-    """Parent to supervisor, supervisor to dispatcher: have so many runners more, or fewer."""
+    """Parent to supervisor, supervisor to dispatcher: have this many runners more, or fewer."""
 
     by: int
 

@@ -34,7 +34,7 @@ from headrace.worker.source_files import SourceFiles
 
 # Names the descriptor of a worker's link and its health file; taken out of the environment before other code runs.
 VARIABLE = "HEADRACE_PARENT"
-# A worker that ends at once returns its jobs, to a server that may be away. It is killed so many seconds later.
+# A worker that ends at once returns its jobs, to a server that may be away. It is killed this many seconds later.
 PATIENCE = 30.0
 SAME_SIGNAL = 1.0
 NEVER = float("inf")

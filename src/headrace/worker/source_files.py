@@ -14,7 +14,7 @@ from typing import Any
 
 # Seconds between two scans, and for how long changes must rest: editors write a file in several steps.
 PAUSE, REST = 0.25, 0.1
-# A scan takes one part in so many of a core at most.
+# A scan takes one part in this many of a core at most.
 SHARE = 20
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 

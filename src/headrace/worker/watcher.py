@@ -247,7 +247,7 @@ class HookRounds:
         return operations.told(self._app.client.keys, "events", BATCH, one.at, desc=False, kinds=one.hook.kinds)
 
     def _take(self, one: _HookProgress, piece: StreamPiece, now: float) -> None:
-        # What was given before is given again, and nothing else with it.
+        # Events that were given before are given again, and no others with them.
         rows = [row for row in piece.rows if not one.end or _order(row[0]) <= _order(one.end)]
         events = [event for row in rows if one.hook.wants(event := event_of(*row))]
         if not events:

@@ -156,10 +156,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return int(getattr(self, COUNTS[kind]))
 
     def resized(self, kind: Kind, size: int) -> WorkerOptions:
-        """The same with so many of a kind at once.
+        """The same with this many of a kind at once.
 
         Raises:
-            OptionsError: a worker cannot have so many, or none.
+            OptionsError: a worker cannot have this many, or none.
         """
         if size < 1:
             raise OptionsError(f"a worker that has {kind} runners keeps one at least: stop the worker instead")

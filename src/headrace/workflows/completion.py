@@ -156,7 +156,7 @@ def _state_of_job(keys: Any, id: str, wait: int) -> Any:
 
 
 def _checked(client: Client, handles: Iterable[H]) -> dict[str, H]:
-    """Handles by id, each once. Raises ArgumentError: one is no handle, or belongs to another application."""
+    """Handles by id, each once. Raises ArgumentError: one is not a handle, or belongs to another application."""
     if isinstance(handles, (str, bytes, Job, WorkflowRun)) or not isinstance(handles, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"a wait takes a list of jobs and workflow runs, not {handles!r}: write [job]")
     found: dict[str, H] = {}

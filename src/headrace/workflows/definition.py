@@ -138,7 +138,7 @@ def check_function(function: Any) -> None:
     name = getattr(function, "__name__", "workflow")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise OptionsError(
-            f"a workflow is defined by an ordinary function, and {name} awaits or yields, which nobody would carry on: "
+            f"a workflow is defined by an ordinary function, and {name} awaits or yields, which no code continues: "
             f"let nodes do the work"
         )
     first = next(iter(inspect.signature(function).parameters.values()), None)
@@ -220,7 +220,7 @@ class Workflow(Generic[P]):
             ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent; of the function or
                 of a node.
             WorkflowError: the graph cannot be stored: a cycle, a name that means nothing or several, too many nodes.
-            StoreUnavailable: no answer; a workflow of which a part was stored is removed within about an hour.
+            StoreUnavailable: no answer; a workflow that was stored in part is removed within about an hour.
             StoreFull: the server refused to store it.
             NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
 
@@ -321,7 +321,7 @@ class Workflow(Generic[P]):
         client = self._context.client
         id = id or flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, shard_for(graph.key))
         graph = addressed(graph, id)
-        # Without middleware nobody looks, and a graph may have a hundred thousand nodes.
+        # Without middleware the graph is not read, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()
         return of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
 

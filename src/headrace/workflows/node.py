@@ -91,8 +91,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 _BY_CALL = ("queue", "delay", "priority", "key")
 REFUSED = {
-    "at": "nobody knows when a node's turn comes; delay= counts from the moment its parents are done",
-    "expires": "nobody knows when a node's turn comes; a timeout limits how long it runs",
+    "at": "the time of a node's turn is unknown; delay= counts from the moment its parents are done",
+    "expires": "the time of a node's turn is unknown; a timeout limits how long it runs",
     "result_ttl": "a node stays as long as its workflow: give ttl= to that",
     "failure_ttl": "a node stays as long as its workflow: give ttl= to that",
     "ordered": "its edges say what a node waits for; jobs outside of workflows can be ordered by key",
@@ -236,7 +236,7 @@ class NodeRequest(msgspec.Struct):
 
 def node_request(given: Mapping[str, Any]) -> NodeRequest:
     """What is asked for. Raises OptionsError: there is no such option, or not for nodes. Raises WorkflowError: it has a
-    policy that there is not, or a condition that is no node.
+    policy that there is not, or a condition that is not a node.
     """
     for name in given:
         if name not in _OPTIONS:

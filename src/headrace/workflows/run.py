@@ -236,7 +236,7 @@ class WorkflowRun:
         """What nodes returned, by their names; those that have not succeeded are left out.
 
         Args:
-            names: of which nodes; without any, of those that nothing follows.
+            names: of the nodes; without any, of those that nothing follows.
 
         Raises:
             WorkflowNotFound: it is not stored any more.

@@ -253,7 +253,7 @@ class Scope:
         name = definition.name if definition else name_of(ref, f"{word}=")
         whole = self.builder.names.get(self.prefix + name) if isinstance(ref, str) else None
         found = self._meant.get(name, [])
-        # A name that is only the task's means the task, of which there may be several here.
+        # A name that is only the task's means the task, which may have several nodes here.
         if whole is not None and (len(found) < 2 or self.prefix + name not in self.builder.bare):
             return whole, None
         if len(found) != 1:
@@ -352,7 +352,7 @@ class Flow:
         The outputs are in the order of the items; an empty list gives an empty list.
 
         Args:
-            task: gets an item as its first argument. Or a workflow, of which one is nested for each item.
+            task: gets an item as its first argument. Or a workflow, which is nested once for each item.
             items: a node that returns a list, or a list.
             args: further arguments, the same for each item.
             given: see :class:`headrace.workflows.node.MapOptions`. ``on_failure`` is about one item: with ``continue``

@@ -127,7 +127,7 @@ def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:
     for leaf in stored:
         if not leaf.children and leaf.role not in ("undo", "callback"):
             while leaf.number in grown:
-                leaf = grown[leaf.number]  # noqa: PLW2901 - whoever grew may have been added by another one
+                leaf = grown[leaf.number]  # noqa: PLW2901 - a node that grew may have been added by another one
             found.append(leaf)
     return found
 

@@ -48,5 +48,5 @@ def _app() -> Headrace:
 app = _app()
 
 if not (apps.ready or apps.loading):
-    # A worker that names this module is no command of manage.py: the supervisor sets Django up, once.
+    # A worker that names this module is not a command of manage.py: the supervisor sets Django up, once.
     django.setup()

@@ -82,7 +82,7 @@ class DatabaseDeferral:
         if wish not in known:
             names = ", ".join(known)
             raise OptionsError(
-                f"after_commit={wish!r:.80} is no alias of a database: there are {names}, True and False"
+                f"after_commit={wish!r:.80} is not an alias of a database: there are {names}, True and False"
             )
         return str(wish)
 

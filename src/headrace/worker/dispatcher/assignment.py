@@ -22,9 +22,9 @@ from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.runner_handle import MOST_AHEAD, Attempt, RunnerHandle, RunnerSlot
 
-# Above every load: whoever makes no progress, or holds a suspect, is chosen last.
+# Above every load: a runner without progress, or with a suspect, is chosen last.
 LAST = float("inf")
-# What a job adds to a load besides its cost, so that whoever holds one of no cost is not idle.
+# Minimum load per job, so that a runner with a job never looks idle.
 ONE = 1e-9
 # Seconds beyond every load: a runner without a free slot ranks behind all that have one. One that is full of tiny jobs
 # has less of a load than one that runs a slow job, and would hide its free slots.
@@ -48,7 +48,7 @@ class RunnerSlots:
         self.snapshot: Snapshot[RunnerSlot] = Snapshot((), self.ranks, self._turn)
 
     def resize(self, size: int) -> list[RunnerSlot]:
-        """Have so many places; those that are left out, which are no longer chosen."""
+        """Have this many places; those that are left out, which are no longer chosen."""
         members = self.snapshot.members
         stay, gone = members[:size], members[size:]
         new = tuple(RunnerSlot(number, self.kind) for number in range(len(stay), size))
@@ -89,9 +89,9 @@ def place_of(snapshot: Snapshot[RunnerSlot], key: str) -> RunnerSlot:
 
 # Seconds without progress after which work sent ahead is taken back.
 STALL = 0.01
-# Room for so many jobs is worth a claim of its own.
+# Room for this many jobs is worth a claim of its own.
 BATCH = 64
-# Suspects of shared kinds get runners of their own, at most so many at once for each kind.
+# Suspects of shared kinds get runners of their own, at most this many at once for each kind.
 SINGLES = 8
 
 

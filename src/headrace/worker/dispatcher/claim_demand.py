@@ -27,7 +27,7 @@ from headrace.protocol.consume import ClaimSummary, Cursor, Looked
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 
-# Seconds between two claims of which each goes on where the other stopped looking.
+# Seconds between two claims; each goes on where the other stopped looking.
 LOOK_EVERY = 0.005
 # Seconds after which it looks from the front again, if it was woken while it has cursors: what came may have an earlier
 # place, by its priority or since it was handed back.
@@ -41,7 +41,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     Attributes:
         now: False: sleep on the queues first.
         limit: the most jobs that it brings.
-        kinds: of runners that it is made for: those that have room, and of which jobs may wait.
+        kinds: of runners that it is made for: those that have room, and whose jobs may wait.
         passing: crowded kinds, and how many jobs of each it may bring at most.
         cursors: behind which entry of a queue it goes on looking.
     """
@@ -57,8 +57,8 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
     """What the answers to earlier claims tell of the queues.
 
     Attributes:
-        waiting: kinds of which ready jobs may wait in them.
-        crowded: those of them of which some do, for certain.
+        waiting: kinds whose ready jobs may wait in them.
+        crowded: those of them whose jobs do, for certain.
         cursors: the last entry of each queue that was looked at. All before it were of the kinds ``over``.
         over: see ``cursors``.
         beyond: whether entries behind a cursor were not looked at yet.
@@ -119,7 +119,7 @@ def want(
     Args:
         rooms: how many jobs of each kind may be claimed.
         most: how many in all.
-        ask: there may be jobs of which no answer tells.
+        ask: there may be jobs that no answer tells of.
         look: it is time to go on looking behind what was passed over.
     """
     free: dict[Kind, int] = {kind: room for kind, room in rooms.items() if room > 0}
@@ -209,14 +209,14 @@ class ClaimDemand:
         Args:
             most: jobs that may be claimed in all.
             coming: jobs that are here and that no runner has yet.
-            parked: kinds of which parked jobs may be moved in the same trip.
-            ask: there may be jobs of which no claim told.
+            parked: kinds whose parked jobs may be moved in the same trip.
+            ask: there may be jobs that no claim told of.
         """
         known = self.known.may_wait(parked) if parked else self.known
         return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
 
     def rooms(self, now: float, coming: int) -> dict[Kind, int]:
-        """How many jobs of each kind may be claimed, when so many are here that no runner has yet."""
+        """How many jobs of each kind may be claimed, when this many are here that no runner has yet."""
         freed = self._assignment.freed
         if freed:
             self._refused -= freed

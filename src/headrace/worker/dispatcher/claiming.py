@@ -88,7 +88,7 @@ class Claiming:
 
     @property
     def _asks_anyway(self) -> bool:
-        """Whether there may be jobs of which no claim told: a broadcast, or nodes that are tended in the same trip."""
+        """Whether there may be jobs that no claim told of: a broadcast, or nodes that are tended in the same trip."""
         return self._demand.called or (self._background.at <= self._worker.now and not self._requests.armed)
 
     def _wanted(self, now: float) -> ClaimRequest | None:
@@ -212,10 +212,10 @@ class Claiming:
         desk.server_ahead = claimed.now - worker.now * 1e6
         self._promotion.learn(worker.now, claimed.now, claimed.due)
         for id in claimed.lost:
-            text = "job %s was ready, but its record is gone or alien; it left the queue"
+            text = "job %s has no readable record; removed from its queue"
             worker.actions.log(logging.ERROR, text, id, facts={"job": id}, code="job.no_record")
-        for alien in claimed.aliens:
-            self._quarantine(alien.id, alien.token)
+        for one in claimed.unreadable:
+            self._quarantine(one.id, one.token)
         if number == self._demand.asking:
             self._demand.on_claim(some=any(claim.queue[0] == "@" for claim in claimed.jobs))
         return True

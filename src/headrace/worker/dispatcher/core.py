@@ -63,8 +63,8 @@ from headrace.worker.messages import TIME_OVER, Drain, Owner, Resize, Size, Spaw
 FAREWELL = 10.0
 # While refused calls of these scripts wait, the worker has more to say.
 LAST = (*ENDS, "retire")
-# Of the shutdown timeout, jobs that still run have this part (one in so many) to clean up after they were interrupted,
-# but no more than after a soft limit.
+# Of the shutdown timeout, jobs that still run have this part (one in this many) to clean up after they were
+# interrupted, but no more than after a soft limit.
 CLEAN_UP = 5
 
 
@@ -177,7 +177,7 @@ class Incarnation:
             self.growth.restart()
             self._requests.forget(*GROWTH)
             self._requests.send_first([*self._reconciler.outrun(), self._reconciler.check()])
-            # What was written to us meanwhile is lost: that a job was cancelled, or a queue resumed.
+            # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.renewal.renew_soon()
 
     def _replied(self, event: Replied) -> None:

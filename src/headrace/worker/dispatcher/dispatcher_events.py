@@ -29,7 +29,7 @@ from headrace.worker.messages import (
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
 
-# Mail: something was broadcast to this worker; a pause was given an end, of which renewals tell.
+# Mail: something was broadcast to this worker; a pause was given an end, which renewals tell.
 CALLED = "@"
 HURRY = "renew"
 
@@ -55,7 +55,7 @@ class RunnerClosed(msgspec.Struct, frozen=True):
     """A runner closed its socket: it leaves or died.
 
     Attributes:
-        garbled: it did not close it, but what it sent is no message.
+        garbled: it did not close it, but what it sent is not a message.
     """
 
     runner: int
@@ -69,7 +69,7 @@ class RunnerDied(msgspec.Struct, frozen=True):
         signal, code: how it ended; 0 when they do not apply.
         memory: its peak, bytes.
         heard: its last messages.
-        unstarted: so many of the last jobs that it was given it has not begun.
+        unstarted: this many of the last jobs that it was given it has not begun.
         stderr: the end of what it wrote there.
     """
 
@@ -228,7 +228,7 @@ class Sleep(msgspec.Struct, frozen=True):
 
 
 class WakeUp(msgspec.Struct, frozen=True):
-    """End the sleep; its claim is made all the same."""
+    """End the sleep; its claim is made anyway."""
 
 
 class Subscribe(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ def _note(outcome: Outcome, claim: Claim) -> StartNote | None:
 # What one settle may cost the server, in ends of plain jobs; that of a node, with its children, is worth several.
 SETTLE_MOST = 600
 NODE = 3
-# So many bytes of a result count as one end more: a larger call may exceed what the server takes, and on a slow line
+# This many bytes of a result count as one end more: a larger call may exceed what the server takes, and on a slow line
 # keeps the lease from being renewed.
 LARGE = 2048
 # What sends a job back to the server; of a broadcast it is an end, since no other worker may run it.
@@ -133,13 +133,13 @@ class Endings:
             self.end(claim, Interrupted(b"", self._keep))
 
     def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
-        """End a start of which no more is known than its id and its token."""
+        """End a start that is known by its id and its token only."""
         self._desk.starts.held[token] = id
         outcome = Outcome(id, token, kind, error_json(error), self._keep)
         self._waiting.append((outcome, Claim(id, token, "", 0, "", b"")))
 
     def hand_back(self, id: str, token: int) -> None:
-        """Nobody here knows this start. It may have run: one that may start at most once fails."""
+        """This worker does not know this start. It may have run: one that may start at most once fails."""
         self.end_unread(id, token, "interrupted", _UNKNOWN)
 
     def _add(self, end: End, now: float) -> None:

@@ -1,6 +1,6 @@
 """What the worker's log says of a start that ended: one line, in words. Pure; the dispatcher logs it.
 
-What the dispatcher logs, in the form of the log: the actions of its core, of which floods are folded.
+What the dispatcher logs, in the form of the log: the actions of its core, whose floods are folded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAILURES: frozenset[EndKind] = frozenset({"failed", "retry", "crashed", "corrup
 CODES: dict[EndKind, str] = {kind: f"job.{ENDS[kind]}" for kind in _WORDS}
 # Characters of an error that a line shows at most.
 _LONGEST = 500
-# The data of these outcomes is no error.
+# The data of these outcomes is not an error.
 _NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "snoozed", "limited"})
 
 

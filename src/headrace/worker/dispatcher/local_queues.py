@@ -19,7 +19,7 @@ from headrace.worker.dispatcher.assignment import Assignment, place_of
 from headrace.worker.dispatcher.runner_handle import Attempt, RunnerSlot, Waiting
 from headrace.worker.worker_options import SHARED
 
-# While so many jobs wait, no others are claimed.
+# While this many jobs wait, no others are claimed.
 MOST = 100
 
 
@@ -103,7 +103,7 @@ class LocalQueues:
         return starts
 
     def put_back(self, starts: list[Attempt]) -> None:
-        """What was taken back from a runner is first in its line again, in its order."""
+        """Jobs that were taken back from a runner are first in its line again, in its order."""
         places: set[RunnerSlot] = set()
         for start in reversed(starts):
             place = start.bound

@@ -46,7 +46,8 @@ from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
 PLENTY = 8
-# The last runners may take this long (seconds) to leave before nobody listens: a little more than their hooks have.
+# The last runners may take this long (seconds) to leave before the dispatcher stops listening: a little more than their
+# hooks have.
 LAST_WORDS = 5.5
 
 

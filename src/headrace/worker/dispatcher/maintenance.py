@@ -190,7 +190,7 @@ class Renewal:
         self.gone = True
 
     def take_doubts(self, most: int) -> bool:
-        """Whether so many renewals in a row have counted other jobs; then they are counted anew."""
+        """Whether this many renewals in a row have counted other jobs; then they are counted anew."""
         doubtful = self._doubts >= most
         self._doubts = 0 if doubtful else self._doubts
         return doubtful
@@ -229,7 +229,7 @@ class Unparking:
         return bool(self.parked or self._under_way)
 
     def step(self, task: str, room: int) -> Step:
-        """The call for one task, for a claim in the same trip that has room for so many of its jobs."""
+        """The call for one task, for a claim in the same trip that has room for this many of its jobs."""
         limit = min(room, BATCH)
         # What is heard from now on may be newer than the answer.
         self.parked.discard(task)
@@ -254,7 +254,7 @@ PIECE = 250
 # Seconds after which the dispatcher that opened gates asks when the next ones open; and after which limits are declared
 # once more to a server that does not know the incarnation.
 ASK_AGAIN = 0.05
-# Seconds after which limits are declared again of which newer code says otherwise: its workers may have left.
+# Seconds after which limits are declared again that newer code has changed: its workers may have left.
 AGAIN = 10.0
 
 _at: Callable[[Duty | TickDuty], float] = attrgetter("at")
@@ -472,7 +472,9 @@ class Maintenance:
         return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:
-        """So much is kept, over the caps it is swept at once; and so many pieces of background work are left to do."""
+        """So much is kept, over the caps it is swept at once; and this many pieces of background work are left to
+        do.
+        """
         if kept > self._most or size > self._most_bytes:
             self.sweep.at = now
         if chores:

@@ -31,7 +31,8 @@ from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.messages import before_start
 from headrace.worker.worker_options import SHARED
 
-# So long it is known that a gate was closed (microseconds). What was claimed before has begun by then, or gone back.
+# So long it is known that a gate was closed (microseconds). Jobs that were claimed before have begun by then, or gone
+# back.
 RECALL = 1_000_000
 # A claim that fits nowhere, and the kind of runner that it needs.
 Refused = tuple[Claim, Kind]

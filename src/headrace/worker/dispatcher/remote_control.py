@@ -40,7 +40,7 @@ class SelfReport:
 
     Attributes:
         said: what the last renewal said of the runners; ``busy``: how many slots of each kind had a job.
-        shown: the job that somebody asks for, which the next renewal shows.
+        shown: the job that is asked for, which the next renewal shows.
         resized: whether there are others than were said.
         leaving: whether that it claims no more was said.
     """
@@ -204,7 +204,7 @@ class RemoteControl:
             )
 
     def _scale(self, kind: Kind, size: int) -> None:
-        """Another process wishes so many jobs of a kind at once: those that come after us keep to it."""
+        """Another process wishes this many jobs of a kind at once: those that come after us keep to it."""
         worker = self._worker
         try:
             worker.options.resized(kind, size)
@@ -215,7 +215,7 @@ class RemoteControl:
         self.resize(kind, size)
 
     def resize(self, kind: Kind, size: int) -> None:
-        """Run so many jobs of a kind at once from now on; what is removed finishes what it runs."""
+        """Run this many jobs of a kind at once from now on; what is removed finishes what it runs."""
         worker = self._worker
         if worker.phase != "working" or size == worker.options.at_once(kind):
             return

@@ -24,7 +24,7 @@ Waiting = tuple[Claim, RunPlan]
 
 # Work that was sent ahead is bounded in number, too: a window of tickets must fit into a pipe. Linux makes pipes of two
 # pages for a user who has very many. On a busy machine runners stall often, and what is taken back was claimed in vain:
-# a runner holds less until so many of its jobs have ended without a stall.
+# a runner holds less until this many of its jobs have ended without a stall.
 MOST_AHEAD, LEAST_AHEAD = 2048, 512
 CALM = 10_000
 
@@ -77,13 +77,13 @@ class RunnerHandle:
         calm_at: with how many ended jobs that is ``MOST_AHEAD`` again, if it does not stall before.
         progress: monotonic time of the last sign of progress.
         suspect: it holds a job that crashed a runner before.
-        single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes nobody with it.
-        garbled: it sent what is no message.
+        single: a shared kind's runner that takes one suspect and leaves, so that the suspect takes no job with it.
+        garbled: it sent what is not a message.
         condemned: why it is being killed, as its other jobs are told, which are handed back; empty: it is not.
         born: monotonic time of its fork, or of the end of its start.
         done: jobs that it ended.
         wears: it may have to be replaced after a job.
-        quota: it is replaced after so many jobs, and never holds more than are left of them; 0: no end.
+        quota: it is replaced after this many jobs, and never holds more than are left of them; 0: no end.
         starting: code of the application runs in it before its first job; it gets work when that is done.
         leaving: gets no more work; ``gone``: its socket is closed.
         retiring: why it is replaced as soon as what it had not begun is back, unless something runs; None: it is not.
@@ -166,7 +166,7 @@ class RunnerSlot:
     Attributes:
         id: its number among those of its kind, from 0: what keys are hashed to.
         kind: of its runners.
-        handle: who fills it; None while nobody does.
+        handle: who fills it; None while it is empty.
         line: jobs that wait for this very place, oldest first.
         queued: estimated seconds of the work in the line.
         rank: what the ranks have as its load: 0 if it is idle, else at most a little less than it is.

@@ -142,7 +142,7 @@ class RunnerLink:
     def drain_stderr(self) -> bool:
         """Pass on the lines that the runner wrote to stderr, and keep their end as evidence.
 
-        A line that has not ended waits: what somebody else says meanwhile must not go on in it.
+        A line that has not ended waits: what another process says meanwhile must not go on in it.
 
         Returns:
             False when the other end is closed.
@@ -315,7 +315,7 @@ class RunnerLinks:
 
 
 def _pass_on(text: bytes) -> None:
-    # Nobody may read it, which is no fault of a runner.
+    # It may have no reader, which is not a fault of a runner.
     with contextlib.suppress(OSError, ValueError):
         if text:
             sys.stderr.buffer.write(text)

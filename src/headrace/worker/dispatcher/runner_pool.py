@@ -238,13 +238,13 @@ class RunnerPool:
         """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed.
 
         Args:
-            garbled: it sent what is no message: a job wrote into its socket.
+            garbled: it sent what is not a message: a job wrote into its socket.
         """
         handle = self.assignment.handles.pop(runner, None)
         if handle is None:
             return
         if garbled:
-            text = "runner %d wrote what is no message into its socket: it is killed and replaced"
+            text = "runner %d wrote what is not a message into its socket: it is killed and replaced"
             self._actions.log(logging.ERROR, text, handle.pid, code="runner.garbled")
             handle.garbled = True
         self._dying[runner] = handle

@@ -39,7 +39,7 @@ class RunnerSupply:
     # -- how many ---------------------------------------------------------------------------------------------------
 
     def resize(self, kind: Kind, size: int) -> list[RunnerSlot]:
-        """Have so many places for runners of a kind, and a runner in each.
+        """Have this many places for runners of a kind, and a runner in each.
 
         Returns:
             those that were removed; a runner in one finishes what it runs, and what it had not begun is taken back.

@@ -20,7 +20,7 @@ from headrace.schedules.timetables import AHEAD, Search, Timing, refilled
 from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.worker_state import NEVER
 
-# Schedules of which one trip declares, fires or refills ticks, and timetables that are reckoned for one: some 10 ms of
+# Schedules that one trip declares, fires or refills, and timetables that are reckoned for one: some 10 ms of
 # the server or of this process each, since jobs must be served in between.
 DECLARE = 100
 FIRE = 300

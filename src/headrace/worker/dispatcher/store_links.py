@@ -249,7 +249,7 @@ class Connector:
             self._end(self._connect(target if revive is None else parse(revive())))
         except (driver.RedisError, HeadraceError, OSError) as error:
             self._end(error)
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it, and the dispatcher would wait for ever
+        except Exception as error:  # noqa: BLE001 - it would be lost, and the dispatcher would wait for ever
             self._end(HeadraceError(f"internal error while connecting: {error!r}"))
 
     def _end(self, result: Links | Exception) -> None:
@@ -396,7 +396,7 @@ class StoreLinks:
         """Throw every connection away: a late reply must not answer another question.
 
         The next attempt comes after a pause, which grows until a request is answered on the connection that failed: one
-        that can be made and is lost with every request is no better than none.
+        that can be made and is lost with every request is not a better than none.
         """
         self._drop()
         now = time.monotonic()

@@ -43,9 +43,9 @@ from headrace.worker.dispatcher.store_links import Links, StoreLinks
 Aside = Literal["load", "unblock"]
 
 WAKE_WAIT = 120.0
-# Where the server knows of no sleep to end, it is asked again after so many seconds.
+# Where the server knows of no sleep to end, it is asked again after this many seconds.
 _DISARM_PAUSE = 0.005
-# Where the server refuses sleeps, or ends the connection of so many in a row: seconds between two claims, and after
+# Where the server refuses sleeps, or ends the connection of this many in a row: seconds between two claims, and after
 # which a sleep is tried again.
 POLL = 0.5
 SLEEP_AGAIN = 60.0
@@ -180,7 +180,7 @@ class StoreSession:
         links.post(links.made.waker, commands, WAKE_WAIT + links.patience)
 
     def disarm(self) -> None:
-        """End the sleep. The claim is made all the same, and answered: only so is it known what it brought.
+        """End the sleep. The claim is made anyway, and answered: only so is it known what it brought.
 
         The sleep may have been lost, or its answer: when it is not answered in the time of any other request, the
         connections are made anew, and the claim is sent on them.
@@ -232,7 +232,7 @@ class StoreSession:
             if self.links.made is not made:
                 # It is gone already. What is held back now would be lost at the next connection.
                 return
-        # What was under way goes out again with its numbers, so that a lost reply changes nothing.
+        # Requests that were under way go out again with their numbers, so that a lost reply changes nothing.
         self._held_back, self._inflight = self._inflight, []
         self._inbox.append(Connected())
 
@@ -358,7 +358,7 @@ class StoreSession:
             elif message[0] == b"message":
                 self._inbox.append(Mail(message[2].decode("utf-8", "replace")))
             elif message[0] == b"subscribe" and message[1].decode() == self.channel:
-                # What was said while nobody listened: see what there is.
+                # Announcements that came meanwhile are lost: read what there is.
                 self._deaf = 0
                 self.links.accepted("SUBSCRIBE")
                 self.links.answered("mail")

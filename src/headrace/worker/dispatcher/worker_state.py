@@ -75,7 +75,7 @@ class Repair(msgspec.Struct, frozen=True):
     Attributes:
         restore: starts whose claims the store forgot, ended ones included.
         again: settles that it forgot, oldest first.
-        unknown: starts that nobody here knows.
+        unknown: starts that this worker does not know.
     """
 
     restore: Rows = msgspec.field(default_factory=Rows)
@@ -134,7 +134,7 @@ class Starts(msgspec.Struct):
 
 
 def compare(view: Starts, store: Held) -> Repair:
-    """What the store forgot, and what nobody here knows.
+    """What the store forgot, and what this worker does not know.
 
     The store may know more than this side in one way only: a claim was applied whose answer is not here yet. Its starts
     have tokens from ``store.first`` on, and its repetition brings them.
@@ -161,7 +161,7 @@ class Timers:
     """Times by name, in the loop's monotonic seconds.
 
     The core looks at all that it has to do with each event. So a time that is past was looked at, and wakes it no more;
-    whoever declines to do something before its time sets a timer, and there is no other place to name it in.
+    code that postpones work sets a timer here, and has no other place to name it in.
     """
 
     __slots__ = ("_times",)
@@ -263,7 +263,7 @@ class StoreRequests:
             self._actions.add(WakeUp())
 
     def lost(self) -> None:
-        """The connections are gone. What was under way is sent again before anything else."""
+        """The connections are gone. Requests that were under way are sent again before all others."""
         self.ready = self.armed = False
         self.away = True
 

@@ -140,7 +140,8 @@ _ends: list[int] = []
 def listen(numbers: Iterable[int]) -> int:
     """Hear these from now on; the descriptor that can be read when :func:`heard` has some.
 
-    A pipe holds 65,536 of them, a socket 277: a TERM behind as many, which came amid slow hooks around forks, was lost.
+    A pipe holds 65,536 of them, a socket 277: a TERM behind as many, which came during slow hooks around forks, was
+        lost.
     """
     _ends[:] = os.pipe()
     for end in _ends:
@@ -174,7 +175,7 @@ def hold_back() -> None:
 
 
 def let_in() -> None:
-    """What was held back is handled now, and so is what whoever started this process had blocked."""
+    """Signals that were held back are handled now, and so are those that the starting process had blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HEARD, *UNHEARD))
 
 
@@ -296,7 +297,7 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
     if not pid:
         _be_child(main, strangers, parent, tied=tied)
     if tied:
-        # Both sides set the group: whoever comes first, a kill of the group can never hit ours.
+        # Both sides set the group: whichever comes first, a kill of the group can never hit ours.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
     return pid

@@ -33,7 +33,8 @@ from headrace.worker.forking.standard_streams import log
 
 Hook = Callable[[], object]
 
-# What the application's hooks before one fork, or after it, may take (seconds): meanwhile nobody is reaped or forked.
+# What the application's hooks before one fork, or after it, may take (seconds): meanwhile no process is reaped or
+# forked.
 AROUND_FORK = 5.0
 
 
@@ -169,11 +170,11 @@ _HUGE = Path("/sys/kernel/mm/transparent_hugepage")
 _FIELDS = frozenset((b"Rss:", b"Shared_Clean:", b"Shared_Dirty:", b"AnonHugePages:"))
 # Since Linux 6.1.
 _COLLAPSE = 25
-# Bytes of a mapping that are not in use: with more, somebody reserved what may never be needed.
+# Bytes of a mapping that are not in use: with more, a program reserved what may never be needed.
 _SPARE = 4 << 20
 # Bytes that others have as well, in small pages: to join them is to copy them.
 _SHARED = 24 << 20
-# Where a huge page has more bytes (arm64 with pages of 64 kB: 512 MB), to take one apart is no trifle any more.
+# Where a huge page has more bytes (arm64 with pages of 64 kB: 512 MB), to take one apart costs too much.
 _MOST = 32 << 20
 
 
@@ -210,7 +211,7 @@ class Mapping(NamedTuple):
 
 
 def join() -> None:
-    """Map memory that is in use in huge pages (mostly 2 MB), of which a fork copies one entry each.
+    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each.
 
     Children share them as they share others: what a child writes to is copied in the size of a usual page.
     """

@@ -67,7 +67,7 @@ class StandardStream(io.RawIOBase):
         self.lost = 0
         self._descriptor = descriptor
         self._streams = streams
-        # One that a thread may take again: a signal's handler may print amid what its own thread prints.
+        # One that a thread may take again: a signal's handler may print during what its own thread prints.
         self._lock = threading.RLock()
         self._exit: _Exit | None = None
         # Now, and not while the application is imported, which is watched for what it leaves open.
@@ -120,13 +120,13 @@ class StandardStream(io.RawIOBase):
         self._lock = threading.RLock()
 
     def _write_all(self, text: bytes) -> None:
-        # Whoever read it went away, or the disk is full: no fault of who writes.
+        # Its reader went away, or the disk is full: the writer is not at fault.
         with contextlib.suppress(OSError):
             while text:
                 try:
                     text = text[os.write(self._descriptor, text) :]
                 except BlockingIOError:
-                    # Whoever shares it with us has made it one that does not wait.
+                    # Another process that shares it has made it one that does not wait.
                     room = select.poll()
                     room.register(self._descriptor, select.POLLOUT)
                     room.poll()
@@ -141,12 +141,12 @@ class StandardStream(io.RawIOBase):
         except BlockingIOError:
             self._streams.next = min(self._streams.next, time.monotonic() + AGAIN)
         except OSError:
-            # Nobody will ever read this.
+            # This will never be read.
             self.kept.clear()
             self.lost = 0
 
     def _way_out(self) -> _Exit:
-        # Somebody may have put another file in its place, as a forked child does.
+        # The application may have put another file in its place, as a forked child does.
         found = os.fstat(self._descriptor)
         here = (found.st_dev, found.st_ino)
         if self._exit is None or self._exit.place != here:
@@ -183,7 +183,7 @@ class _Exit:
 
         Raises:
             BlockingIOError: there is no room now.
-            OSError: nobody reads any more, or the disk is full.
+            OSError: the stream has no reader any more, or the disk is full.
         """
         if self._sock is not None:
             return self._sock.send(data, socket.MSG_DONTWAIT)
@@ -212,7 +212,7 @@ class Streams:
         self._all: list[StandardStream] = []
 
     def install(self) -> None:
-        """Put the streams in place. Twice is fine. A stream that somebody put something else in the place of stays."""
+        """Put the streams in place. Twice is fine. A stream that the application has replaced stays."""
         for name, descriptor in (("stdout", 1), ("stderr", 2)):
             old = getattr(sys, name)
             ours = [stream.fileno() for stream in self._all]
@@ -256,7 +256,7 @@ STREAMS = Streams()
 
 
 def flush() -> None:
-    """Write out what Python has buffered for both; one that cannot be written to, whoever made it, is passed over."""
+    """Write out what Python has buffered for both; one that cannot be written to is passed over."""
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
             stream.flush()

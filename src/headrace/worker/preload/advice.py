@@ -16,7 +16,7 @@ from headrace.model.notation import duration
 from headrace.model.options import Kind
 from headrace.worker.messages import Found
 
-# The first runners of each kind are profiled, then one in so many.
+# The first runners of each kind are profiled, then one in this many.
 FIRST = 16
 EACH = 16
 # Below this (microseconds of a first start) nothing is worth doing before; above the other, in all, worth a line.

@@ -103,7 +103,7 @@ def _shortest(module: str, attribute: str, value: object) -> str:
 
 # Seconds of the process's own time between two looks at the stack; the kernel's tick may be longer.
 TICK = 0.001
-# A first start is watched for so many looks: what comes before its work, not all of a long job.
+# A first start is watched for this many looks: what comes before its work, not all of a long job.
 LOOKS = 3000
 # Functions of one start that are told, deeper frames that are looked at, and different ones that are counted.
 TOLD = 48
@@ -164,7 +164,7 @@ class StartupProfiler:
             self.noted = True
 
     def found(self, number: int) -> Found:
-        """What was noted for a start, and what nobody's code did; it is not told again."""
+        """The notes of a start, and of work outside of any start; they are not told again."""
         told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, number)]
         found = Found(
             number,

@@ -166,12 +166,12 @@ def _paused(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def told(job: CurrentJob, reason: StopReason) -> bool:
-    """Whether this is a limit of which the job heard: the dispatcher repeats it, and the code may be cleaning up."""
+    """Whether this is a limit that the job heard of: the dispatcher repeats it, and the code may be cleaning up."""
     return reason == "soft" and job.stopped_by not in ("", "shutdown")
 
 
 # Seconds that a stopped job may keep the loop from turning before it is interrupted where it is. Not at once: it may be
-# amid a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
+# during a step of asyncio's own, which is not made to be interrupted, and most jobs wait soon.
 PATIENCE = 0.05
 # Seconds that one step of a job may take before a warning names its task.
 LONG = 1.0
@@ -191,7 +191,7 @@ class Loop:
         self._runner_context = runner_context
         _, self._aperform = performers(runner_context)
         self._loop = loop
-        # What was sent and has not begun, oldest first, and stops of these by number.
+        # Jobs that were sent and have not begun, oldest first, and stops of these by number.
         self._inbox: deque[Claim] = deque()
         self._pending: dict[int, StopReason] = {}
         # How many recalls were heard, and the ticket with which the next job begins, if that has been drawn.
@@ -211,7 +211,7 @@ class Loop:
         self._gone = False
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end."""
+        """Run jobs until told to leave, or until the dispatcher is gone; then let those that run end."""
         self._loop.add_reader(self._channel.fileno(), self._arrived)
         while self._drives or self._inbox or not self._leaving:
             try:
@@ -279,7 +279,9 @@ class Loop:
         self._loop.remove_reader(self._channel.fileno())
 
     def _start_all(self) -> None:
-        """Start what may begin: a ticket for each (see channel.py). Raises Closed: nobody gives tickets any more."""
+        """Start what may begin: a ticket for each (see channel.py). Raises Closed: the other end gives no more
+        tickets.
+        """
         if self._gone:
             self._inbox.clear()
         while self._inbox and len(self._drives) < self._slots:

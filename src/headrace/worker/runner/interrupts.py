@@ -24,7 +24,7 @@ SIGNALS: dict[str, type[Interrupt]] = {
 
 
 def keep_stop(pending: dict[int, StopReason], number: int, reason: StopReason) -> None:
-    """Keep a stop for a start that has not begun. A shutdown, of which a job is only told, replaces no other one."""
+    """Keep a stop for a start that has not begun. A shutdown, which is only told to a job, replaces no other one."""
     if reason != "shutdown" or number not in pending:
         pending[number] = reason
 
@@ -37,7 +37,7 @@ class Gate(Protocol):
         ...
 
     def close(self) -> None:
-        """User code ended. What was about to be raised will not be any more, once this has returned."""
+        """User code ended. A stop that was about to be raised will not be any more, once this has returned."""
         ...
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # A start-up that takes longer than this (seconds) is told of, and again after as long.
 SLOW = 10.0
-# Those that were entered before one that cannot be have so many seconds together to be left.
+# Those that were entered before one that cannot be have this many seconds together to be left.
 PATIENCE = 4.0
 _TWICE = ("generator didn't stop", "generator didn't stop after athrow()")
 _NEVER = ("generator didn't yield",)
@@ -211,7 +211,7 @@ class Lifespans:
                 _uncancel()
 
     def _told(self, left: asyncio.Future[None] | None) -> None:
-        """One was left: whoever waits for that goes on."""
+        """One was left: the code that waits for it goes on."""
         if self._cut:
             self._cut = False
             _uncancel()

@@ -43,7 +43,7 @@ from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 
-# A fork server's first children are profiled, then one in so many.
+# A fork server's first children are profiled, then one in this many.
 FIRST = 4
 EACH = 64
 # A child's last word: that it said one, whether the fork server is to leave, whether it used the store, and how many
@@ -166,7 +166,7 @@ class ForkServer:
     def _goes_on(self) -> bool:
         """Wait for the child's end: is another one to follow?"""
         child = self._child
-        # Its number is its own until it is reaped, and nobody signals it after this.
+        # Its number is its own until it is reaped, and it is not signalled after this.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         self._child = 0
         said, leaves, used_store, self.recalls = _WORD.unpack(self._page[: _WORD.size])
@@ -237,7 +237,7 @@ class Process:
         self._awake_until = 0.0
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until nobody is left to tell."""
+        """Run jobs until told to leave, or until the dispatcher is gone."""
         inbox = self._inbox
         try:
             while inbox or not self._leaving:
@@ -250,7 +250,7 @@ class Process:
         except Closed:
             self._leaving = True
         if self.fork_server is not None:
-            # What was heard in part only, nobody else can read on.
+            # A message that was read in part cannot be read on elsewhere.
             self.fork_server.last_word(self.recalls, leaves=self._leaving or bool(inbox) or self._channel.torn)
 
     def _next(self) -> list[ToRunner]:
@@ -308,7 +308,7 @@ class Process:
         return ""
 
     def _look(self, job: CurrentJob) -> StopReason:
-        """Why to raise in this start; reads without waiting. Called amid user code, so a dead dispatcher waits."""
+        """Why to raise in this start; reads without waiting. Called during user code, so a dead dispatcher waits."""
         try:
             if reason := _raised(job, self._pending.pop(job.number, "")):
                 return reason

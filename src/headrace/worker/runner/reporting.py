@@ -33,7 +33,7 @@ from headrace.worker.messages import Done, JobProgress, ToRunner
 from headrace.worker.preload.startup_profiler import StartupProfiler
 from headrace.worker.runner.interrupts import MainGate
 
-# Frames of the worker are nobody's fault: the reader looks for the job's own lines.
+# Frames of the worker are not at fault: the reader looks for the job's own lines.
 _OURS = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2])
 _LIBRARY = str(Path(os.__file__).parent)
@@ -178,14 +178,14 @@ def clean(text: str) -> str:
 # first few words of a job (its phases, often) must not wait for the next one, which may come much later.
 PACE = 0.05
 BURST = 5.0
-# The ends of jobs that took less than so many nanoseconds are kept for as long, up to so many bytes, while other jobs
-# follow at once: they travel together. They are sent before a job begins whose task was not as quick the last time: it
-# may hold the interpreter's lock or the event loop for long, or end the process.
+# The ends of jobs that took less than this many nanoseconds are kept for as long, up to this many bytes, while other
+# jobs follow at once: they travel together. They are sent before a job begins whose task was not as quick the last
+# time: it may hold the interpreter's lock or the event loop for long, or end the process.
 KEEP = 1_000_000
 MOST_KEPT = 1 << 14
-# One that took less than so many nanoseconds did not wait for anything: another thread would only contend with it.
+# One that took less than this many nanoseconds did not wait for anything: another thread would only contend with it.
 TINY = 50_000
-# The store keeps so many lines of a job's log, so more of one call need not travel.
+# The store keeps this many lines of a job's log, so more of one call need not travel.
 LINES = 1000
 
 
@@ -193,7 +193,7 @@ class Reporter:
     """The sending side of a runner's channel.
 
     Attributes:
-        profiler: what this runner found of set-up that others repeat; None where nobody asked for it.
+        profiler: what this runner found of set-up that others repeat; None where it is off.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Reporter:
         self._channel = channel
         self._gate = gate
         self._memory: Callable[[], int] = peak_memory if measure_memory else int
-        # One that a thread may take again: a signal's handler or a finalizer may speak amid a word of its own thread.
+        # One that a thread may take again: a signal's handler or a finalizer may speak during a word of its own thread.
         # What it says follows that word, since half a frame would ruin the channel.
         self._lock = threading.RLock()
         self._amid = False
@@ -245,7 +245,7 @@ class Reporter:
             began: nanoseconds of the monotonic clock.
 
         Raises:
-            Closed: nobody reads any more.
+            Closed: the other end reads no more.
         """
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
@@ -292,7 +292,7 @@ class Reporter:
             wait: False: not for another thread that speaks, nor for room; then call it again soon.
 
         Raises:
-            Closed: nobody reads any more.
+            Closed: the other end reads no more.
         """
         if not self._lock.acquire(blocking=wait):
             return True
@@ -305,7 +305,9 @@ class Reporter:
             self._lock.release()
 
     def say(self, job_reporter: JobReporter, note: Note) -> None:
-        """Send a note, or keep its progress for a later one. A dead dispatcher is no error of the job that speaks."""
+        """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the job that
+        speaks.
+        """
         if self._channel.closed or job_reporter.over:
             return
         # Before the lock is taken: a job that logs without end would else hold it while it waits, and take it again

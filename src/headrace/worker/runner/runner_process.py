@@ -287,7 +287,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
 
 
 def _failed(hook: Hook, error: BaseException, seconds: float) -> None:
-    # Where nobody reads stderr any more, the other hooks have their turn all the same.
+    # Where stderr has no reader any more, the other hooks have their turn anyway.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if isinstance(error, HookTimeout):
             text = f"headrace: the exit hook {name_of(hook)} took more than {seconds:.2g} s and was cut\n"

@@ -56,7 +56,7 @@ class _TakenBack(BaseException):
 class ThreadGate:
     """The gate of one thread (see :class:`headrace.worker.runner.interrupts.Gate`).
 
-    The main thread aims, looks who runs, and shoots; the thread closes, and then waits while somebody aims. Each
+    The main thread aims, looks who runs, and shoots; the thread closes, and then waits while the other aims. Each
     writes its own flag before it reads the other's, so either the shot is not fired or the thread knows of it and takes
     it back. No lock: a shot may land between any two steps of the thread, those of taking and giving one included.
 
@@ -125,7 +125,7 @@ class Threads:
     """One process that runs ``slots`` jobs at once, each in its thread."""
 
     def __init__(self, runner_context: RunnerContext, options: RunnerOptions) -> None:
-        # What was sent and has not begun, oldest first. Only the main thread adds to it, and takes from its end.
+        # Jobs that were sent and have not begun, oldest first. Only the main thread adds to it, and takes from its end.
         self._inbox: deque[Claim] = deque()
         self._channel, self._tickets = options.channel, options.tickets
         self.reporter = Reporter(
@@ -148,7 +148,7 @@ class Threads:
         self._gates = [ThreadGate(self._pending) for _ in range(options.slots)]
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until nobody is left to tell; then let those that run end.
+        """Run jobs until told to leave, or until the dispatcher is gone; then let those that run end.
 
         Raises:
             NoRoom: not all threads can be started; none has begun a job.
@@ -208,7 +208,7 @@ class Threads:
     def _needed(self, claims: list[Claim]) -> int:
         """How many threads these jobs need: tiny ones of all together one, since threads contend for the interpreter.
 
-        One of these that blocks all the same keeps others waiting until :meth:`serve` wakes the next thread.
+        One of these that blocks anyway keeps others waiting until :meth:`serve` wakes the next thread.
         """
         longer = sum([not self.reporter.is_tiny(claim.task) for claim in claims])
         return min(longer + 1, len(claims))

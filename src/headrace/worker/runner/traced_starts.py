@@ -112,7 +112,7 @@ class TracedStarts:
     def _quietly(self, claim: Claim) -> JobError | None:
         try:
             return _error_of(self._client.run(produce.read(self._client.keys, [claim.id])))
-        except Exception:  # noqa: BLE001 - a trace that lacks something is no reason to fail the job
+        except Exception:  # noqa: BLE001 - a trace that lacks something is not a reason to fail the job
             return None
 
     async def _aquietly(self, claim: Claim) -> JobError | None:

@@ -140,7 +140,7 @@ class DispatcherProcess:
         self.fork_at = time.monotonic() + delay
 
 
-# A dispatcher opens so many descriptors for each runner, and at most so many for all else.
+# A dispatcher opens this many descriptors for each runner, and at most this many for all else.
 EACH = 4
 OTHERS = 20
 
@@ -156,7 +156,7 @@ def make_once(app: Headrace) -> None:
 
 
 def room_for(runners: int) -> bool:
-    """Whether a dispatcher may open the descriptors of so many: those that find no room are lost on the way to it."""
+    """Whether a dispatcher may open the descriptors of this many: those that find no room are lost on the way to it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return most == resource.RLIM_INFINITY or EACH * runners + OTHERS <= most
 
@@ -382,7 +382,8 @@ def pages(stamps: HealthStamps) -> dict[str, Page]:
 
 # Seconds between two starts: one that dies at once must not keep the supervisor busy.
 PAUSE = 1.0
-# Seconds between two attempts to have an address which the image before gives up soon: nobody is answered meanwhile.
+# Seconds between two attempts to have an address which the image before gives up soon: no request is answered
+# meanwhile.
 AGAIN = 0.05
 _NEVER = float("inf")
 

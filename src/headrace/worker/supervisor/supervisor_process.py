@@ -56,10 +56,10 @@ from headrace.worker.worker_options import WorkerOptions
 # A second TERM or INT within this many seconds repeats the first (a terminal and a process manager both send one).
 SAME_SIGNAL = 1.0
 EXIT_PATIENCE = 5.0
-# A dispatcher may be silent for so many seconds at the end, however short its lease: it waits for the last runners and
-# for the store of its statistics.
+# A dispatcher may be silent for this many seconds at the end, however short its lease: it waits for the last runners
+# and for the store of its statistics.
 LAST_SILENCE = 20.0
-# A dispatcher that has not stamped for so many leases when its lease ends does not move. A living one does each 0.2.
+# A dispatcher that has not stamped for this many leases when its lease ends does not move. A living one does each 0.2.
 STILL = 0.3
 # What could not be forked is tried again after this long (seconds), then after twice as long each time.
 FIRST_PAUSE = 0.1
@@ -210,7 +210,7 @@ class Supervisor:
             self._on_parent()
         if self.terminal.gone and not self.terminal.ignored:
             self.asked_to_stop()
-        # Whoever started us may have blocked some, which is inherited.
+        # The starting process may have blocked some, which is inherited.
         child_process.let_in()
 
     def _on_signal(self) -> None:
