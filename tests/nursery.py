@@ -35,7 +35,7 @@ IMPORTED: dict[Purpose, tuple[str, ...]] = {
     ),
     "command": (
         "headrace.app", "headrace.admin.documents", "headrace.cli.session", "headrace.schedules.catalog",
-        "headrace.store.async_connection", "headrace.store.store", "redis", "rich.console", "rich.table",
+        "headrace.store.connection", "headrace.store.store", "redis", "rich.console", "rich.table",
     ),
 }  # fmt: skip
 AT_START = ("PYTHON", "OTEL_", "HEADRACE_TRACES")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cache import Cache, step_driver, tracking_link
+from headrace.cache import Cache, tracking_link, values
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first reader waits for the link, and the link for its self-test, however busy the machine is."""
-    monkeypatch.setattr(step_driver, "FIRST", 20.0)
+    monkeypatch.setattr(values, "FIRST", 20.0)
     monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 20.0)
 
 

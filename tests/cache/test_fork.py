@@ -14,13 +14,13 @@ from tests.nursery import nursery_of
 CHILD = """
 import os, sys, threading, time
 from headrace import Headrace
-from headrace.cache import step_driver
+from headrace.cache import values
 from headrace.cache import tracking_link
 from headrace.cache.listener import CHILDHOOD
 
 url = sys.argv[1]
 app, writer = Headrace(url, timeout=20.0), Headrace(url, timeout=20.0)
-step_driver.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
+values.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
 cache = app.cache
 
 def threads():

@@ -19,7 +19,7 @@ from starlette.routing import compile_path
 from headrace import Concurrency, Flow, Rate
 from headrace.admin.errands import JobFilter
 from headrace.dashboard import Dashboard
-from headrace.dashboard.job_search import LISTED
+from headrace.dashboard.job_pages import LISTED
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.values_shown import quoted
 from headrace.model.ended import EndKind

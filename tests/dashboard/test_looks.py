@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dashboard import Dashboard
-from headrace.dashboard.job_search import words_of
+from headrace.dashboard.job_pages import words_of
 from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator
 from tests.dashboard.conftest import CANARY, Shop

@@ -16,7 +16,7 @@ import redis
 
 import headrace.dashboard
 from headrace import Flow, Headrace
-from headrace.dashboard import Dashboard, Visitor, dashboard_site, graph_drawing
+from headrace.dashboard import Dashboard, Visitor, dashboard_site
 from headrace.dashboard.dashboard_site import NAVIGATION
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.values_shown import has_rows
@@ -548,7 +548,7 @@ async def test_a_graph_that_changes_is_not_drawn_at_each_look(
     """DS24: tabs look every two seconds, and a layout may take five."""
     pytest.importorskip("pygraphviz")
     # However long the jobs take meanwhile.
-    monkeypatch.setattr(graph_drawing, "STAYS", 300.0)
+    monkeypatch.setattr(dashboard_site, "STAYS", 300.0)
     run = shop.order.create(1)
     dashboard = Dashboard(shop.app, operator)
     before = await graph_of(dashboard, f"/workflows/{run.id}")

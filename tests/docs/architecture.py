@@ -12,8 +12,7 @@ from html import escape
 from pathlib import Path
 
 from headrace.picture import theme
-from headrace.picture.layout import TIP, Shape, place
-from headrace.picture.svg import FONT, line, number, points, tag, text_width, words
+from headrace.picture.svg import FONT, TIP, Shape, line, number, place, points, tag, text_width, words
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "headrace"

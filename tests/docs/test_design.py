@@ -21,7 +21,7 @@ from headrace.embedded import guard
 from headrace.migrations import migrator
 from headrace.model import workflow
 from headrace.model.ended import Ended, EndKind
-from headrace.picture import layout, view
+from headrace.picture import svg, view
 from headrace.picture.render import MOST_EDGES
 from headrace.pool import members
 from headrace.settings import Settings, environment_name
@@ -106,7 +106,7 @@ def test_limits_that_users_read_are_those_of_the_code() -> None:
         "docs/workflows.md": [f"more than {workflow.MAX_NODES:,} nodes or {workflow.MAX_EDGES:,} edges"],
         "docs/pictures.md": [
             f"more than {view.MOST} nodes",
-            f"more than {layout.MOST_BOXES:,} boxes or {layout.MOST_EDGES:,} edges",
+            f"more than {svg.MOST_BOXES:,} boxes or {svg.MOST_EDGES:,} edges",
             f"at most {MOST_EDGES} edges",
         ],
         "docs/pool.md": [f"only after {members.FIRST:g}, 2, 4 and up to {members.MOST:g} seconds"],

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headrace import Pool
-from headrace.pool import Call, unbroken
+from headrace.pool import Call, state
 from tests.deadline import eventually
 from tests.pool import chores
 from tests.pool.conftest import Blocks
@@ -200,7 +200,7 @@ def test_a_resize_that_was_cut_short_does_not_undo_the_next_one(
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(unbroken, "start_new_thread", cut_short)
+        patch.setattr(state, "start_new_thread", cut_short)
         with pytest.raises(Cut):
             pool.resize(1)
     pool.resize(3)
@@ -285,7 +285,7 @@ def test_a_thread_of_ours_leaves_no_entry_behind() -> None:
     """Of 200 pools on a busy machine two threads stayed in ``threading.enumerate()`` for ever."""
     before = threading.enumerate()
     found: list[threading.Thread] = []
-    unbroken.apart(lambda: found.append(threading.current_thread()))
+    state.apart(lambda: found.append(threading.current_thread()))
     with pytest.raises(KeyError):
-        unbroken.apart(lambda: {}[threading.current_thread()])  # type: ignore[var-annotated]
+        state.apart(lambda: {}[threading.current_thread()])  # type: ignore[var-annotated]
     assert threading.enumerate() == before

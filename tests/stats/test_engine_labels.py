@@ -9,8 +9,7 @@ import pytest
 
 from headrace.errors import OptionsError
 from headrace.stats import Stats
-from headrace.stats.labels import WORKER_KEEP, unit_of, workers_layout
-from headrace.stats.resolutions import layout_of
+from headrace.stats.resolutions import WORKER_KEEP, layout_of, unit_of, workers_layout
 
 Make = Callable[..., Stats]
 

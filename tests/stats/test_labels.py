@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from headrace.errors import OptionsError
 from headrace.protocol.stats_calls import Counts
 from headrace.stats.batch import MOST, Row, grouped, pieces, spread
-from headrace.stats.labels import field_of, groups, label_of, levels
-from headrace.stats.resolutions import layout_of
+from headrace.stats.resolutions import field_of, groups, label_of, layout_of, levels
 
 LAYOUT = layout_of("hour=1d day=9d year=90y")
 

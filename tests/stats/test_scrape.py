@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from headrace.stats import Stats
-from headrace.stats.labels import ALL
 from headrace.stats.prometheus import MOST, Scrape
+from headrace.stats.resolutions import ALL
 
 pytest.importorskip("prometheus_client")
 

@@ -18,8 +18,7 @@ import redis
 from headrace import Headrace, Settings
 from headrace.errors import HeadraceError, StoreUnavailable, UrlError
 from headrace.protocol import overviews
-from headrace.store.async_connection import aconnect
-from headrace.store.connection import connect, sentinels
+from headrace.store.connection import aconnect, connect, sentinels
 from headrace.store.store import AsyncStore, Store
 from headrace.store.url import Target, parse
 from tests.deadline import eventually

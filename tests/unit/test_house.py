@@ -222,7 +222,6 @@ SHORT = {
     "metrics/alert_rules": "it reads data files, which Prometheus and Grafana own the form of",
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
     "picture/theme": "colours that the dashboard uses without a picture",
-    "pool/shutdown": "the pools of a process end together; it imports members, and processes import it",
     "store/surroundings": "programs that have not connected use it, without the driver of the store",
     "worker/runner/performers": "spans and OpenTelemetry are loaded only where the application wants traces",
 }

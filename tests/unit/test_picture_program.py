@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headrace.picture.layout import MOST_BOXES
+from headrace.picture.svg import MOST_BOXES
 
 
 def draw(asked: object) -> subprocess.CompletedProcess[bytes]:

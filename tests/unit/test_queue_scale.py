@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.admin.queue_scale import wanted
+from headrace.admin.queues import wanted
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.protocol import operations
-from headrace.stats.labels import TASKS
+from headrace.stats.resolutions import TASKS
 from headrace.worker import watcher
 from headrace.worker.watcher import AlarmRounds
 

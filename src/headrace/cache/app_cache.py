@@ -12,8 +12,7 @@ from typing import Any, cast
 from headrace.cache.fill_leases import FillLeases
 from headrace.cache.listener import Listener
 from headrace.cache.local_store import Bounds, Eviction, Statistics
-from headrace.cache.step_driver import Driver
-from headrace.cache.values import ABSENT, Values
+from headrace.cache.values import ABSENT, Driver, Values
 from headrace.model.ids import check_name
 from headrace.protocol import cache_calls as protocol
 from headrace.settings import Duration

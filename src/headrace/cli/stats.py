@@ -108,7 +108,7 @@ def serve(
     labels.
     """
     from headrace.admin.queues import scale_page
-    from headrace.metrics.exporter import Exporter
+    from headrace.metrics.metric_families import Exporter
     from headrace.stats import prometheus
 
     if importlib.util.find_spec("prometheus_client") is None:

@@ -61,7 +61,7 @@ def show_counts(
 
 def _of_jobs(stats: Stats, kind: str, name: str) -> str:
     """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
-    from headrace.stats.labels import QUEUES, TASKS, WORKERS
+    from headrace.stats.resolutions import QUEUES, TASKS, WORKERS
 
     above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
     if not name:
@@ -163,7 +163,7 @@ def _count(seen: _Seen, name: str) -> _Row:
 
 
 def _named(seen: _Seen, field: str) -> str:
-    from headrace.stats.labels import unit_of
+    from headrace.stats.resolutions import unit_of
 
     unit = unit_of(seen.label, field)
     return f"{field} ({unit})" if unit else field

@@ -41,7 +41,7 @@ def show(
 ) -> None:
     """Show the progress of a workflow and its jobs, failed ones first."""
     from headrace.admin.documents import node_document, workflow_details
-    from headrace.cli import workflow_output
+    from headrace.cli import job_output
     from headrace.cli.queues import tell_unserved
 
     if skip_overview and skip_jobs:
@@ -49,11 +49,11 @@ def show(
     with session.view(hide=True) as app:
         run = app.workflows.get(id)
         record = run.refresh()
-        nodes = [] if skip_jobs else workflow_output.read(session.output, run, jobs)
+        nodes = [] if skip_jobs else job_output.read(session.output, run, jobs)
         ready = {node.job.queue for node in nodes if node.job.state in ("ready", "parked")}
         seen = app.overview() if ready and not session.output.json else None
     # What waits for others and runs nothing is not a job.
-    found = [node for node in workflow_output.ordered(nodes) if node.role not in ("join", "pass")]
+    found = [node for node in job_output.ordered(nodes) if node.role not in ("join", "pass")]
     shown = found[:limit]
     if session.output.json:
         facts = {} if skip_overview else workflow_details(record)
@@ -61,9 +61,9 @@ def show(
         return
     now = time.time()
     if not skip_overview:
-        session.output.facts(workflow_output.overview(record, nodes if jobs is None else [], now))
+        session.output.facts(job_output.overview(record, nodes if jobs is None else [], now))
     if not skip_jobs:
-        workflow_output.tables(session.output, shown, now)
+        job_output.tables(session.output, shown, now)
         if not found:
             session.output.remark(f"no job of it is {jobs}" if jobs else "no job of it is stored")
         elif len(found) > limit:
@@ -91,7 +91,7 @@ def list_(
     As JSON, one line a workflow, then one with the cursor of the next page if there is one.
     """
     from headrace.admin.documents import workflow_summary
-    from headrace.cli import workflow_output
+    from headrace.cli import job_output
 
     query: dict[str, Any] = {
         "state": state, "definition": definition, "limit": limit, "order": order, "since": since, "until": until,
@@ -108,7 +108,7 @@ def list_(
     columns = ("id", "definition", "state", ">jobs", ">done", "created", "remark")
     session.output.table(
         columns,
-        [workflow_output.row(record, now) for record in records],
+        [job_output.row(record, now) for record in records],
         keep=("id", "state", "created"),
         spare="remark",
     )
@@ -130,7 +130,7 @@ def viz(
     application: Code = None,
 ) -> None:
     """Draw a workflow with its states, or a definition, in the terminal or into a file."""
-    from headrace.cli import workflow_output
+    from headrace.cli import job_output
     from headrace.model.ids import is_flow
     from headrace.picture import form_of, of_graph, of_nodes, render
 
@@ -138,7 +138,7 @@ def viz(
     if is_flow(name):
         with session.view(hide=True) as app:
             run = app.workflows.get(name)
-            view = of_nodes(f"{run.definition} {run.id}", workflow_output.read(session.output, run, None))
+            view = of_nodes(f"{run.definition} {run.id}", job_output.read(session.output, run, None))
     else:
         if not application:
             raise UsageFault(f"{name!r} is not the id of a workflow; to draw a definition, name its --app")

@@ -1,13 +1,18 @@
 """What all pages share: the application, who looks, the readings that tabs share, and how a page is made.
 
 The pages that every page leads to, in order, each with an icon drawn in a square of 16.
+
+Graphs of workflows, laid out in a process of their own: a large one must hold up no other page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
+import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
@@ -15,6 +20,7 @@ from urllib.parse import quote, unquote
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,17 +32,104 @@ from headrace.admin.event_log import AlarmRecord, Alarms
 from headrace.app import Headrace
 from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
-from headrace.dashboard.graph_drawing import Drawer
 from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, read_frame
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
-from headrace.errors import OptionsError
+from headrace.errors import OptionsError, PictureError
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
 from headrace.model.server_facts import ServerFacts
+from headrace.picture import View
+from headrace.picture.svg import SECONDS
 from headrace.protocol.operations import server_info
 from headrace.protocol.stats_calls import peek
+
+# Seconds that a layout may take altogether, on a machine that has much else to do.
+DRAWING = 30.0
+# Seconds that a page waits for a picture, and pictures that are kept.
+WAITS = 2.0
+KEPT = 32
+# How long a picture stays while its graph changes: seconds at least, and as a multiple of what it took to draw.
+STAYS = 10.0
+TIMES = 10
+
+
+class Drawing(msgspec.Struct, frozen=True):
+    """A picture, or why there is none.
+
+    Attributes:
+        asked: what was to be drawn.
+        picture: an SVG element whose colours are the stylesheet's; None: there is none.
+        problem: why.
+        until: monotonic seconds; until then it stays, whatever changed.
+    """
+
+    asked: bytes
+    picture: Markup | None
+    problem: str
+    until: float
+
+
+class Drawer:
+    """Draws one graph at a time."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Drawing] = OrderedDict()
+        self._drawing: dict[str, asyncio.Task[None]] = {}
+        self._lock = asyncio.Lock()
+
+    async def draw(self, name: str, view: View, links: Mapping[int, str]) -> Drawing:
+        """The picture of a graph as it is, or was a short while ago; ``name`` tells it from others."""
+        asked = msgspec.json.encode({"title": view.title, "nodes": view.nodes, "edges": view.edges, "links": links})
+        kept = self._kept.get(name)
+        if kept is None or (time.monotonic() > kept.until and (kept.asked != asked or kept.picture is None)):
+            if name not in self._drawing:
+                self._drawing[name] = asyncio.ensure_future(self._draw(name, asked))
+            await asyncio.wait([self._drawing[name]], timeout=WAITS)
+        return self._kept.get(name) or Drawing(asked, None, "it is being laid out, and comes in a moment", 0)
+
+    async def _draw(self, name: str, asked: bytes) -> None:
+        try:
+            async with self._lock:
+                self._kept[name] = await _drawn(asked)
+                self._kept.move_to_end(name)
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+        finally:
+            del self._drawing[name]
+
+
+async def _drawn(asked: bytes) -> Drawing:
+    began, picture, problem = time.monotonic(), None, ""
+    try:
+        picture = await _elsewhere(asked)
+    except TimeoutError:
+        problem = f"its layout took more than {SECONDS} s"
+    except (PictureError, OSError) as error:
+        problem = str(error)
+    now = time.monotonic()
+    return Drawing(asked, picture, problem, now + max(STAYS, TIMES * (now - began)))
+
+
+async def _elsewhere(asked: bytes) -> Markup:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace.picture", stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    try:
+        async with asyncio.timeout(DRAWING):
+            drawn, said = await process.communicate(asked)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == -signal.SIGXCPU:
+        raise TimeoutError
+    if process.returncode:
+        raise PictureError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
+    # Made of escaped texts by headrace.picture.
+    return Markup(drawn.decode())  # noqa: S704
 
 
 class NavigationEntry(msgspec.Struct, frozen=True):

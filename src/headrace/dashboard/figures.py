@@ -11,9 +11,8 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.stats.histogram import histogram_of
-from headrace.stats.labels import QUEUES, TASKS, WRONG
 from headrace.stats.reading import Bucket, Reading, series_document
-from headrace.stats.resolutions import Every
+from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every
 from headrace.store.client import Client, Steps
 
 # Tasks or queues of one table.

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, base_of, form_wanted, sight_of
-from headrace.dashboard.graph_drawing import Drawing
+from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, Drawing, base_of, form_wanted, sight_of
 from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link
 from headrace.dashboard.why_shown import WhyShown, why_of
 from headrace.model.ids import number_of

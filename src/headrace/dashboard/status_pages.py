@@ -22,7 +22,7 @@ from headrace.admin.documents import (
 )
 from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
-from headrace.admin.queue_scale import LoadQuestion
+from headrace.admin.queues import LoadQuestion
 from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.activity_page import Cause, newest_causes

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from headrace.dashboard.figures import Course, TimeRange, summed
 from headrace.dashboard.values_shown import DASH, count, duration, short
-from headrace.stats.labels import WRONG
+from headrace.stats.resolutions import WRONG
 
 HEIGHT = 100.0
 # What stands between texts while they are escaped together: no text of ours holds it.

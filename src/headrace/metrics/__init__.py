@@ -1,5 +1,5 @@
 """What Prometheus is told of jobs, queues and workers, and the rules and the board that are made of the same table.
 
-``snapshot`` reads, ``metric_families`` is the table, ``exporter`` hands both to Prometheus; ``alert_rules`` and
+``metric_families`` is the table and its reading, which it hands to Prometheus; ``alert_rules`` and
 ``grafana_board`` are made of the table's names. The server itself is :mod:`headrace.stats.prometheus`.
 """

@@ -9,8 +9,8 @@ import json
 import resource
 import sys
 
-from headrace.picture.layout import SECONDS
 from headrace.picture.render import render
+from headrace.picture.svg import SECONDS
 from headrace.picture.view import View, ViewNode
 
 

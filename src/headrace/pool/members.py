@@ -1,12 +1,18 @@
 """The crew: members come, die, are replaced, are killed, leave. Decides nothing about who gets which call.
 
 How soon a dead member is replaced: at once, until they die too often; then ever later. Decides; starts nothing.
+
+The end of the interpreter and its forks, of which pools are told here.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +22,7 @@ from headrace.errors import PoolBroken
 from headrace.pool.deadlines import PoolWatch
 from headrace.pool.events import Events, PoolOptions
 from headrace.pool.scheduler import Scheduler, died, fail
-from headrace.pool.state import Call, Member, MemberBackend
-from headrace.pool.unbroken import apart
+from headrace.pool.state import Call, Member, MemberBackend, apart
 
 # Seconds before the first late restart, and at most.
 FIRST = 1.0
@@ -251,3 +256,45 @@ class Members:
         self.scheduler.closed = f"{self.name} belongs to the process that this one was forked from: make a pool here"
         for member in self.scheduler.members:
             member.body.disown()
+
+
+_known: weakref.WeakSet[Members] = weakref.WeakSet()
+
+
+def tell(crew: Members) -> None:
+    _known.add(crew)
+
+
+def at_exit() -> None:
+    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing. A program that a Ctrl-C
+    ends does not wait for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
+    """
+    all_known = [*_known]
+    # Set by the interpreter when no code has caught it.
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        for each in all_known:
+            each.interrupt()
+        return
+    try:
+        for each in all_known:
+            each.finish()
+        for each in all_known:
+            each.wait()
+    except KeyboardInterrupt:
+        for each in all_known:
+            each.interrupt()
+        raise
+
+
+def before_others() -> None:
+    """Have :func:`at_exit` run before all exit handlers that were registered until now: the last one runs first."""
+    atexit.register(at_exit)
+
+
+def _in_fork() -> None:
+    for each in [*_known]:
+        each.orphan()
+
+
+before_others()
+os.register_at_fork(after_in_child=_in_fork)

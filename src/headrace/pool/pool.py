@@ -12,11 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 from headrace.clock import monotonic
 from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
-from headrace.pool import shutdown
 from headrace.pool.child import run_chunk
 from headrace.pool.deadlines import Leased
 from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
-from headrace.pool.members import Members
+from headrace.pool.members import Members, tell
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member, MemberBackend
 from headrace.pool.threads import ThreadBody
@@ -64,7 +63,7 @@ class Pool(Executor):
 
             body, self._pack = ProcessBody, packed
         self._crew = Members(self.options, self.name, body)
-        shutdown.tell(self._crew)
+        tell(self._crew)
         self._scheduler = self._crew.scheduler
         self._withdraw = self._scheduler.withdraw
         # A pool that is forgotten ends as an executor does: what it accepted still runs.

@@ -28,7 +28,7 @@ from typing import Any
 
 from headrace.clock import monotonic
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
-from headrace.pool import shutdown
+from headrace.pool import members
 from headrace.pool.child import (
     CALL,
     DEFERRED,
@@ -42,12 +42,11 @@ from headrace.pool.child import (
     main,
 )
 from headrace.pool.members import Members
-from headrace.pool.state import Call, Member, settle
-from headrace.pool.unbroken import MemberThread
+from headrace.pool.state import Call, Member, MemberThread, settle
 
 # The exit handler of multiprocessing, which this import registers, waits for our processes, and these wait for us.
 import_module("multiprocessing.util")
-shutdown.before_others()
+members.before_others()
 
 # The bookkeeping of multiprocessing is not made for several threads that start and reap at once: one of them may be
 # told a wrong exit code.

@@ -36,8 +36,7 @@ from headrace.dispatch import (
     nobody_free,
 )
 from headrace.errors import HeadraceError, MemberDied, OptionsError, PoolBroken, PoolClosed
-from headrace.pool.state import Call, CallQueues, Lease, Member
-from headrace.pool.unbroken import Latch
+from headrace.pool.state import Call, CallQueues, Latch, Lease, Member
 
 # A choice is made without the lock, so its member may be removed before it is booked; then it is made again.
 _TRIES = 100

@@ -22,8 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from headrace.clock import monotonic
 from headrace.pool.members import Members
-from headrace.pool.state import Call, Member, outcome, settle
-from headrace.pool.unbroken import MemberThread
+from headrace.pool.state import Call, Member, MemberThread, outcome, settle
 
 T = TypeVar("T")
 

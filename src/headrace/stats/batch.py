@@ -20,8 +20,7 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied, Counts
 from headrace.stats.histogram import middle_of
-from headrace.stats.labels import MARK, field_of, groups, label_of, levels
-from headrace.stats.resolutions import Resolutions, instant, layout_of
+from headrace.stats.resolutions import MARK, Resolutions, field_of, groups, instant, label_of, layout_of, levels
 
 # Counters that one script adds to: others must be served in between. 2,000 took 10 ms, as much as a rate makes good.
 MOST = 400

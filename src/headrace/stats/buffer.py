@@ -21,8 +21,7 @@ from typing import TypeVar
 from headrace.errors import OptionsError
 from headrace.stats.batch import Batch, Row
 from headrace.stats.histogram import bucket_of
-from headrace.stats.labels import MARK, field_of, label_of
-from headrace.stats.resolutions import Resolutions
+from headrace.stats.resolutions import MARK, Resolutions, field_of, label_of
 from headrace.store.surroundings import in_forks
 
 # Different counters that wait at most: one call may exceed it by its own.

@@ -21,8 +21,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from headrace.errors import HeadraceError, OptionsError
 from headrace.protocol.stats_calls import children
-from headrace.stats.labels import ALL, UNITS
 from headrace.stats.reading import Reading, ask
+from headrace.stats.resolutions import ALL, UNITS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -17,9 +17,21 @@ from headrace.settings import Duration, Settings
 from headrace.stats.batch import spread
 from headrace.stats.broker import Consumer
 from headrace.stats.buffer import Full, LabelledBuffer, check_count, check_nothing, observed
-from headrace.stats.labels import WORKERS, Event, check_id, field_of, pack, unpack, workers_layout
 from headrace.stats.reading import Reading, SeriesQuery
-from headrace.stats.resolutions import Every, Moment, Resolutions, instant, layout_of
+from headrace.stats.resolutions import (
+    WORKERS,
+    Event,
+    Every,
+    Moment,
+    Resolutions,
+    check_id,
+    field_of,
+    instant,
+    layout_of,
+    pack,
+    unpack,
+    workers_layout,
+)
 from headrace.stats.writer import Writer, last_words, refuse
 from headrace.store.client import Client, Steps
 from headrace.store.surroundings import aside

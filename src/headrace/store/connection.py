@@ -3,23 +3,32 @@
 1. :func:`connect`: Sentinel look-ups and time-outs. ``url.py`` parses URLs. redis-py's defaults (RESP version, 5 s
    socket time-out, its own retries) change between releases, so every option of the protocol is pinned here.
 2. :func:`packed` and :func:`pause_before`: what is sent, and when again.
+3. :func:`aconnect` and what it needs: the same for asyncio.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
+from functools import partial
+from inspect import signature
+from types import TracebackType
 from typing import Any, cast
 
 import hiredis
+import redis.asyncio.connection as asynchronous
 import redis.connection as synchronous
 from redis import Redis
 from redis import exceptions as driver
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry as DriverRetry
 
 from headrace.errors import UrlError
+from headrace.store.surroundings import aside
 from headrace.store.url import Target, check_files
 
 # The driver does not type it.
@@ -192,3 +201,93 @@ def unknown(target: Target, place: str) -> driver.ConnectionError:
 def pause_before(attempt: int, dice: float, most: float = 2.0) -> float:
     """Seconds to wait before the ``attempt``-th repetition (from 1): doubling to ``most``, with half of it random."""
     return min(0.02 * 2.0 ** min(attempt, 10), most) * (0.5 + 0.5 * dice)
+
+
+async def aconnect(target: Target, timeout: float) -> Any:
+    # Credentials may come from afar, and must not hold up the event loop.
+    found = login(target, timeout) if target.credentials is None else await aside(partial(login, target, timeout))
+    options, end = found[0] | {"socket_timeout": None}, found[1]
+    options["retry"] = AsyncRetry(NoBackoff(), 0)
+    kind: Any = asynchronous.SSLConnection if target.tls else asynchronous.Connection
+    if "path" in target.options:
+        kind = asynchronous.UnixDomainSocketConnection
+    if "ssl_certfile" in options and "ssl_password" not in signature(asynchronous.SSLConnection).parameters:
+        # The oldest drivers take no password in coroutines, and no certificate without the file of its key.
+        options.setdefault("ssl_keyfile", options["ssl_certfile"])
+        if not options["ssl_password"]:
+            del options["ssl_password"]
+    if target.sentinels:
+        options["host"], options["port"] = await _amaster(target, timeout)
+    elif slots := target.slots:
+        if (place := slots.known(target.tag)) is None:
+            place = await aside(partial(node_of, target, timeout))
+        options["host"], options["port"] = place
+    label = options.pop("client_name")
+    connection = kind(**options)
+    connection.end = end
+    try:
+        async with _in_time(timeout, "connecting"):
+            await connection.connect()
+            await connection.send_command("CLIENT", "SETNAME", label)
+            # As in connect.
+            with contextlib.suppress(driver.ResponseError):
+                await connection.read_response()
+    except BaseException as error:
+        # As in connect; without waiting, since the caller may have been cancelled.
+        await connection.disconnect(nowait=True)
+        if target.slots:
+            target.slots.doubt(target.tag)
+        blame_files(error, target)
+        if isinstance(error, driver.ConnectionError) and (others := target.others):
+            with contextlib.suppress(driver.RedisError):
+                return await aconnect(others, timeout)
+        raise
+    return connection
+
+
+async def _amaster(target: Target, timeout: float) -> tuple[str, int]:
+    error: driver.RedisError | None = None
+    for place, arguments in sentinels(target, timeout):
+        async with contextlib.aclosing(cast(Any, AsyncRedis)(**arguments, retry=AsyncRetry(NoBackoff(), 0))) as client:
+            try:
+                if found := await client.sentinel_get_master_addr_by_name(target.service):
+                    return cast(tuple[str, int], found)
+                error = unknown(target, place)
+            except driver.RedisError as failed:
+                error = failed
+    assert error is not None
+    raise error
+
+
+async def send(connection: Any, commands: Sequence[Sequence[Any]], seconds: float) -> None:
+    """Send commands, in this many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone."""
+    async with _in_time(seconds, "writing to socket"):
+        await connection.send_packed_command(packed(commands), check_health=False)
+
+
+async def read(connection: Any, seconds: float) -> Any:
+    """The next reply, in this many seconds. Raises redis.exceptions.RedisError, OSError: the connection is gone, or the
+    reply is an error.
+    """
+    async with _in_time(seconds, "reading from socket"):
+        return await connection.read_response()
+
+
+class _in_time:  # noqa: N801 - as asyncio.timeout, whose error it turns into the driver's
+    """``async with _in_time(seconds, "reading"):`` what takes longer ends with the driver's TimeoutError."""
+
+    __slots__ = ("_doing", "_timeout")
+
+    def __init__(self, seconds: float, doing: str) -> None:
+        self._timeout, self._doing = asyncio.timeout(seconds), doing
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise driver.TimeoutError(f"Timeout {self._doing}") from None

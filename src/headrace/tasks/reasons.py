@@ -16,9 +16,8 @@ from headrace.model.option_checks import is_name
 from headrace.protocol import operations, stats_calls
 from headrace.protocol.script import Call
 from headrace.protocol.why import WhyFacts, why
-from headrace.stats.labels import QUEUES
 from headrace.stats.reading import Plan, SeriesQuery, cover
-from headrace.stats.resolutions import layout_of
+from headrace.stats.resolutions import QUEUES, layout_of
 from headrace.store.client import Client, Steps
 from headrace.tasks import reasons_of_line as line
 from headrace.tasks import reasons_of_state as run

@@ -41,8 +41,8 @@ from headrace.protocol import operations, overviews
 from headrace.protocol.operations import Fields, HeldWatches, StreamPiece, hold_watches, note_watch, watch_name
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
-from headrace.stats.labels import TASKS, WRONG
 from headrace.stats.reading import Bucket
+from headrace.stats.resolutions import TASKS, WRONG
 from headrace.store.client import Steps, single, together
 from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import fork_child, how, kill_group

@@ -19,7 +19,7 @@ from headrace.errors import OptionsError
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
 from headrace.stats.histogram import bucket_of
-from headrace.stats.labels import LONGEST, MARK, TASKS, queue_label
+from headrace.stats.resolutions import LONGEST, MARK, TASKS, queue_label
 
 EVERY = 1.0
 

@@ -359,7 +359,7 @@ class MetricsAddress:
 def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoReturn:
     """Be the child: answer until killed. It holds nothing that would be lost with it."""
     from headrace.admin.queues import scale_page
-    from headrace.metrics.exporter import Exporter
+    from headrace.metrics.metric_families import Exporter
     from headrace.stats import prometheus
 
     assert address.sock is not None
