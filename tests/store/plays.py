@@ -233,6 +233,11 @@ JOBS: dict[str, Play] = {
         lambda k, _, __: operations.recount(k, "bytes", 5, 0),
         lambda first, second: first and not second,
     ),
+    "restored": Play(
+        lambda s: s.client.hset(s.keys("copy"), "lost", 9),
+        lambda k, _, __: operations.restored(k, go=True),
+        lambda first, second: (first, second) == (9, 0),
+    ),
     "tell": Play(nothing, lambda k, _, __: operations.tell(k, "acts", "r", {"who": "ada"}), alike),
     "told": Play(
         lambda s: s.run(operations.tell(s.keys, "acts", "r", {"who": "ada"})),

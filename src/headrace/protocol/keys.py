@@ -108,6 +108,7 @@ key                    type    meaning, owner and end
 ``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
 ``void``               -       Never exists: see ``Keys.guards``.
+``copy``               hash    The store is an old copy: microseconds that were ``lost``. Ends by ``headrace restored``.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================
 

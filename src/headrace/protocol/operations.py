@@ -322,3 +322,14 @@ def examine(
 def recount(keys: Keys, field: str, seen: int, right: int) -> Call[bool]:
     """Set a counter of the shard, if it is still what it was when it was counted. Cost: one round trip."""
     return load("recount").bind(keys, bool, field=field, seen=seen, right=right)
+
+
+def restored(keys: Keys, *, go: bool) -> Call[int]:
+    """Microseconds that a store lost which was put back to an old copy; 0: it was not put back.
+
+    Args:
+        go: let workers claim from it again.
+
+    Cost: one round trip.
+    """
+    return load("restored").bind(keys, int, go=int(go))

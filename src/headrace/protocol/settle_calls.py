@@ -143,14 +143,16 @@ class Restored(msgspec.Struct, frozen=True):
     gone: list[str]
 
 
-def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]]) -> Call[Restored]:
+def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]], promise: int = 0) -> Call[Restored]:
     """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start. No token
     is given out again up to the largest of these, also by a server whose clock is behind. ``starts``: id and token, at
-    most 500. Cost: one round trip, O(n log m).
+    most 500. ``promise``: until when the store has promised the incarnation its lease, microseconds: a store whose
+    leases are a minute older is an old copy, and no worker claims from it. Cost: one round trip, O(n log m).
     """
     return load("restore").bind(
         keys,
         lambda reply: Restored(*(texts_of(ids) for ids in reply)),
         owner=owner,
         starts=[one for start in starts for one in start],
+        promise=promise,
     )

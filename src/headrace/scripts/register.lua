@@ -8,6 +8,7 @@
 -- key     schema  string  schema
 -- key     moving  hash    migration
 -- key     last    string  token
+-- key     copy    hash    copy
 -- many    HSET
 -- removes first self
 -- arg     owner   text
@@ -24,6 +25,12 @@ if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
   return redis.error_reply(
     'SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found
       .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
+end
+local lost = redis.call('HGET', copy, 'lost')
+if lost then
+  return redis.error_reply(string.format(
+    'RESTORED the store was put back to what it was %.0f s before: no worker claims until you decide what becomes of '
+      .. 'jobs that have run since. Write headrace restored --live park, or --live run', lost / 1e6))
 end
 -- Before it is one of them: it would look as if a worker had been there.
 local till = leases().repair(lease)

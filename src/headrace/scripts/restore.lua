@@ -7,12 +7,15 @@
 -- key     claims  zset    claims:<owner>
 -- key     last    string  token            last fencing token
 -- key     scheduled zset  scheduled
+-- key     rest    zset    owners
+-- key     copy    hash    copy
 -- derive  ready   zset    ready:<queue>
 -- derive  job     hash    job:<id>
 -- many    ZADD
 -- removes first claims
 -- arg     owner   text
 -- arg     starts  packed  {id, token, ...}, at most 1000
+-- arg     promise int     until when the store has promised the incarnation its lease, microseconds; 0: it has not
 -- return  {ids that have another state now, or a newer start}, {ids without a record}
 local known, back, others, gone = redis.call('HEXISTS', self, 'since') == 1, {}, {}, {}
 local top = tonumber(redis.call('GET', last) or 0)
@@ -41,5 +44,12 @@ for n = 1, #starts, 2 do
   end
 end
 zadd_all(claims, back)
+-- The newest lease in the store is a minute older than one that it gave: its data are an old copy, since a failover
+-- loses seconds. Jobs that are ready there have ended. All leases end, and register refuses until an operator decides.
+local newest = tonumber(redis.call('ZRANGE', rest, -1, -1, 'WITHSCORES')[2] or 0)
+if newest > 0 and promise - newest > 60000000 then
+  redis.call('HSET', copy, 'lost', promise - newest)
+  redis.call('ZUNIONSTORE', rest, 1, rest, 'WEIGHTS', 0)
+end
 if top > 0 then redis.call('SET', last, string.format('%.0f', top)) end
 return {others, gone}

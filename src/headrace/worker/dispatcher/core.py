@@ -176,7 +176,7 @@ class Incarnation:
         if self.desk.owner:
             self.growth.restart()
             self._requests.forget(*GROWTH)
-            self._requests.send_first([*self._reconciler.outrun(), self._reconciler.check()])
+            self._requests.send_first([*self._reconciler.outrun(self.renewal.promise), self._reconciler.check()])
             # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.renewal.renew_soon()
 

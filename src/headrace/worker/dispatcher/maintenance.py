@@ -119,6 +119,7 @@ class Renewal:
 
     Attributes:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
+        promise: until when the store has promised the lease, microseconds of its clock; 0: it has not yet.
         gone: the lease was lost.
         paused: queues that it serves and that were paused at the last renewal.
         ready: how many of its queues had ready jobs at the last renewal and were not paused.
@@ -145,6 +146,7 @@ class Renewal:
         """
         self.at = 0.0
         self.lease_until = 0.0
+        self.promise = 0
         self.gone = False
         self._doubts = 0
         self.ready = 0
@@ -198,6 +200,7 @@ class Renewal:
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self._doubts = self._doubts + 1 if renewed.held != self._held else 0
         self.lease_until = sent + self._lease
+        self.promise = renewed.now + microseconds(self._lease)
         self.cancels.extend(renewed.cancels)
         if renewed.tick is not None and self.at:
             self._asks_ticks = not renewed.tick

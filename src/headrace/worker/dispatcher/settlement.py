@@ -155,16 +155,18 @@ class Reconciler:
         """Ask what the store knows. Cost: a page for each 500 claims."""
         return self._page(self._desk.starts.view(), [])
 
-    def outrun(self) -> list[Step]:
+    def outrun(self, promise: int) -> list[Step]:
         """Let no new token be less than one of a server that failed: the clock of the next one may be behind.
 
         Tokens of other workers are met, too: each was at most what the clock of its server showed.
+
+        Args:
+            promise: until when the store has promised the lease, by which an old copy of it is found.
         """
         desk = self._desk
-        if not desk.server_ahead:
-            return []  # nothing was claimed yet
-        newest = desk.server_time(self._worker.now)
-        return [(settle_calls.restore(desk.keys, desk.owner, [("", newest)]), lambda _: None)]
+        # Nothing was claimed yet where the clock is not known.
+        newest = desk.server_time(self._worker.now) if desk.server_ahead else 0
+        return [(settle_calls.restore(desk.keys, desk.owner, [("", newest)], promise), lambda _: None)]
 
     def _page(self, view: Starts, found: Rows) -> Step:
         call = settle_calls.holds(self._desk.keys, self._desk.owner, found[-1][1] if found else 0, PAGE)
