@@ -5,22 +5,16 @@ So a script that reaches for a key, a channel or a command beyond its header fai
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 
 import redis
 
+from headrace.protocol.access import commands_of
 from headrace.protocol.script import Call, Script
 from headrace.protocol.script_header import Key
 
 USER = "only-what-is-declared"
-_COMMAND = re.compile(r"redis\.p?call\('([A-Z]+)'")
-
-
-def commands(script: Script) -> set[str]:
-    """What the script says to the server, includes and prelude too."""
-    return set(_COMMAND.findall(script.text))
 
 
 def _start(key: Key, prefix: str) -> str:
@@ -33,7 +27,7 @@ def _of_script(script: Script, prefix: str) -> tuple[str, ...]:
     header = script.header
     return (
         "resetkeys", "resetchannels", "nocommands",
-        "+evalsha", *(f"+{name.lower()}" for name in sorted(commands(script))),
+        "+evalsha", *(f"+{name}" for name in sorted(commands_of(script))),
         *(f"~{_start(key, prefix)}" for key in (*(key for key in header.keys if not key.hole), *header.derives)),
         *(f"&{_start(channel, prefix)}" for channel in header.channels),
     )  # fmt: skip

@@ -12,10 +12,11 @@ import redis
 
 from headrace.admin.keyspace import documented
 from headrace.protocol import script_header
+from headrace.protocol.access import commands_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, Script, load
 from headrace.protocol.script_header import Header, included, parse_header
-from tests.scripts.guard import USER, Guard, commands, rules
+from tests.scripts.guard import USER, Guard, rules
 from tests.scripts.stage import Stage
 
 SOURCES = {
@@ -162,7 +163,7 @@ def test_the_guard_refuses_what_is_not_declared(
     call = dummy(script)
     assert guard.run(dummy(load("pause"))) == 1
     if "FLUSHALL" in reach:
-        monkeypatch.setattr("tests.scripts.guard.commands", lambda _: {"SADD"})
+        monkeypatch.setattr("tests.scripts.guard.commands_of", lambda _: {"sadd"})
     with pytest.raises(redis.ResponseError, match=r"(?i)perm|access|can't|NOPERM"):
         guard.run(call)
     assert "+sadd" in rules(call, Keys().prefix)
@@ -170,8 +171,8 @@ def test_the_guard_refuses_what_is_not_declared(
 
 
 def test_the_guard_knows_each_command() -> None:
-    assert commands(load("paused")) == {"SMEMBERS"}
-    assert {"ZADD", "TIME", "EXISTS", "PUBLISH"} <= commands(load("settle"))
+    assert commands_of(load("paused")) == {"smembers"}
+    assert {"zadd", "time", "exists", "publish"} <= commands_of(load("settle"))
     for name in ALONE:
         dynamic = re.findall(r"redis\.p?call\((?!').*", body(SOURCES[name]))
         assert dynamic == [], "a command's name is written out, so that its access can be read off"

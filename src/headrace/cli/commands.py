@@ -133,7 +133,8 @@ MODULES = {
     "worker": "worker", "enqueue": "enqueue", "jobs": "job_verbs", "errands": "bulk_jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
-    "profile": "profile", "doctor": "doctor", "restored": "restored", "migrate": "migrate", "demo": "demo",
+    "profile": "profile", "doctor": "doctor", "restored": "restored", "acl": "acl", "migrate": "migrate",
+    "demo": "demo",
 }  # fmt: skip
 
 
