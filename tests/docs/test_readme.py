@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 # References that programs print have tests of their own.
 GENERATED = {"cli.md", "settings.md"}
-EVERY = [README, *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "docs" / "learn", ROOT / "docs" / "moving")
+EVERY = [README, *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 PAGES = [page for page in EVERY if page.name not in GENERATED]
 
 

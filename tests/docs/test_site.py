@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,9 @@ def test_the_site_builds_and_every_public_name_and_verb_has_its_entry(tmp_path: 
     verbs = {name for name in dir(Headrace) if not name.startswith("_")}
     assert {verb for verb in verbs if f"headrace.Headrace.{verb}" not in names} == set()
     assert needless(places) & names == set()
+    tutorial = (tmp_path / "tutorial.html").read_text()
+    assert re.search(r'code-block-caption"[^>]*>\s*<span class="caption-text">tasks\.py</span>', tutorial)
+    assert "copybutton.js" in tutorial
+    assert "[Tutorial](tutorial.html): " in (tmp_path / "llms.txt").read_text()
+    assert "The first version" in (tmp_path / "changelog.html").read_text()
+    assert list((tmp_path / "_images").glob("workflow*.svg"))
