@@ -2,7 +2,7 @@
 
 How soon a dead member is replaced: at once, until they die too often; then ever later. Decides; starts nothing.
 
-The end of the interpreter and its forks, of which pools are told here.
+The end of the interpreter and its forks, which pools learn of here.
 """
 
 from __future__ import annotations
