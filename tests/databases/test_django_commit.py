@@ -203,7 +203,7 @@ def test_the_alias_says_which_transaction_is_waited_for(shop: Headrace, atomic: 
     assert len(stored(shop)) == 6
     with atomic(using="other"):
         assert task.enqueue(7).state is State.READY  # no transaction of the default database is open
-    with pytest.raises(OptionsError, match="no alias of a database: there are default, other"):
+    with pytest.raises(OptionsError, match="not an alias of a database: there are default, other"):
         task.options(after_commit="nowhere").enqueue(1)
     assert {other.id, default.id} <= set(stored(shop))
 
@@ -220,7 +220,7 @@ def test_a_task_and_an_application_may_say_otherwise(shop: Headrace, atomic: Any
         waits = shop.tasks["fetch"].options(after_commit=True).enqueue()
         with pytest.raises(JobNotFound):
             waits.refresh()
-    with pytest.raises(OptionsError, match="no alias"):
+    with pytest.raises(OptionsError, match="is not an alias"):
         database.install(shop, after_commit="nowhere")
 
 

@@ -219,6 +219,8 @@ SHORT = {
     "cli/demo": "a command is a module",
     "cli/health": "a command is a module",
     "contrib/django/apps": "Django looks for a module of this name",
+    "contrib/django/migrations/0001_outbox": "Django looks for a module in this folder",
+    "contrib/django/models": "Django looks for a module of this name",
     "contrib/django/management/commands/headrace": "Django looks for a module of this name",
     "metrics/alert_rules": "it reads data files, which Prometheus and Grafana own the form of",
     "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",

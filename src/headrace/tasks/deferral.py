@@ -36,15 +36,15 @@ class PendingJobs(msgspec.Struct):
     Attributes:
         requests: as :meth:`headrace.store.client.Client.submit` takes them.
         asked: how safe they are to be when they are stored.
-        kept: an outbox has them, and sends them if they cannot be stored now.
-        stored: called when the store has them.
+        kept: their rows in an outbox, id and envelope: a relay stores them if that fails here.
+        stored: whether the store has them.
     """
 
     rows: list[NewJob]
     requests: Sequence[str] = ()
     asked: Wishes = None
-    kept: bool = False
-    stored: Callable[[], object] | None = None
+    kept: Sequence[tuple[str, bytes]] = ()
+    stored: bool = False
 
 
 class PendingAct(msgspec.Struct):
@@ -172,9 +172,9 @@ def _sending(works: Sequence[Pending]) -> Generator[list[Pending], Any, None]:
             continue
         del groups[0]
         for one in group:
-            if isinstance(one, PendingJobs) and one.stored is not None:
-                one.stored()
-            elif isinstance(one, PendingAct) and one.done is not None:
+            if isinstance(one, PendingJobs):
+                one.stored = True
+            elif one.done is not None:
                 one.done(value)
 
 

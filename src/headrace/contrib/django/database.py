@@ -11,22 +11,27 @@ Its private functions close connections before a fork and where a runner ends.
 # pyright: basic
 from __future__ import annotations
 
-from collections.abc import Generator
+import logging
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, connections, reset_queries
+from django.db import Error, close_old_connections, connections, reset_queries
 from django.db.transaction import Atomic
 
 from headrace.app import Headrace
+from headrace.contrib.outbox import BATCH, INSERT, deletion, handed_over, keep, rows_of
 from headrace.errors import Interrupt, OptionsError
 from headrace.model.retry import signal_in
 from headrace.store.client import Client
 from headrace.tasks.deferral import Pending, send
 
+log = logging.getLogger("headrace")
+
 DEFAULT = "default"
+OUTBOX = "outbox"
 
 
 def install(app: Headrace, *, after_commit: bool | str = True) -> None:
@@ -37,7 +42,7 @@ def install(app: Headrace, *, after_commit: bool | str = True) -> None:
 
     Args:
         after_commit: what tasks and calls mean that do not say: True, the database ``default``; the alias of another;
-            False: work is sent at once.
+            ``outbox`` or ``outbox:ALIAS``, the outbox there; False: work is sent at once.
 
     Raises:
         OptionsError: there is no such database.
@@ -69,33 +74,37 @@ class DatabaseDeferral:
         self._default = after_commit
         self._in_test = False
 
-    def meant(self, wish: Any) -> str:
-        """The alias that is meant by ``after_commit``; empty: none.
+    def meant(self, wish: Any) -> tuple[str, bool]:
+        """The alias that is meant by ``after_commit``, empty for none; and whether its outbox is.
 
         Raises:
             OptionsError: there is no such database.
         """
         wish = self._default if wish is None else wish
         if isinstance(wish, bool):
-            return DEFAULT if wish else ""
+            return DEFAULT if wish else "", False
+        word, _, alias = str(wish).partition(":")
+        if word == OUTBOX:
+            return self.meant(alias or True)[0], True
         known: Any = connections.settings
         if wish not in known:
             names = ", ".join(known)
             raise OptionsError(
                 f"after_commit={wish!r:.80} is not an alias of a database: there are {names}, True and False"
             )
-        return str(wish)
+        return str(wish), False
 
     def transaction(self, wish: Any, /) -> DatabaseTransaction | None:
         """See :class:`headrace.tasks.deferral.Deferral`."""
-        alias = self.meant(wish)
+        alias, into_outbox = self.meant(wish)
         if not alias or not self._is_open(connections[alias]):
             return None
-        return DatabaseTransaction(self._client, connections[alias])
+        return DatabaseTransaction(self._client, connections[alias], into_outbox)
 
-    def outbox(self, database: str | None, /) -> Any:
+    def outbox(self, database: str | None, /) -> ConnectionOutbox:
         """See :class:`headrace.tasks.deferral.Deferral`."""
-        raise NotImplementedError
+        alias, _ = self.meant(database or True)
+        return ConnectionOutbox(connections[alias])
 
     def _is_open(self, connection: Any) -> bool:
         if not self._in_test:
@@ -130,15 +139,24 @@ class DatabaseDeferral:
 class DatabaseTransaction:
     """The open transaction of one connection."""
 
-    def __init__(self, client: Client, connection: Any) -> None:
+    def __init__(self, client: Client, connection: Any, into_outbox: bool) -> None:
         self._client = client
         self._connection = connection
+        self._into_outbox = into_outbox
 
     def add(self, work: Pending, /) -> None:
         """See :class:`headrace.tasks.deferral.Transaction`."""
+        if self._into_outbox:
+            keep(work)
+            with self._connection.cursor() as cursor:
+                cursor.executemany(INSERT.replace("?", "%s"), rows_of([work]))
         hooks: list[Any] = self._connection.run_on_commit
         last = next((hook[1] for hook in reversed(hooks) if isinstance(hook[1], CommitHook)), None)
-        batch = last.batch if last is not None and last.batch.client is self._client else CommitBatch(self._client)
+        batch = (
+            last.batch
+            if last is not None and last.batch.client is self._client
+            else CommitBatch(self._client, self._connection)
+        )
         batch.hooks += 1
         self._connection.on_commit(CommitHook(batch, batch.hooks, work), robust=True)
         # Of no savepoint: what is left when the outermost block ends is sent together, behind the last of these.
@@ -150,12 +168,14 @@ class CommitBatch:
 
     Attributes:
         client: of its application.
+        connection: whose transaction it is.
         committed: work whose savepoints were all released, from the commit until it is sent.
         hooks: number of its newest hook.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, connection: Any) -> None:
         self.client = client
+        self.connection = connection
         self.committed: list[Pending] = []
         self.hooks = 0
 
@@ -180,6 +200,38 @@ class CommitHook:
         elif self._number == batch.hooks:
             works, batch.committed = batch.committed, []
             send(batch.client, works)
+            if ids := handed_over(works):
+                _delete(batch.connection, ids)
+
+
+def _delete(connection: Any, ids: list[str]) -> None:
+    table = ConnectionOutbox(connection)
+    try:
+        for first in range(0, len(ids), BATCH):
+            piece = ids[first : first + BATCH]
+            table.run(deletion(len(piece)), piece)
+    except Error as error:
+        # Their jobs are stored: a relay finds that out.
+        log.warning("the outbox keeps %d rows whose jobs are stored: %s", len(ids), error)
+
+
+class ConnectionOutbox:
+    """The table of an outbox over a connection of Django; see :class:`headrace.contrib.outbox.OutboxTable`."""
+
+    def __init__(self, connection: Any) -> None:
+        self.dialect = str(connection.vendor)
+        self.errors: tuple[type[Exception], ...] = (Error,)
+        self._connection = connection
+
+    def run(self, statement: str, values: Sequence[Any] = (), /) -> list[tuple[Any, ...]]:
+        """See :class:`headrace.contrib.outbox.OutboxTable`."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement.replace("?", "%s"), list(values) or None)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def close(self) -> None:
+        """See :class:`headrace.contrib.outbox.OutboxTable`."""
+        self._connection.close()
 
 
 class JobConnections:

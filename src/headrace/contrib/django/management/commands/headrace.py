@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from headrace.cli import main
-from headrace.cli import session as sessions
 from headrace.contrib.django import settings_of_project
 
 
@@ -31,10 +30,12 @@ class Command(BaseCommand):
         given = [word.removeprefix("--pythonpath=") for word in argv if word.startswith("--pythonpath=")]
         paths = (*given, str(Path(argv[0]).resolve().parent), os.environ.get("PYTHONPATH", ""))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        sessions.defaults.update(
-            {name: value for name, value in settings_of_project().items() if name != "after_commit"}
-        )
-        main([word for word in argv[2:] if not word.startswith(("--settings=", "--pythonpath="))])
+        # Not above: the command line imports ties.
+        cli: Any = import_module("headrace.cli")
+        sessions: Any = import_module("headrace.cli.session")
+        sessions.defaults.update(settings_of_project())
+        sessions.defaults.pop("after_commit", None)
+        cli.main([word for word in argv[2:] if not word.startswith(("--settings=", "--pythonpath="))])
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - of a caller that has parsed words
         """For ``call_command("headrace", "jobs", "list")``."""
