@@ -26,3 +26,12 @@ def test_a_stream_keeps_about_ten_thousand_entries_and_ends_by_itself(stage: Sta
     stage.run(tell(stage.keys, stream, "last", {}))  # type: ignore[arg-type]
     assert 10_000 <= stage.client.xlen(key) < 10_200
     assert 0 < stage.client.ttl(key) <= KEPT_FOR[stream]  # type: ignore[index]
+
+
+def test_an_entry_behind_another_is_refused(stage: Stage) -> None:
+    first = stage.run(tell(stage.keys, "acts", "r1", {}, ""))
+    assert stage.run(tell(stage.keys, "acts", "r2", {}, "")) == ""
+    second = stage.run(tell(stage.keys, "acts", "r2", {}, first))
+    assert stage.run(tell(stage.keys, "acts", "r2", {}, first)) == second, "a repeat adds nothing"
+    assert stage.run(tell(stage.keys, "acts", "r3", {}, first)) == ""
+    assert len(stage.run(told(stage.keys, "acts", 10)).rows) == 2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
 from headrace import Headrace
 from headrace.admin.event_log import ActLog
 from headrace.errors import OptionsError
+from headrace.model.activity import ChainedAct, chain_breach
 from headrace.testing import Kit
 
 
@@ -62,4 +65,20 @@ def test_the_life_of_jobs_is_not_in_the_record(url: str) -> None:
 
 def test_each_verb_has_its_pair() -> None:
     verbs = {name for name in vars(ActLog) if not name.startswith("_")}
-    assert verbs == {"page", "apage", "record", "arecord"}
+    assert verbs == {"page", "apage", "record", "arecord", "export", "aexport"}
+
+
+def test_acts_of_many_are_one_chain(app: Headrace) -> None:
+    threads = [Thread(target=app.acts.record, args=("retry", "jobs", str(n)), kwargs={"who": "ada"}) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    acts = list(app.acts.export())
+    assert len(acts) == 12
+    assert chain_breach(acts) == ""
+    assert chain_breach(acts[5:]) == "", "the first line is the anchor"
+    assert chain_breach([*acts[:3], *acts[4:]]) == acts[4].id
+    forged = ChainedAct(acts[6].id, acts[6].fields | {"who": "eve"})
+    assert chain_breach([*acts[:6], forged, *acts[7:]]) == acts[7].id
+    assert list(app.acts.export(since=time.time() + 60)) == []

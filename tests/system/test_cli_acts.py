@@ -70,3 +70,18 @@ def test_events_are_listed_and_followed(headrace: Program) -> None:
         process.wait(60)
     assert (told["kind"], told["queue"]) == ("queue_resumed", "default")
     assert told["id"] > first["id"]
+
+
+def test_an_export_is_verified_without_a_server(headrace: Program, tmp_path: Path) -> None:
+    for verb in ("pause", "resume", "pause"):
+        headrace("queues", verb, "default", *(["--create"] if verb == "pause" else []))
+    lines = headrace("acts", "export", "--since", "1h").out.splitlines()
+    assert len(lines) == 3
+    export = tmp_path / "acts.jsonl"
+    export.write_text("\n".join(lines))
+    away = Program(tmp_path, "redis://127.0.0.1:1/0")
+    assert "3 acts in one chain" in away("acts", "verify", str(export)).out
+    export.write_text("\n".join([lines[0], lines[2]]))
+    assert "the chain breaks at act" in away("acts", "verify", str(export), code=1).err
+    export.write_text("{}")
+    assert "not an exported act" in away("acts", "verify", str(export), code=1).err

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headrace.cli.arguments import option
-from headrace.cli.output import distance, local, one_line
+from headrace.cli.arguments import argument, option
+from headrace.cli.failure import OperationFault
+from headrace.cli.output import distance, local, one_line, parse_moment, several
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
@@ -18,15 +20,35 @@ After = Annotated[str | None, option("--after ID", "Continue after the previous 
 InOrder = Annotated[Literal["asc", "desc"], option("--order asc|desc", "desc is newest first.")]
 
 
-def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrder = "desc") -> None:
+def acts(
+    session: Session,
+    verb: Annotated[
+        Literal["list", "export", "verify"],
+        argument("[VERB]", "list; export prints all acts with their hashes; verify checks an export without a server."),
+    ] = "list",
+    file: Annotated[Path | None, argument("[FILE]", "The export to verify. Default: stdin.")] = None,
+    limit: Limit = 50,
+    after: After = None,
+    order: InOrder = "desc",
+    since: Annotated[str | None, option("--since WHEN", "Export acts from then on, such as 30d.")] = None,
+) -> None:
     """List the acts of people from a dashboard or a shell: who, when, how, and the store's reply.
 
     The newest 10,000 acts are kept. As JSON it prints one line an act, then one with the cursor of the next page if
-    there is one.
+    there is one. Each act carries the hash of the one before. export prints JSON lines, and verify finds the first line
+    that was changed, or before which a line is missing; it takes the first line as given.
     """
     from headrace.admin.documents import act_document
 
-    with session.view(hide=True) as app:
+    if verb == "verify":
+        _verify(session, file)
+        return
+    with session.view(hide=verb == "list") as app:
+        if verb == "export":
+            begin = parse_moment(since).timestamp() if since else 0.0
+            for act in app.acts.export(begin):
+                session.output.document({"id": act.id, "fields": act.fields})
+            return
         page = app.acts.page(limit=limit, after=after, order=order)
     if session.output.documents(map(act_document, page), page.next):
         return
@@ -37,6 +59,22 @@ def acts(session: Session, limit: Limit = 50, after: After = None, order: InOrde
         session.output.remark("no act is recorded yet: headrace records the verbs of the dashboard and of this program")
     if page.next:
         session.output.remark(f"more: --after {page.next}")
+
+
+def _verify(session: Session, file: Path | None) -> None:
+    import msgspec
+
+    from headrace.model.activity import ChainedAct, chain_breach
+
+    text = file.read_bytes() if file else sys.stdin.buffer.read()
+    try:
+        found = [msgspec.json.decode(line, type=ChainedAct) for line in text.splitlines() if line.strip()]
+    except msgspec.MsgspecError as error:
+        raise OperationFault(f"a line is not an exported act: {error}") from error
+    if breach := chain_breach(found):
+        raise OperationFault(f"the chain breaks at act {breach}: the line before it was changed, or lines are missing")
+    words = f"{several(len(found), 'act')} in one chain"
+    session.output.done(f"{words}, from {found[0].id} on" if found else words, {"acts": len(found)})
 
 
 def _what(one: Act) -> str:

@@ -9,6 +9,7 @@ is cleared (Prometheus' ``for`` and ``keep_firing_for``). So a figure that goes 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
@@ -127,6 +128,28 @@ def act_of(id: str, fields: Mapping[str, str]) -> Act:
     names = ("who", "by", "verb", "kind", "name", "scope")
     texts = {name: fields.get(name, "") for name in names}
     return Act(id, time_of(id), **texts, count=number(fields.get("count")), reply=fields.get("reply", ""))
+
+
+def entry_hash(id: str, fields: Mapping[str, str]) -> str:
+    """The hash of an act as it is stored, which the next one carries as ``chain``."""
+    return hashlib.sha256(msgspec.json.encode([id, sorted(fields.items())])).hexdigest()
+
+
+class ChainedAct(msgspec.Struct, frozen=True):
+    """An act as it is exported: all that is stored of it."""
+
+    id: str
+    fields: dict[str, str]
+
+
+def chain_breach(acts: Iterable[ChainedAct]) -> str:
+    """The id of the first act without the hash of the one before; empty: all have it. The first line is the anchor."""
+    before: ChainedAct | None = None
+    for act in acts:
+        if before is not None and act.fields.get("chain") != entry_hash(before.id, before.fields):
+            return act.id
+        before = act
+    return ""
 
 
 def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | None:

@@ -246,12 +246,16 @@ class StreamPiece(msgspec.Struct, frozen=True):
     newest: str
 
 
-def tell(keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str | int]) -> Call[str]:
+def tell(
+    keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str | int], after: str = "any"
+) -> Call[str]:
     """Add an entry, and have the oldest leave beyond 10,000; returns its id. ``request``: names this request: the same
     again, after a lost reply, adds nothing. Cost: one round trip.
     """
     flat = by_turns(fields)
-    return load("tell").bind(keys, bytes.decode, line=stream, keep=KEPT_FOR[stream], request=request, fields=flat)
+    return load("tell").bind(
+        keys, bytes.decode, line=stream, keep=KEPT_FOR[stream], request=request, after=after, fields=flat
+    )
 
 
 def told(
