@@ -25,9 +25,18 @@ from headrace.admin.keyspace_rules import (
     order_breaches,
     owner_breaches,
     queue_breaches,
+    schedule_breaches,
     start_breaches,
 )
-from headrace.admin.neighbourhood import OF_LIMITS, OF_WORKERS, around_flow, around_limits, around_names, around_order
+from headrace.admin.neighbourhood import (
+    OF_LIMITS,
+    OF_QUEUES,
+    OF_WORKERS,
+    around_flow,
+    around_limits,
+    around_names,
+    around_order,
+)
 from headrace.errors import ServerError
 from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
 from headrace.model.ids import FINAL, LENGTH, flow_of, is_node, is_ordered, is_unique, shard_of
@@ -57,6 +66,7 @@ ROWS: dict[str, tuple[Severity, str, str]] = {
         "headrace jobs cancel ID",
     ),
     "queues": ("warn", "lists of queues, pauses or parked tasks contradict each other", "headrace queues resume NAME"),
+    "schedules": ("error", "a schedule has no next tick or is in no list", "headrace cron pause NAME, then resume it"),
     "order": (
         "error", "ordered jobs wait for a turn that no live job has", "headrace jobs cancel ID, then enqueue it again"
     ),
@@ -128,6 +138,7 @@ class KeyspaceDoctor:
             "starts": lambda: (said for said in self._of_all(start_breaches) if "record says none" not in said),
             "held": lambda: self._of_all(lambda space: lane_breaches(space.values)),
             "queues": lambda: self._of_all(queue_breaches),
+            "schedules": lambda: self._of_all(schedule_breaches),
             "asleep": self._asleep,
         }
         self._suspects |= {(row, ""): look for row, look in everywhere.items()}
@@ -230,7 +241,7 @@ class KeyspaceDoctor:
         for key in {*values["turn"], *values["chain"]}:
             self._suspect("order", key, partial(self._of_order, key))
         self._chains |= values["chain"].keys()
-        for family in ("parked", *OF_WORKERS, *OF_LIMITS):
+        for family in (*OF_QUEUES, *OF_WORKERS, *OF_LIMITS):
             self._known |= {(family, hole) for hole in values[family]}
 
     def _of_names(self, jobs: dict[str, str]) -> None:

@@ -192,7 +192,8 @@ def _journals(space: Keyspace) -> Iterator[str]:
             yield f"job {id}: its journal has a start that ended before it began"
 
 
-def _schedules(space: Keyspace) -> Iterator[str]:
+def schedule_breaches(space: Keyspace) -> Iterator[str]:
+    """What is wrong with schedules and their ticks, a sentence each."""
     names, records, ticking = set(space.one("schedules")), space.values["schedule"], space.one("ticking")
     for name in names ^ records.keys():
         yield f"schedule:{name}: " + ("has no record" if name in names else "is not among schedules")
@@ -378,7 +379,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     queue_breaches,
     _cached,
     _journals,
-    _schedules,
+    schedule_breaches,
     lambda space: flow_breaches(space.values),
     lambda space: lane_breaches(space.values),
 )

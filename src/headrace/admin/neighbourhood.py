@@ -114,7 +114,7 @@ def around_order(client: Any, keys: Keys, key: str, jobs: Iterable[str] = ()) ->
 _READ: dict[str, Callable[[Any, Keys, str], object]] = {
     **{
         name: lambda pipe, keys, key: pipe.zrange(keys(key), 0, -1, withscores=True)
-        for name in ("owners", "claims", "limits", "timers", "class", "resumes")
+        for name in ("owners", "claims", "limits", "timers", "class", "resumes", "wake", "schedules", "ticking")
     },
     **{
         name: lambda pipe, keys, key: pipe.smembers(keys(key))
@@ -122,7 +122,7 @@ _READ: dict[str, Callable[[Any, Keys, str], object]] = {
     },
     **{
         name: lambda pipe, keys, key: pipe.hgetall(keys(key))
-        for name in ("owner", "slots", "limit", "overrides", "classes", "pauses")
+        for name in ("owner", "slots", "limit", "overrides", "classes", "pauses", "schedule")
     },
     "job": lambda pipe, keys, key: pipe.hmget(keys(key), *_OF_STARTS),
     "token": lambda pipe, keys, key: pipe.get(keys(key)),
@@ -131,17 +131,33 @@ _READ: dict[str, Callable[[Any, Keys, str], object]] = {
     "lane": lambda pipe, keys, key: pipe.zcard(keys(key)),
     "parked": lambda pipe, keys, key: pipe.zcard(keys(key)),
     "gate": lambda pipe, keys, key: pipe.get(keys(key)),
-    # Of all that is scheduled the first timer; of a line one class.
+    # Of a queue the first entry, of all that is scheduled the first timer; of a line one class.
+    "ready": lambda pipe, keys, key: pipe.zrange(keys(key), 0, 0, withscores=True),
+    "ticks": lambda pipe, keys, key: pipe.llen(keys(key)),
     "scheduled": lambda pipe, keys, _: pipe.zscore(keys("scheduled"), "~"),
     "line": lambda pipe, keys, key: pipe.zscore(
         keys(f"ready:{key[5:].partition('|')[0]}"), f"~{key.partition('|')[2]}"
     ),
 }
+OF_QUEUES = ("ready", "wake", "parked", "schedule", "ticks")
 OF_WORKERS = ("owner", "tasks", "claims", "cancels", "slots", "replaced")
 OF_LIMITS = ("limit", "overrides", "waiting", "class", "lane", "gate", "behind", "classes")
 _FIRST: tuple[_Row, ...] = tuple(
     (name, "")
-    for name in ("owners", "limits", "timers", "scheduled", "queues", "paused", "pauses", "resumes", "parking", "token")
+    for name in (
+        "owners",
+        "limits",
+        "timers",
+        "scheduled",
+        "queues",
+        "paused",
+        "pauses",
+        "resumes",
+        "parking",
+        "token",
+        "schedules",
+        "ticking",
+    )
 )
 
 
@@ -180,6 +196,8 @@ def _at_once(client: Any, keys: Keys, wanted: list[_Row]) -> Keyspace:
                 space.values[name][hole] = record
         elif name in ("lane", "parked") and reply:
             space.values[name][hole] = range(reply)
+        elif name == "ready" and reply:
+            space.values[name].setdefault(hole, {}).update(_plain(reply))
         elif reply and name not in ("line", "scheduled"):
             space.values[name][hole] = _plain(reply)
     return space
@@ -204,6 +222,7 @@ def _linked(space: Keyspace) -> set[_Row]:
     for owner in space.one("owners"):
         found |= {(name, owner) for name in OF_WORKERS}
     found |= {("job", id) for claims in values["claims"].values() for id in claims}
+    found |= {("schedule", name) for name in space.one("schedules")}
     found |= {("parked", task) for task in space.values["parking"].get("", ())}
     names = {*space.one("limits"), *values["waiting"], *values["limit"]}
     classes = {one for waiting in values["waiting"].values() for one in waiting} | values["class"].keys()
