@@ -191,9 +191,9 @@ def test_a_runner_for_a_suspect_that_cannot_start_is_asked_for_again_after_a_pau
 
 
 def test_the_supervisor_is_told_when_no_first_runner_is_starting_any_more(life: Life) -> None:
-    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("thread", 3)
     life.runner_pool.supply.resize("process", 1)
+    life.runner_pool.supply.on_registration()
     life.born(1)
     life.born(2)
     life.born(3, starting=False)
@@ -211,8 +211,8 @@ def test_the_supervisor_is_told_when_no_first_runner_is_starting_any_more(life: 
 
 
 def test_a_place_that_is_removed_is_not_waited_for(life: Life) -> None:
-    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("process", 2)
+    life.runner_pool.supply.on_registration()
     life.born(1, "process", starting=False)
     life.born(2, "process")
     assert life.begun() == []
@@ -221,8 +221,8 @@ def test_a_place_that_is_removed_is_not_waited_for(life: Life) -> None:
 
 
 def test_the_supervisor_is_told_why_a_runner_ended_in_its_start_unless_that_was_dismissed(life: Life) -> None:
-    life.runner_pool.supply.on_registration()
     life.runner_pool.supply.resize("thread", 1)
+    life.runner_pool.supply.on_registration()
     life.born(1)
     life.actions.take()
     life.runner_pool.died(RunnerDied(1, code=70, stderr=b"RuntimeError: no database\n"), NOW)

@@ -67,11 +67,9 @@ def id_at(milliseconds: int, middle: str, shard: int) -> str:
     return _time(milliseconds) + middle + _PAIRS[shard]
 
 
-def shard_for(name: str = "", /, *others: str) -> int:  # noqa: ARG001 - there is one shard
-    """The shard of a new job or workflow, decided before its id is drawn: by the first of its names that is not empty.
-
-    The names of a job are its key, the name that makes it unique, and its request id; a workflow has its key. One
-    without a name may live anywhere. With one shard, this is 0.
+def shard_for(name: str) -> int:  # noqa: ARG001 - there is one shard
+    """The shard of a new job or workflow, decided before its id is drawn: with one shard 0. ``name`` is the first that
+    a job has of its key, its unique name and its request id, or the key of a workflow; others may live anywhere.
     """
     return 0
 

@@ -183,7 +183,7 @@ class BoundTask(Generic[P, R]):
 
     def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
         seen: overviews.Overview = yield overviews.overview(self.context.client.keys)
-        rows = [(worker.owner, new_id(shard_for())) for worker in seen.live]
+        rows = [(worker.owner, new_id(shard_for(""))) for worker in seen.live]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
@@ -217,11 +217,11 @@ class BoundTask(Generic[P, R]):
 
     def _new(self, client: Client, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         data = self._signature.pack(args, kwargs, client.settings.max_payload)
-        form, key = self.form(), self._options.key
+        form = self.form()
         if form.ordered or form.unique:
             name = self._name(data)
             return NewJob(self.draw(name), data, form, name)
-        return NewJob(new_id(shard_for(key, *self._requests)), data, form)
+        return NewJob(new_id(shard_for(self._options.key or self._options.request_id)), data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
@@ -254,7 +254,7 @@ class BoundTask(Generic[P, R]):
 
     def draw(self, name: str) -> str:
         """An id for a job of these options, which no other process draws; ``name``: of a unique job."""
-        return self.fitting(new_id(shard_for(self._options.key, name, *self._requests)))
+        return self.fitting(new_id(shard_for(self._options.key or name or self._options.request_id)))
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
         """What the next jobs share.

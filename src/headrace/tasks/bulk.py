@@ -101,7 +101,7 @@ class ChunkStream:
     @contextmanager
     def chunk(self) -> Generator[Chunk, None, None]:
         """What to store in the block. If that fails, it may be stored or not: it is asked for by id from then on."""
-        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs), shard_for())
+        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs), shard_for(""))
         taken: list[UnsentJob[Any]] = []
         try:
             rows: list[NewJob] = []

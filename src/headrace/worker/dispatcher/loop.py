@@ -33,9 +33,9 @@ from headrace.worker.dispatcher.dispatcher_events import (
 )
 from headrace.worker.dispatcher.job_log import DispatcherLog
 from headrace.worker.dispatcher.job_stats import JobCounts
+from headrace.worker.dispatcher.remote_control import probe
 from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.dispatcher.settlement import GATHER
-from headrace.worker.dispatcher.status import probe
 from headrace.worker.dispatcher.store_links import REPLY_TIMEOUT
 from headrace.worker.dispatcher.store_session import StoreSession
 from headrace.worker.dispatcher.worker_state import Worker

@@ -24,8 +24,7 @@ from headrace.worker.dispatcher.job_stops import JobStops
 from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
 from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.runner_handle import Attempt, Waiting
-from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
-from headrace.worker.dispatcher.runner_supply import RunnerSupply
+from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool, RunnerSupply
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs, too_large
 from headrace.worker.messages import before_start

@@ -156,7 +156,7 @@ class RunnerHandle:
         return back
 
 
-# The process that runs a runner's jobs, and its resident bytes; see ``status.probe``.
+# The process that runs a runner's jobs, and its resident bytes; see ``remote_control.probe``.
 Probe = Callable[[RunnerHandle], tuple[int, int]]
 
 
