@@ -50,21 +50,22 @@ def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
     """A job's id: 21 characters that sort by time: 8 of steps of 5 ms, 11 random, 2 for the shard. ``milliseconds``:
     since 1970, below 5 * 2**40. ``random_bits``: below 2**55; consecutive ids of one process count up from it.
     """
-    return id_at(milliseconds, make_middle(random_bits), shard)
+    return id_at(milliseconds, make_tail(random_bits, shard))
 
 
-def make_middle(random_bits: int) -> str:
+def make_tail(random_bits: int, shard: int = 0) -> str:
+    """An id without its time, which may be made ahead."""
     # By pairs of digits: a program that enqueues one job at a time makes one for each.
     high, middle = random_bits >> 35, random_bits >> 15
     return (
         f"{_PAIRS[high >> 10]}{_PAIRS[high & 1023]}{_PAIRS[middle >> 10 & 1023]}{_PAIRS[middle & 1023]}"
-        f"{_PAIRS[random_bits >> 5 & 1023]}{_DIGITS[random_bits & 31]}"
+        f"{_PAIRS[random_bits >> 5 & 1023]}{_DIGITS[random_bits & 31]}{_PAIRS[shard]}"
     )
 
 
-def id_at(milliseconds: int, middle: str, shard: int) -> str:
+def id_at(milliseconds: int, tail: str) -> str:
     """The id of this time, made for every single enqueue: from little memory, since an idle process has none cached."""
-    return _time(milliseconds) + middle + _PAIRS[shard]
+    return _time(milliseconds) + tail
 
 
 def shard_for(name: str) -> int:  # noqa: ARG001 - there is one shard

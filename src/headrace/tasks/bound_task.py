@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -16,7 +15,7 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
-from headrace.model.ids import id_at, make_middle, ordered_id, shard_for, unique_id
+from headrace.model.ids import id_at, make_tail, ordered_id, shard_for, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
@@ -31,7 +30,7 @@ from headrace.tasks.limit import check_cost
 from headrace.tasks.submission import WAITING, Submission, UnsentJob, around, asubmit, of_rows, postponed, submit
 
 # Drawn ahead, since asking the kernel for each id is a third of what an id costs. A child draws its own.
-_drawn: deque[str] = deque()
+_drawn: dict[int, list[str]] = {}
 if hasattr(os, "register_at_fork"):  # Windows has no forks
     os.register_at_fork(after_in_child=_drawn.clear)
 
@@ -39,14 +38,14 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
 def new_id(shard: int) -> str:
     """An id that no other process draws. Cost: none."""
     try:
-        middle = _drawn.pop()
-    except IndexError:
+        tail = _drawn[shard].pop()
+    except (KeyError, IndexError):
         # Not the random module: a program that seeds it, as simulations do, would make the same ids twice.
         drawn = os.urandom(7 * 64)
-        middles = [make_middle(int.from_bytes(drawn[n : n + 7]) >> 1) for n in range(0, 7 * 64, 7)]
-        middle = middles.pop()
-        _drawn.extend(middles)
-    return id_at(time.time_ns() // 1_000_000, middle, shard)
+        tails = [make_tail(int.from_bytes(drawn[n : n + 7]) >> 1, shard) for n in range(0, 7 * 64, 7)]
+        tail = tails.pop()
+        _drawn.setdefault(shard, []).extend(tails)
+    return id_at(time.time_ns() // 1_000_000, tail)
 
 
 P = ParamSpec("P")
@@ -66,7 +65,10 @@ class BoundTask(Generic[P, R]):
         wish: the option ``after_commit``; None: as the application says.
     """
 
-    __slots__ = ("_heir", "_options", "_requests", "_shared", "_signature", "asked", "context", "task", "wish")
+    __slots__ = (
+        *("_heir", "_options", "_requests", "_shard", "_shared", "_signature"),
+        *("asked", "context", "task", "wish"),
+    )
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
         """Use ``task.options(...)`` or ``app.by_name(...)``."""
@@ -84,6 +86,8 @@ class BoundTask(Generic[P, R]):
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
         self._requests = (options.request_id,) if options.request_id else ()
+        # Where the next jobs live, those that a unique name places elsewhere excepted.
+        self._shard = shard_for(options.key or options.request_id)
         asks = options.durability or options.replicas
         self.asked: Wishes = ((options.durability, options.replicas),) if asks else None
         self.wish: object = options.after_commit
@@ -221,7 +225,7 @@ class BoundTask(Generic[P, R]):
         if form.ordered or form.unique:
             name = self._name(data)
             return NewJob(self.draw(name), data, form, name)
-        return NewJob(new_id(shard_for(self._options.key or self._options.request_id)), data, form)
+        return NewJob(new_id(self._shard), data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
@@ -254,7 +258,7 @@ class BoundTask(Generic[P, R]):
 
     def draw(self, name: str) -> str:
         """An id for a job of these options, which no other process draws; ``name``: of a unique job."""
-        return self.fitting(new_id(shard_for(self._options.key or name or self._options.request_id)))
+        return self.fitting(new_id(shard_for(name) if name and not self._options.key else self._shard))
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
         """What the next jobs share.
