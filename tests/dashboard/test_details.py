@@ -31,7 +31,8 @@ async def test_a_queue_of_which_no_job_runs_says_no_time_until_it_is_drained(sho
 async def test_a_workflow_has_a_timeline_of_what_began(shop: Shop) -> None:
     page = await ask(Dashboard(shop.app, operator), f"/workflows/{shop.flow}")
     timeline = page.text.partition('<ol class="timeline">')[2].partition("</ol>")[0]
-    bars = re.findall(r'/jobs/(\w+)">.*?<rect class="s-(\w+)" x="([\d.]+)" y="1" width="([\d.]+)"', timeline, re.DOTALL)
+    bar = r'/jobs/(\w+)">.*?<svg class="s-(\w+)".*?<rect x="([\d.]+)" y="1" width="([\d.]+)"'
+    bars = re.findall(bar, timeline, re.DOTALL)
     assert [state for _, state, _, _ in bars] == ["succeeded", "succeeded", "failed"]
     starts = [float(x) for *_, x, _ in bars]
     assert starts[0] == 0

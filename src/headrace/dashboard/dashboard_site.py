@@ -185,6 +185,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "is_flow": is_flow,
     "signal_name": signal_name,
     "cut": values_shown.cut,
+    "breaks": values_shown.breaks,
+    "frames": values_shown.frames,
     "last_part": values_shown.last_part,
     "urlencode": values_shown.quoted,
 }
@@ -202,6 +204,7 @@ def _environment() -> jinja2.Environment:
     made.filters.update(_FILTERS)
     known: dict[str, Any] = {
         "navigation": NAVIGATION, "version": __version__, "state": values_shown.state, "plural": values_shown.plural,
+        "dash": values_shown.NONE,
         "spans": figures.SPANS.values(),
     }  # fmt: skip
     made.globals.update(known)

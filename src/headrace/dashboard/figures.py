@@ -135,11 +135,11 @@ async def course(app: Headrace, way: Client, span: TimeRange, kind: str = "tasks
     end = time.time()
     reading = app.stats.find(_label(kind, name), end - span.seconds, end, every=span.every, inclusive=True)
     buckets = await way.adrive(_course(reading))
-    whole = _sum(buckets)
+    whole = together(buckets)
     return Course(span, reading.label, buckets, whole, figures_of(name, whole))
 
 
-def _sum(buckets: Sequence[Bucket]) -> Bucket:
+def together(buckets: Sequence[Bucket]) -> Bucket:
     counts: Counter[str] = Counter()
     found: defaultdict[str, Counter[float]] = defaultdict(Counter)
     for bucket in buckets:

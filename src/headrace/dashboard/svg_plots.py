@@ -12,11 +12,15 @@ from datetime import datetime
 import msgspec
 from markupsafe import Markup, escape
 
-from headrace.dashboard.figures import Course, TimeRange, summed
+from headrace.dashboard.figures import Course, TimeRange, summed, together
 from headrace.dashboard.values_shown import DASH, count, duration, short
+from headrace.stats.reading import Bucket
 from headrace.stats.resolutions import WRONG
 
 HEIGHT = 100.0
+# Buckets of one plot at least, and at most: finer ones are drawn together.
+FEWEST = 10
+MOST_BARS = 90
 # What stands between texts while they are escaped together: no text of ours holds it.
 _CELL = "\x1f"
 _ROW = "\x1e"
@@ -63,22 +67,36 @@ class Plot(msgspec.Struct, frozen=True):
         return Markup(f"<tr><td>{cells}</td></tr>") if self.rows else Markup()  # noqa: S704
 
 
+def drawn(course: Course) -> tuple[Sequence[Bucket], str]:
+    """The buckets of a plot from the first datum on, some together where they would be slivers; and how long one is."""
+    buckets, every = course.buckets, course.span.every
+    first = next((n for n, one in enumerate(buckets) if one.histograms or any(one.counts.values())), 0)
+    buckets = buckets[max(0, min(first, len(buckets) - FEWEST)) :]
+    step = math.ceil(len(buckets) / MOST_BARS)
+    if step <= 1:
+        return buckets, f"a {every}"
+    ends = range(len(buckets), 0, -step)
+    return [together(buckets[max(0, end - step) : end]) for end in ends][::-1], f"in {step} {every}s"
+
+
 def throughput(course: Course) -> Plot:
-    failed = [float(summed(one, WRONG)) for one in course.buckets]
-    done = [float(summed(one, ("succeeded",))) for one in course.buckets]
+    buckets, each = drawn(course)
+    failed = [float(summed(one, WRONG)) for one in buckets]
+    done = [float(summed(one, ("succeeded",))) for one in buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
     top = _round_up(max(map(sum, zip(failed, done, strict=True))))
-    return _plot("Throughput", f"jobs a {course.span.every}", course, series, top, bars, count, short)
+    return _plot("Throughput", f"jobs {each}", course.span, buckets, series, top, bars, count, short)
 
 
 def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
-    found = [one.histogram(field) for one in course.buckets]
+    buckets, _ = drawn(course)
+    found = [one.histogram(field) for one in buckets]
     series = [
         Series("p95", "most", [one.percentile(95) if one.count else None for one in found]),
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
     top = _round_up_seconds(max(value or 0.0 for value in series[0].values))
-    return _plot(title, "seconds", course, series, top, lines, duration, duration)
+    return _plot(title, "seconds", course.span, buckets, series, top, lines, duration, duration)
 
 
 Draw = Callable[[Sequence[Series], float, Sequence[str]], Markup]
@@ -86,9 +104,10 @@ Say = Callable[[float], str]
 
 
 def _plot(
-    title: str, unit: str, course: Course, series: list[Series], top: float, draw: Draw, say: Say, tick: Say
-) -> Plot:
-    labels = [_label(bucket.start, course.span) for bucket in course.buckets]
+    title: str, unit: str, span: TimeRange, buckets: Sequence[Bucket], series: list[Series], top: float, draw: Draw,
+    say: Say, tick: Say,
+) -> Plot:  # fmt: skip
+    labels = [_label(bucket.start, span) for bucket in buckets]
     rows = [
         [label, *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
         for n, label in enumerate(labels)
@@ -98,7 +117,7 @@ def _plot(
         for row in rows
     ]
     times = [labels[n] for n in sorted({0, len(labels) // 2, len(labels) - 1})]
-    exact = all(bucket.exact for bucket in course.buckets)
+    exact = all(bucket.exact for bucket in buckets)
     empty = not any(value for one in series for value in one.values)
     ticks = [tick(top), tick(top / 2), "0"]
     return Plot(title, unit, draw(series, top, hints), ticks, times, series, rows[::-1], exact, empty)
@@ -110,6 +129,7 @@ def _label(at: datetime, span: TimeRange) -> str:
 
 def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
     paths: dict[str, list[str]] = {one.kind: [] for one in series}
+    last = len(hints) - 1
     for n in range(len(hints)):
         y = HEIGHT
         for one in series:
@@ -119,7 +139,9 @@ def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
             # A single failure among thousands must not vanish.
             high = max(high, 1.5)
             bottom, y = y, max(0.0, y - high)
-            paths[one.kind].append(f"M{n}.1 {_short(y)}h.8V{_short(bottom)}h-.8")
+            # The last bucket is unfinished, and lighter.
+            kind = f"{one.kind} unfinished" if n == last else one.kind
+            paths.setdefault(kind, []).append(f"M{n}.1 {_short(y)}h.8V{_short(bottom)}h-.8")
     parts = [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
     return _svg("bars", parts, hints)
 

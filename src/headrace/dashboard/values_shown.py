@@ -40,9 +40,12 @@ _STATE = Markup(
 _TIME = Markup('<time datetime="{iso}" title="{utc}" data-at="{at}">{text}</time>')
 # Seconds by which a row may be read later than the frame beside it.
 FRESHER = 3
+# A line that names a frame, and files of Headrace and of Python's own library.
+_FRAME = re.compile(r'  File "([^"]*)"')
+_OURS = re.compile(r"[/\\]headrace[/\\]|^<frozen |[/\\]lib[/\\]python3[^/\\]*[/\\](?!site-packages|dist-packages)")
 # What stands where there is nothing to say.
 DASH = "\N{EN DASH}"
-_NONE = Markup('<span class="none">{}</span>').format(DASH)
+NONE = Markup('<span class="none">{}</span>').format(DASH)
 
 
 def count(number: float) -> str:
@@ -87,7 +90,7 @@ def _one_unit(seconds: float) -> str:
 def when(microseconds: int, now: int) -> Markup:
     at = utc(microseconds)
     if at is None:
-        return _NONE
+        return NONE
     full = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return _TIME.format(iso=at.isoformat(timespec="milliseconds"), utc=full, at=microseconds // 1000,
                         text=distance(microseconds, now))  # fmt: skip
@@ -111,6 +114,26 @@ def state(name: str) -> Markup:
 def cut(text: str, longest: int = 120) -> str:
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def breaks(name: str, longest: int = 60) -> Markup:
+    """A name on one line at most so long, which may break behind its dots and underscores."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._])(?=[^._])", cut(name, longest)))
+
+
+def frames(trace: str) -> list[tuple[bool, str]]:
+    """The text of a traceback or stack in pieces, each with whether it is of Headrace or Python, not of the user."""
+    found: list[tuple[bool, list[str]]] = []
+    ours = False
+    for line in trace.splitlines():
+        if frame := _FRAME.match(line):
+            ours = _OURS.search(frame[1]) is not None
+        elif not line.startswith("    "):
+            ours = False
+        if not found or found[-1][0] is not ours:
+            found.append((ours, []))
+        found[-1][1].append(line)
+    return [(ours, "\n".join(lines)) for ours, lines in found]
 
 
 def last_part(name: str) -> str:

@@ -32,6 +32,9 @@ Shape = Literal["even", "window", "clock"]
 MOST_NUMBER = 1_000_000_000
 _WEEK = 7 * 86400
 
+# Periods of the clock, in seconds, as people call them.
+_UNITS: dict[float, str] = {60: "a minute", 3600: "an hour", 86_400: "a day", 604_800: "a week"}
+
 
 class Rate(msgspec.Struct, frozen=True):
     """At most ``n`` starts in each ``per``: ``Rate(500, per=60)`` starts one each 120 ms.
@@ -85,9 +88,11 @@ class Rate(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """As people read it: ``500 per 60 s``."""
-        text = f"{self.n:,g} per {seconds(self.per, 'per'):g} s"
+        per = seconds(self.per, "per")
+        text = f"{self.n:,g} per {per:g} s"
         if self.shape == "clock":
-            return f"{text} of the clock ({self.timezone})"
+            unit = _UNITS.get(per, f"per {per:g} s")
+            return f"{self.n:,g} {unit}" + (f", {self.timezone}" if self.timezone != "UTC" else "")
         if self.shape == "window":
             return f"{text}, at any time"
         return f"{text}, {self.burst:,} more together" if self.burst else text
