@@ -18,13 +18,26 @@ from tests.processes import below
 BAR = 3
 SHOP = """
 import os, time
-from headrace import Headrace
+from headrace import Concurrency, Headrace
 app = Headrace()
+app.limit("api", Concurrency(2))
 
 @app.task(name="shop.charge")
 def charge(customer, amount):
     if customer == "globex" and not os.path.exists("bank-is-back"):
         raise ConnectionError("the bank of this account does not answer")
+
+@app.task(name="shop.call", limits=["api"])
+def call(number): pass
+
+@app.task(name="shop.part", retries=0)
+def part(number):
+    if number == 2500 and not os.path.exists("bank-is-back"):
+        raise ValueError("this part is empty")
+
+if os.path.exists("deployed"):
+    @app.task(name="shop.load")
+    def load(number): pass
 
 @app.task(name="shop.mail", queue="mail")
 def mail(text): pass
@@ -71,11 +84,13 @@ class Operator:
 
     Attributes:
         clicks: so many; typing is none.
+        seen: seconds from the trouble until the overview named it first.
     """
 
     def __init__(self, page: Any, shots: str = "") -> None:
         self.page = page
         self.clicks = 0
+        self.seen = 0.0
         self._begun = 0.0
         self._shots = shots
 
@@ -92,6 +107,12 @@ class Operator:
         self.page.locator("main").get_by_text(words).first.wait_for()
         if self._shots:
             self.page.screenshot(path=f"{self._shots}-{self.clicks}-{words[:12]}.png".replace(" ", "_"), full_page=True)
+
+    def ranks(self, words: str) -> None:
+        """Wait until the overview says it before all else that needs a person, and note how long that took."""
+        self.page.locator("#needs li").first.get_by_text(words).wait_for()
+        self.seen = time.monotonic() - self._begun
+        self.sees(words)
 
     def click(self, role: str, name: str) -> None:
         self.page.locator("main").get_by_role(role, name=name).first.click()

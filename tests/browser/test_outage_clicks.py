@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Headrace
+from headrace import Flow, Headrace
 from headrace.errors import StoreFull
 from tests.browser import chromium
 from tests.browser.outage import BAR, Operator, OutageShop
@@ -41,7 +41,7 @@ def play(
         page.goto(base + "/")
         operator = Operator(page, shots)
         yield app, shop, operator
-        print(f"{operator.clicks} clicks, {operator.seconds:.1f} s from the trouble to its end")
+        print(f"seen after {operator.seen:.1f} s, {operator.clicks} clicks, {operator.seconds:.1f} s to the end")
         assert operator.clicks <= BAR
         context.close()
         shop.close()
@@ -55,7 +55,7 @@ def test_a_task_that_fails_for_one_customer(play: Play) -> None:
     # The page that asks counts once: all that can fail has failed by then.
     eventually(lambda: (app.jobs.count("succeeded"), app.jobs.count("failed")) == (40, 20), 60, what="all have run")
     operator.starts()
-    operator.sees("of shop.charge fail")
+    operator.ranks("of shop.charge fail")
     operator.click("link", "of shop.charge fail")
     operator.sees('"globex"')
     assert "ConnectionError: the bank of this account does not answer" in operator.reads()
@@ -72,7 +72,7 @@ def test_a_queue_that_no_worker_serves(play: Play) -> None:
     shop.worker("--queues", "default")
     app.enqueue_many(app.by_name("shop.mail", queue="mail").job(f"text {n}") for n in range(30))
     operator.starts()
-    operator.sees("No worker serves queue mail")
+    operator.ranks("No worker serves queue mail")
     operator.click("link", "No worker serves queue mail")
     operator.sees("headrace worker MODULE:APP --queues mail")
     shop.worker("--queues", "mail")
@@ -88,7 +88,7 @@ def test_a_worker_that_dies(play: Play) -> None:
     eventually(lambda: app.jobs.count("running") == 2, what="both run")
     operator.starts()
     shop.kill(first)
-    operator.sees("No worker is running")
+    operator.ranks("No worker is running")
     (shop.place / "reports-go-on").touch()
     shop.worker()
     operator.sees(f":{first.pid} died")
@@ -113,7 +113,7 @@ def test_a_store_that_is_full(play: Play) -> None:
         while stored < 10_000:
             mail.enqueue("x" * 20_000)
             stored += 1
-    operator.sees("of its memory")
+    operator.ranks("of its memory")
     operator.click("link", "of its memory")
     operator.sees("nothing can be enqueued")
     operator.click("link", f"delete {stored:,} ready jobs of mail")
@@ -123,3 +123,88 @@ def test_a_store_that_is_full(play: Play) -> None:
     operator.sees("done")
     eventually(lambda: app.queues["mail"].size == 0, what="the queue is empty")
     mail.enqueue("there is room again")
+
+
+def test_a_paused_limit_that_holds_everything(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker()
+    app.by_name("shop.call").enqueue(0)
+    eventually(lambda: app.jobs.count("succeeded") == 1, 60, what="the limit is known")
+    app.limits["api"].pause()
+    app.enqueue_many(app.by_name("shop.call").job(n) for n in range(20))
+    operator.starts()
+    operator.ranks("Limit api is paused")
+    operator.click("link", "Limit api is paused")
+    operator.sees("the limit is paused")
+    operator.click("button", "Resume the limit")
+    eventually(lambda: app.jobs.count("succeeded") == 21, 60, what="all calls are made")
+
+
+def test_all_runners_of_one_kind_are_busy(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker()
+    app.enqueue_many(app.by_name("shop.report").job(n) for n in range(2))
+    eventually(lambda: app.jobs.count("running") == 2, 60, what="both reports run")
+    app.enqueue_many(app.by_name("shop.charge").job("acme", n) for n in range(10))
+    operator.starts()
+    operator.ranks("All 2 process runners are busy")
+    operator.click("link", "All 2 process runners are busy")
+    operator.sees("all 2 process runners for it are busy")
+    assert "the longest runs shop.report" in operator.reads()
+    assert operator.page.get_by_role("link", name="Show the longest job").is_visible()
+    # What the sentence names: another worker.
+    shop.worker()
+    eventually(lambda: app.jobs.count("succeeded") == 10, 60, what="all are charged")
+    (shop.place / "reports-go-on").touch()
+
+
+def test_a_workflow_that_is_stuck(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker()
+    charge = app.task(name="shop.charge")(_charge)
+    load = app.task(name="shop.load")(_load)
+
+    @app.workflow(name="shop.import")
+    def imports(flow: Flow) -> None:
+        first = flow.run(charge, "acme", 1)
+        flow.run(load, 1, after=first)
+
+    run = imports.create()
+    run.start()
+    operator.starts()
+    operator.ranks("No worker knows the task shop.load")
+    operator.click("link", "No worker knows the task shop.load")
+    operator.sees("deploy its code to a worker that serves its queue")
+    (shop.place / "deployed").touch()
+    shop.worker()
+    eventually(lambda: run.state == "succeeded", 60, what="the workflow goes on")
+
+
+@pytest.mark.timeout(300)
+def test_a_workflow_of_3000_nodes_that_failed(play: Play) -> None:
+    app, shop, operator = play
+    shop.worker()
+    part = app.task(name="shop.part")(_load)
+
+    @app.workflow(name="shop.parts")
+    def parts(flow: Flow) -> None:
+        for number in range(3000):
+            flow.run(part, number)
+
+    run = parts.create()
+    run.start()
+    eventually(lambda: run.state == "failed", 120, what="the workflow failed")
+    operator.starts()
+    operator.ranks("1 workflow failed")
+    operator.click("link", "1 workflow failed")
+    operator.sees("ValueError: this part is empty")
+    assert "Failed first: part-2501" in operator.reads()
+    (shop.place / "bank-is-back").touch()
+    operator.click("button", "Retry failed")
+    eventually(lambda: run.state == "succeeded", 60, what="the workflow ends well")
+
+
+def _charge(customer: str, amount: int) -> None: ...
+
+
+def _load(number: int) -> None: ...
