@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.dashboard import Dashboard
 from headrace.dashboard.job_pages import words_of
 from headrace.testing import Kit
-from tests.dashboard.asking import ask, operator
+from tests.dashboard.asking import ask, operator, viewer
 from tests.dashboard.conftest import CANARY, Shop
 
 ROWS = re.compile(r'data-id="(\w{21})"')
@@ -99,3 +99,18 @@ async def test_a_list_as_csv_is_longer_than_a_page_and_says_where_it_ends(shop: 
     answer = await ask(dashboard, "/jobs.csv?state=scheduled")
     assert answer.text.count("\r\n") == 1001
     assert 'filename="headrace-jobs-1000-of-1100.csv"' in answer.headers["content-disposition"]
+
+
+async def test_a_search_finds_arguments_by_name_unless_they_are_hidden(shop: Shop) -> None:
+    dashboard = Dashboard(shop.app, operator)
+    found = await ask(dashboard, "/jobs?q=state:ready+args.customer:globex")
+    assert found.text.count("<tr data-id=") == 1
+    assert "args.customer:globex" in found.text
+    # The links of the page keep it: a search is saved as a link.
+    assert "/jobs?state=failed&amp;args=customer%3Aglobex" in found.text
+    assert "<tr data-id=" in (await ask(dashboard, "/jobs?state=ready&args=customer:globex")).text
+    assert "<tr data-id=" in (await ask(dashboard, "/jobs?q=state:succeeded+args.a:1+args.b:2")).text
+    assert "<tr data-id=" not in (await ask(dashboard, "/jobs?q=state:succeeded+args.a:1+args.b:3")).text
+    assert "<tr data-id=" not in (await ask(dashboard, f"/jobs?q=state:failed+args.password:{CANARY}")).text
+    withheld = Dashboard(shop.app, viewer, withhold=True)
+    assert "<tr data-id=" not in (await ask(withheld, "/jobs?q=state:ready+args.customer:globex")).text

@@ -26,14 +26,16 @@ from headrace.dashboard.values_shown import (
     arguments,
     arguments_document,
     error_line,
+    json_text,
     link,
     preview,
     result,
 )
 from headrace.dashboard.why_shown import why_of
-from headrace.errors import OptionsError
+from headrace.errors import HeadraceError, OptionsError
 from headrace.model.errand import JobFilter
 from headrace.model.headers import TRACE
+from headrace.model.hidden_values import named_shown
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
@@ -45,9 +47,11 @@ from headrace.tasks.edited_job import AGAIN, check_id
 LISTED = (
     "running", "ready", "scheduled", "blocked", "parked", "failed", "quarantined", "cancelled", "succeeded",
 )  # fmt: skip
-FIELDS = ("state", "queue", "task", "key", "cause", "error", "since", "until")
+FIELDS = ("state", "queue", "task", "key", "cause", "error", "since", "until", "args")
 
-_WORD = re.compile(rf'({"|".join(FIELDS)}):("[^"]*"|\S+)')
+_WORD = re.compile(rf'({"|".join(FIELDS[:-1])}):("[^"]*"|\S+)')
+_ARGUMENT = re.compile(r'([\w-]+):("[^"]*"|\S+)')
+_TYPED = re.compile(rf"args\.({_ARGUMENT.pattern})")
 _AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 # Jobs of these states are in one structure, so that a page can go back; of others, if one is named.
@@ -64,6 +68,7 @@ class JobSearch(msgspec.Struct, frozen=True):
         cause: only failures of this cause, by its 16 digits.
         error: only failures with this exception, by its name with or without its module.
         since, until: only jobs of this time, as it was typed.
+        args: only jobs with these arguments, as ``name:value`` with spaces between.
         text: only jobs that have it in what a list shows of them.
         after, before: the cursor of an older, and of a newer page.
     """
@@ -76,6 +81,7 @@ class JobSearch(msgspec.Struct, frozen=True):
     error: str = ""
     since: str = ""
     until: str = ""
+    args: str = ""
     text: str = ""
     after: str = ""
     before: str = ""
@@ -92,7 +98,20 @@ class JobSearch(msgspec.Struct, frozen=True):
     @property
     def looks(self) -> bool:
         """Whether each job must be looked at here."""
-        return bool(self.text or self.cause or self.error)
+        return bool(self.text or self.cause or self.error or self.args)
+
+    @property
+    def arguments(self) -> list[tuple[str, str]]:
+        """Names and values of arguments that are asked for."""
+        return [(name, value.strip('"')) for name, value in _ARGUMENT.findall(self.args)]
+
+    @property
+    def typed(self) -> str:
+        """What a person types to ask for the same."""
+        facts = [(name, getattr(self, name)) for name in FIELDS[:-1]]
+        facts += [(f"args.{name}", value) for name, value in self.arguments]
+        words = [f'{name}:"{value}"' if " " in value else f"{name}:{value}" for name, value in facts if value]
+        return " ".join([*words, self.text]).strip()
 
     @property
     def newer(self) -> str:
@@ -139,6 +158,9 @@ def search_of(params: Mapping[str, str], counts: Mapping[str, int]) -> JobSearch
     """
     found = {name: params.get(name, "").strip() for name in (*FIELDS, "after", "before")}
     typed = params.get("q", "")
+    given = [one[0] for one in _TYPED.findall(typed)]
+    found["args"] = " ".join(filter(None, [found["args"], *given]))
+    typed = _TYPED.sub("", typed)
     for name, value in _WORD.findall(typed):
         found[name] = value.strip('"')
     text = " ".join(_WORD.sub("", typed).split())
@@ -215,11 +237,12 @@ async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: in
     wanted = search.text.lower()
 
     def matches(record: Record) -> bool:
-        return search.failed_so(record) and _holds(record, wanted, site, sight)
+        return search.failed_so(record) and _takes(record, search, site, sight) and _holds(record, wanted, site, sight)
 
     # Lists show the names of parameters of tasks that are defined here.
     names = {name for task in site.app.tasks.values() for name in task.signature.parameters.names}
-    words = words_of(f"{search.text} {search.error.rpartition('.')[2]}", names)
+    asked = " ".join(value for _, value in search.arguments)
+    words = words_of(f"{search.text} {asked} {search.error.rpartition('.')[2]}", names)
     query = query_of(
         search.state, search.queue or None, search.task or None, search.key or None, limit,
         search.before or search.after or None, "asc" if search.before else "desc",
@@ -230,6 +253,23 @@ async def _found(site: DashboardSite, search: JobSearch, sight: Sight, limit: in
         page_of(site.client, reader, query, seen, words, matches if search.looks else None)
     )
     return LookedJobs(Page(found.page.rows[::-1], found.page.count, found.page.next), 0) if search.before else found
+
+
+def _takes(record: Record, search: JobSearch, site: DashboardSite, sight: Sight) -> bool:
+    """Whether a job has the arguments that are asked for; what is hidden cannot be found by guessing."""
+    wanted = search.arguments
+    if not wanted:
+        return True
+    if sight == "none" or record.left_out:
+        return False
+    try:
+        found = site.redactor.value(named_shown(record.secrets, record.arguments))
+    except (HeadraceError, ValueError, TypeError, RecursionError):
+        return False
+    return all(
+        name in found and (sight == "all" or not name.isdecimal()) and value in (found[name], json_text(found[name]))
+        for name, value in wanted
+    )
 
 
 def _holds(record: Record, wanted: str, site: DashboardSite, sight: Sight) -> bool:
