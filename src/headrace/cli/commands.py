@@ -134,7 +134,7 @@ MODULES = {
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
     "profile": "profile", "doctor": "doctor", "restored": "restored", "acl": "acl", "migrate": "migrate",
-    "outbox": "outbox", "demo": "demo",
+    "outbox": "outbox", "bridge": "bridge", "demo": "demo",
 }  # fmt: skip
 
 

@@ -1,0 +1,146 @@
+"""``headrace bridge``: drain the queues of Celery or RQ into Headrace."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+from headrace.cli.arguments import option
+from headrace.cli.commands import command, group
+from headrace.cli.failure import ExitCode, UsageFault
+from headrace.cli.output import several
+from headrace.cli.session import Session
+
+if TYPE_CHECKING:
+    from headrace.bridge import Bridge, Envelopes, MessageSource
+
+app = group("Drain the queues of Celery or RQ into Headrace: each message becomes the job of the task of its name.")
+
+# Seconds between two looks at empty queues, and after a server that could not be reached.
+PAUSE = 1.0
+# Reasons and ids that the summary shows.
+FEW = 10
+
+_From = Annotated[str, option("--from URL", "Where their queues are.", default=False)]
+_Queues = Annotated[str, option("--queues NAMES", "Their queues, with commas between.", default=False)]
+_To = Annotated[str | None, option("--to NAME", "Our queue of all jobs.", "the queue of the same name")]
+_Once = Annotated[bool, option("--until-empty", "End when their queues are empty, but for what cannot be moved.")]
+
+
+@command(app, "celery")
+def celery(
+    session: Session,
+    from_: _From,
+    queues: _Queues,
+    to: _To = None,
+    until_empty: _Once = False,
+    key_prefix: Annotated[str, option("--key-prefix TEXT", "Celery's global_keyprefix, in Redis.", "none")] = "",
+) -> int:
+    """Drain queues of Celery, in Redis or at RabbitMQ, until you stop it.
+
+    A message is acknowledged when its job is stored. The job has the arguments, the priority, the time limits and the
+    headers of the message, starts at its ETA and expires with it. Pickles, parts of a canvas and compressed messages
+    stay in their queue and are listed at the end. Celery may go on sending and working meanwhile: each message is moved
+    or taken by a worker, never both. You may stop the bridge at any moment and start it again.
+    """
+    from headrace.bridge import celery_messages
+
+    names = _names(queues)
+
+    def source(envelopes: Envelopes) -> MessageSource:
+        if from_.partition("://")[0] in ("redis", "rediss", "unix"):
+            return celery_messages.celery_in_redis(from_, names, envelopes, time.time, key_prefix)
+        return celery_messages.CeleryBroker(from_, names, envelopes, time.time)
+
+    return _drain(session, "celery", source, to, until_empty=until_empty)
+
+
+@command(app, "rq")
+def rq(
+    session: Session,
+    from_: _From,
+    queues: _Queues,
+    to: _To = None,
+    until_empty: _Once = False,
+    plain_pickles: Annotated[
+        bool, option("--plain-pickles", "Read pickles of plain values, and no others; without it none is read.")
+    ] = False,
+) -> int:
+    """Drain queues of RQ, and what is scheduled for them, until you stop it.
+
+    A job of RQ is removed when ours is stored. Ours has its arguments, timeout, retries and times to live. Pickles, and
+    jobs that others depend on, stay in their queue and are listed at the end. RQ may go on sending and working
+    meanwhile. You may stop the bridge at any moment and start it again.
+    """
+    from headrace.bridge import rq_jobs
+
+    names = _names(queues)
+
+    def source(envelopes: Envelopes) -> MessageSource:
+        return rq_jobs.rq_in_redis(from_, names, envelopes, plain_pickles=plain_pickles)
+
+    return _drain(session, "rq", source, to, until_empty=until_empty)
+
+
+def _names(queues: str) -> list[str]:
+    names = [name.strip() for name in queues.split(",") if name.strip()]
+    if not names:
+        raise UsageFault("--queues needs the name of a queue")
+    return names
+
+
+def _drain(
+    session: Session, system: str, make: Callable[[Envelopes], MessageSource], to: str | None, *, until_empty: bool
+) -> int:
+    from headrace.bridge import Bridge, Envelopes
+
+    stop = threading.Event()
+
+    def end(_number: int, _frame: object) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    with session.app() as ours, closing(make(Envelopes(ours, system, to))) as source:
+        bridge = Bridge(ours, source)
+        _run(session, bridge, source, stop, until_empty=until_empty)
+    return _tell(session, bridge)
+
+
+def _run(session: Session, bridge: Bridge, source: MessageSource, stop: threading.Event, *, until_empty: bool) -> None:
+    from redis.exceptions import ConnectionError as Away
+
+    from headrace.cli.output import bar_of
+    from headrace.errors import StoreFull, StoreUnavailable
+
+    waiting = source.waiting()
+    with bar_of(session.output, waiting if until_empty else None) as advance:
+        while not stop.is_set():
+            try:
+                count = bridge.step()
+            except (StoreUnavailable, StoreFull, Away, TimeoutError, ConnectionError) as error:
+                session.output.remark(f"{error}; again in {PAUSE:g} s")
+                stop.wait(PAUSE)
+                continue
+            advance(bridge.moved + bridge.repeated)
+            if not count:
+                if until_empty:
+                    return
+                stop.wait(PAUSE)
+
+
+def _tell(session: Session, bridge: Bridge) -> int:
+    if session.output.json:
+        session.output.document({"moved": bridge.moved, "repeated": bridge.repeated, "left": bridge.left})
+    else:
+        again = f"; {bridge.repeated:,} had been moved before" if bridge.repeated else ""
+        session.output.line(f"{several(bridge.moved, 'job')} moved{again}")
+        for id, reason in list(bridge.left.items())[:FEW]:
+            session.output.line(f"  {id} stays: {reason}")
+        if len(bridge.left) > FEW:
+            session.output.line(f"  and {len(bridge.left) - FEW:,} others stay; --json lists all")
+    return ExitCode.FAILED if bridge.left else ExitCode.OK
