@@ -208,7 +208,7 @@ class Headrace:
 
         Raises:
             OptionsError: an option is unknown, out of range, or contradicts another.
-            DuplicateTask: another task has this name.
+            DuplicateName: another task has this name.
         """
         return decorated(partial(registry.define_task, self.registered, options), functions, options)
 
@@ -265,7 +265,7 @@ class Headrace:
 
         Raises:
             OptionsError: an option is unknown or out of range, or the function cannot define workflows.
-            DuplicateTask: another workflow has this name.
+            DuplicateName: another workflow has this name.
         """
         decorate = partial(registry.define_workflow, self.registered, options)
         return decorate(functions[0]) if functions else decorate
@@ -327,7 +327,7 @@ class Headrace:
 
         Raises:
             OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
-            DuplicateTask: two tasks, or two workflows, have one name.
+            DuplicateName: two tasks, or two workflows, have one name.
         """
         registry.include(self.registered, many, move=move)
 

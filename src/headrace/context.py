@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from headrace.errors import NoWorkflow, OptionsError, Snooze
+from headrace.errors import NoCurrentJob, OptionsError, Snooze
 from headrace.model.headers import SCHEDULE, unpacked
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
@@ -211,12 +211,12 @@ class CurrentJob:
         starts again, what it had added is forgotten.
 
         Raises:
-            NoWorkflow: it is not a node of a workflow.
+            NoCurrentJob: it is not a node of a workflow.
         """
         if self.added is None:
             if self._flow is None:
                 text = "is not a node of a workflow: enqueue a job, or create a workflow"
-                raise NoWorkflow(f"job {self.id} of {self.task} {text}")
+                raise NoCurrentJob(f"job {self.id} of {self.task} {text}")
             self.added = self._flow(self._claim)
         return self.added
 
@@ -240,7 +240,7 @@ class CurrentJob:
         Below 0: less. The server learns it within half a second. Cost: none.
 
         Raises:
-            UnknownLimit, OptionsError: no limit of the job has this name; ``units`` is not a whole number, or too
+            NotFound, OptionsError: no limit of the job has this name; ``units`` is not a whole number, or too
                 large.
         """
         name = self._limit_of(self._claim, limit)

@@ -29,7 +29,7 @@ from random import random as _dice
 from typing import Any, Generic, Protocol, TypeVar
 from zlib import crc32
 
-from headrace.errors import OptionsError, PoolBusy, PoolClosed
+from headrace.errors import OptionsError, PoolClosed, PoolFull
 
 
 class Named(Protocol):
@@ -225,7 +225,7 @@ def next_available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
     """A member that is free.
 
     Raises:
-        PoolBusy: no member is free.
+        PoolFull: no member is free.
     """
     member = snapshot.ranks.idle()
     if member is None:
@@ -275,10 +275,10 @@ def no_members() -> PoolClosed:
     return PoolClosed("the pool has no members: it was not started, or it was shut down")
 
 
-def nobody_free(members: Sequence[object]) -> PoolBusy:
+def nobody_free(members: Sequence[object]) -> PoolFull:
     away = sum(bool(getattr(member, "away", False)) for member in members)
     busy, again = len(members) - away, f"{away} of {len(members)} members are being replaced"
     what = (
         again if not busy else f"all {busy} members are busy" if not away else f"{busy} members are busy, and {again}"
     )
-    return PoolBusy(f'{what}; call again later, or let it wait with strategy="available"')
+    return PoolFull(f'{what}; call again later, or let it wait with strategy="available"')

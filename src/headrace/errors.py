@@ -89,19 +89,7 @@ class FrozenValue(HeadraceError, TypeError):
 
 
 class CorruptRecord(HeadraceError):
-    """A stored job cannot be read: its bytes are truncated, or not Headrace's."""
-
-
-class CorruptArguments(CorruptRecord):
-    """The stored arguments of a job are not the MessagePack that an enqueue writes."""
-
-
-class CorruptOptions(CorruptRecord):
-    """The stored options of a job are not the MessagePack that an enqueue writes."""
-
-
-class CorruptHeaders(CorruptRecord):
-    """The stored headers of a job are not the MessagePack that an enqueue writes."""
+    """The record, arguments, options or headers of a stored job are not what an enqueue writes."""
 
 
 class EnvelopeError(HeadraceError, ValueError):
@@ -114,8 +102,8 @@ class EnvelopeError(HeadraceError, ValueError):
         self.row = row
 
 
-class DuplicateTask(HeadraceError, ValueError):
-    """Two functions were registered under one task name."""
+class DuplicateName(HeadraceError, ValueError):
+    """Two tasks, workflows, limits or schedules were given one name."""
 
 
 class DuplicateJob(HeadraceError):
@@ -129,14 +117,6 @@ class DuplicateJob(HeadraceError):
     def __init__(self, text: str, id: str = "", job: str = "") -> None:
         super().__init__(text)
         self.id, self.job = id, job
-
-
-class DuplicateLimit(HeadraceError, ValueError):
-    """Two limits of one name."""
-
-
-class UnknownLimit(HeadraceError, LookupError):
-    """No limit of this name is declared."""
 
 
 class LimitInUse(HeadraceError, RuntimeError):
@@ -183,39 +163,23 @@ class LifespanError(HeadraceError):
 
 
 class CronError(HeadraceError, ValueError):
-    """A schedule's times or policies cannot be used; names the field, and what to write instead."""
+    """A schedule's times, time zone or policies cannot be used; names the field, and what to write instead."""
 
 
-class UnknownTimezone(CronError, LookupError):
-    """This machine knows no time zone of that name; names the nearest one."""
+class NotFound(HeadraceError, LookupError):
+    """No schedule, limit, live worker or node of a workflow has this name; nodes: or several have."""
 
 
-class DuplicateSchedule(HeadraceError, ValueError):
-    """Two schedules have one name: give one of them another with ``name=``."""
-
-
-class ScheduleNotFound(HeadraceError, LookupError):
-    """No schedule of this name is stored."""
-
-
-class JobNotFound(HeadraceError, LookupError):
+class JobNotFound(NotFound):
     """No job of this id is stored: it never existed, is kept no longer, or the server lost it."""
 
 
-class ErrandNotFound(HeadraceError, LookupError):
+class ErrandNotFound(NotFound):
     """No verb on many jobs is stored under this id."""
 
 
-class WorkerNotFound(HeadraceError, LookupError):
-    """No live worker has this name, or what was asked of it."""
-
-
-class WorkflowNotFound(HeadraceError, LookupError):
+class WorkflowNotFound(NotFound):
     """No workflow of this id is stored: it never existed, was deleted, is kept no longer, or the server lost it."""
-
-
-class NodeNotFound(HeadraceError, LookupError):
-    """The workflow has no node of this name, or several of this task."""
 
 
 class WorkflowStateError(HeadraceError):
@@ -281,43 +245,11 @@ class AppClosed(HeadraceError):
 
 
 class NoCurrentJob(HeadraceError, LookupError):
-    """Called outside of a running job."""
+    """Called outside of a running job, or for its workflow in a job that is not a node of one."""
 
 
 class WorkflowError(HeadraceError, ValueError):
-    """A workflow's definition cannot be stored; the subclasses say what is wrong with it, each text names the nodes."""
-
-
-class WorkflowCycle(WorkflowError):
-    """Nodes wait for each other, or one for itself: nothing could start."""
-
-
-class UnknownNode(WorkflowError, LookupError):
-    """An ``after=`` or ``before=`` names what the workflow has not."""
-
-
-class AmbiguousNode(WorkflowError):
-    """An ``after=`` or ``before=`` names a task that several nodes run."""
-
-
-class ForeignNode(WorkflowError):
-    """A node of another workflow was used."""
-
-
-class DuplicateNode(WorkflowError):
-    """Two nodes were given one name."""
-
-
-class EmptyWorkflow(WorkflowError):
-    """A definition ran no node."""
-
-
-class WorkflowTooLarge(WorkflowError):
-    """More nodes or edges than a workflow may have, or definitions nested too deeply."""
-
-
-class NoWorkflow(HeadraceError, LookupError):
-    """The running job is not a node of a workflow."""
+    """A workflow's definition cannot be stored: the text says what is wrong with it, and names the nodes."""
 
 
 class MissingExtra(HeadraceError, ImportError):
@@ -332,12 +264,8 @@ class PoolClosed(HeadraceError, RuntimeError):
     """The pool was shut down, has no members, or belongs to the process that this one was forked from."""
 
 
-class PoolBusy(HeadraceError):
-    """No member of the pool is free at this moment."""
-
-
 class PoolFull(HeadraceError):
-    """As many calls wait in the pool as its ``backlog`` allows."""
+    """As many calls wait in the pool as its ``backlog`` allows, or no member is free for a call that does not wait."""
 
 
 class PoolBroken(HeadraceError, RuntimeError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
-from headrace.errors import DuplicateTask, OptionsError
+from headrace.errors import DuplicateName, OptionsError
 from headrace.model import option_checks
 from headrace.model.form import Options, of_task
 from headrace.model.limit_rules import limit_names
@@ -245,8 +245,8 @@ def _no_tasks(one: object) -> str:
     return f"app.include takes headrace.Tasks, not {one!r:.80}{hint or ': tasks = Tasks() makes them'}"
 
 
-def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> DuplicateTask:
-    return DuplicateTask(
+def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> DuplicateName:
+    return DuplicateName(
         f"there is a {what} {name} already ({naming.place(known)}): give the one at {naming.place(other)} another name "
         f"with @app.{what}(name=...)"
     )

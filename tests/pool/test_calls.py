@@ -23,7 +23,6 @@ from headrace.errors import (
     CallTimeout,
     MemberDied,
     OptionsError,
-    PoolBusy,
     PoolClosed,
     PoolFull,
     UnsendableResult,
@@ -239,7 +238,7 @@ def test_next_available_refuses_when_nobody_is_free(
 ) -> None:
     pool = up(make(2, kind=kind, strategy="next_available"))
     (_, one), (_, two) = blocks.hold(pool), blocks.hold(pool)
-    with pytest.raises(PoolBusy, match="all 2 members are busy"):
+    with pytest.raises(PoolFull, match="all 2 members are busy"):
         pool.call(chores.double, 1)
     one.touch()
     two.touch()
@@ -273,7 +272,7 @@ def test_two_callers_never_get_the_same_free_member(make: Make, up: Callable[[Po
             try:
                 call = pool.submit(count, strategy="next_available")
                 assert call.running() or call.done() or pool.stats().central == 0
-            except PoolBusy:
+            except PoolFull:
                 refused += 1
 
     callers = [threading.Thread(target=caller) for _ in range(8)]

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from headrace import Pool
-from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolBusy, PoolClosed
+from headrace.errors import CallTimeout, MemberDied, OptionsError, PoolBroken, PoolClosed, PoolFull
 from headrace.pool import Alert, Overrun, processes
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Lease
@@ -285,7 +285,7 @@ def test_a_leased_member_works_for_one_caller_alone(make: Make, kind: str, up: U
     pool = up(make(1, kind=kind))
     with pool.reserve() as member:
         first = member.call(chores.me)
-        with pytest.raises(PoolBusy):
+        with pytest.raises(PoolFull):
             pool.call(chores.me, strategy="next_available")
         other = pool.submit(chores.me)
         calls = [member.submit(chores.double, n) for n in range(5)]

@@ -25,7 +25,7 @@ from headrace.dispatch import (
     slot,
 )
 from headrace.dispatch import hash as by_key
-from headrace.errors import OptionsError, PoolBusy, PoolClosed
+from headrace.errors import OptionsError, PoolClosed, PoolFull
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def test_available_has_nobody_to_offer_when_all_are_busy_and_next_available_refu
     assert available(crew(1, 0)) == Thing(1)
     assert available(crew(1, 1)) is None
     assert next_available(crew(1, 0)) == Thing(1)
-    with pytest.raises(PoolBusy, match="all 2 members are busy"):
+    with pytest.raises(PoolFull, match="all 2 members are busy"):
         next_available(crew(1, 1))
 
 
@@ -119,7 +119,7 @@ def test_who_is_away_counts_as_busy(choose: object) -> None:
 def test_nobody_at_all_is_a_typed_error() -> None:
     for name, choose in STRATEGIES.items():
         if name != "available":
-            with pytest.raises((PoolClosed, PoolBusy)):
+            with pytest.raises((PoolClosed, PoolFull)):
                 choose(crew(), "key")
 
 

@@ -13,10 +13,9 @@ from headrace.context import CurrentJob
 from headrace.errors import (
     ArgumentError,
     CronError,
-    DuplicateSchedule,
+    DuplicateName,
+    NotFound,
     OptionsError,
-    ScheduleNotFound,
-    UnknownTimezone,
 )
 from headrace.model.job import Claim
 from tests.schedules.bench_of_ticks import tick_id
@@ -43,9 +42,9 @@ def test_what_is_declared_waits_for_a_worker(app: Headrace) -> None:
     assert list(app.schedules.declared) == ["report", "nightly"]
     # A module that is imported again declares the same.
     app.every(HOUR * 6, task.options(queue="low"), "sales", offset=HOUR, name="nightly")
-    with pytest.raises(DuplicateSchedule, match="name="):
+    with pytest.raises(DuplicateName, match="name="):
         app.every(HOUR, task, "sales")
-    with pytest.raises(ScheduleNotFound):
+    with pytest.raises(NotFound):
         one.next(3)
 
 
@@ -54,7 +53,7 @@ def test_what_cannot_be_is_refused_at_the_call(app: Headrace) -> None:
     now = datetime.now(UTC)
     with pytest.raises(ArgumentError, match="team"):
         app.cron("* * * * *", task)
-    with pytest.raises(UnknownTimezone):
+    with pytest.raises(CronError):
         app.cron("* * * * *", task, "a", timezone="Mars")
     for wrong in (
         {"overlap": "terminate"}, {"missed": "yes"}, {"most": 0}, {"most": 10**30}, {"pause_after": True}, {"jitter": 60},
@@ -119,7 +118,7 @@ def test_a_schedule_is_stored_previewed_and_deleted(app: Headrace) -> None:
     assert acme.resume()
     assert acme.delete()
     for verb in (acme.pause, acme.resume, acme.run, acme.read, acme.ticks, acme.next):
-        with pytest.raises(ScheduleNotFound):
+        with pytest.raises(NotFound):
             verb()
 
 
@@ -176,7 +175,7 @@ def test_code_and_run_time_share_no_name(app: Headrace) -> None:
     app.client.run(consume.register(app.client.keys, "w", 10_000_000, ["place", "x"]))
     rows = [one.row for one in app.schedules.declared.values()]
     assert app.client.run(ticks.declare(app.client.keys, "w", rows)) == ["created"]
-    with pytest.raises(DuplicateSchedule, match="code declares"):
+    with pytest.raises(DuplicateName, match="code declares"):
         app.schedules.put("mine", Every(60), app.tasks["report"], "a")
 
 

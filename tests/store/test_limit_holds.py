@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Headrace, Rate
-from headrace.errors import LimitTimeout, OptionsError, UnknownLimit
+from headrace.errors import LimitTimeout, NotFound, OptionsError
 from tests.deadline import eventually
 from tests.servers import connect
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_held_is_refused(app: Headrace) -> None:
         pass
     with pytest.raises(OptionsError, match="goes by no value"), app.limits["one"].hold("x"):
         pass
-    with pytest.raises(UnknownLimit, match="neither the store nor this program"), app.limits["other"].hold():
+    with pytest.raises(NotFound, match="neither the store nor this program"), app.limits["other"].hold():
         pass
     mine = app.limits["one"].hold()
     with mine:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Headrace, Limit, Rate
-from headrace.errors import LaneFull, LimitInUse, OptionsError, UnknownLimit
+from headrace.errors import LaneFull, LimitInUse, NotFound, OptionsError
 from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 
@@ -97,10 +97,10 @@ def test_what_cannot_be_is_refused(app: Headrace, do: Verb) -> None:
 
 def test_a_limit_that_neither_workers_nor_this_program_declare_is_unknown(app: Headrace, do: Verb) -> None:
     for verb in ("pause", "resume", "unset", "state", "values"):
-        with pytest.raises(UnknownLimit, match="knows no limit other"):
+        with pytest.raises(NotFound, match="knows no limit other"):
             do(app.limits["other"], verb)
     # One that is declared here is stored with the first change.
-    with pytest.raises(UnknownLimit):
+    with pytest.raises(NotFound):
         do(app.limits["api"], "state")
     do(app.limits["api"], "pause")
     assert [one.name for one in app.limits.page()] == ["api"]
@@ -133,7 +133,7 @@ def test_a_limit_is_deleted_once_no_worker_declares_it(app: Headrace, do: Verb) 
     assert app.client.run(consume.retire(keys, "w1", 0))
     assert do(limit, "delete") == 0
     assert [one.name for one in app.limits.page().rows] == ["api"]
-    with pytest.raises(UnknownLimit):
+    with pytest.raises(NotFound):
         do(limit, "delete")
 
 

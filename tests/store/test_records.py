@@ -15,7 +15,7 @@ import redis
 from headrace import Flow, Headrace, Job, State
 from headrace.errors import (
     ArgumentError,
-    CorruptArguments,
+    CorruptRecord,
     JobFailed,
     JobNotFound,
     OptionsError,
@@ -115,7 +115,7 @@ def test_what_cannot_be_read_raises_where_it_is_asked_for_and_breaks_no_list(
     with pytest.raises(ArgumentError, match="resize is missing its argument 'size'"):
         assert records[other_code.id].args
     broken = records[alien.id]
-    with pytest.raises(CorruptArguments, match="the stored arguments of resize cannot be read"):
+    with pytest.raises(CorruptRecord, match="the stored arguments of resize cannot be read"):
         assert broken.arguments
     with pytest.raises(ResultUndecodable, match="packed_result has the bytes"):
         assert broken.result

@@ -13,7 +13,7 @@ import redis
 from headrace import Headrace
 from headrace.errors import (
     JobNotFound,
-    NodeNotFound,
+    NotFound,
     OptionsError,
     ResultTimeout,
     WorkflowNotFound,
@@ -66,9 +66,9 @@ def test_a_fan_out_that_no_script_walks_at_once_ends(app: Headrace, dispatcher: 
 
 def test_named_nodes_start_instead_of_the_roots(app: Headrace, dispatcher: Dispatcher) -> None:
     run = create(app, chain("a", "b", "c"))
-    with pytest.raises(NodeNotFound, match=r"workflow \w+ has no node 'bb': did you mean b\?"):
+    with pytest.raises(NotFound, match=r"workflow \w+ has no node 'bb': did you mean b\?"):
         run.start("bb")
-    with pytest.raises(NodeNotFound, match="a node is known by its name, a text, not 5"):
+    with pytest.raises(NotFound, match="a node is known by its name, a text, not 5"):
         run.start(5)  # type: ignore[arg-type]
     assert run.state == "pending", "nothing was started"
     run.start("b")
@@ -230,7 +230,7 @@ def test_outputs_are_those_of_the_leaves(app: Headrace, dispatcher: Dispatcher) 
     dispatcher.work({1: ("succeeded", [1]), 2: ("succeeded", "b"), 3: ("succeeded", {"x": 2}), 4: "failed"})
     assert run.outputs() == {"b": "b", "all": [[1], {"x": 2}], "one": {"x": 2}}
     assert run.outputs("a", "all", "d") == {"a": [1], "all": [[1], {"x": 2}]}, "d has failed"
-    with pytest.raises(NodeNotFound, match="no node 'z'"):
+    with pytest.raises(NotFound, match="no node 'z'"):
         run.outputs("z")
 
 
@@ -264,9 +264,9 @@ def test_a_node_is_a_job_like_any_other(app: Headrace, dispatcher: Dispatcher) -
     assert run.node("a").id == node_id(run.id, 1)
     assert run.node("a").result(0) == app.jobs.get(node_id(run.id, 1)).result(0) == 5
     assert run.node("other") == run.node("b"), "the name of its task, where that has one node"
-    with pytest.raises(NodeNotFound, match=r"2 nodes of workflow .* run noop: name one of a, c"):
+    with pytest.raises(NotFound, match=r"2 nodes of workflow .* run noop: name one of a, c"):
         run.node("noop")
-    with pytest.raises(NodeNotFound, match="no node 'z': it has a, b, c"):
+    with pytest.raises(NotFound, match="no node 'z': it has a, b, c"):
         run.node("z")
 
 

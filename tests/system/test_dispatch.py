@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.errors import JobFailed, JobStateError, OptionsError, WorkerNotFound
+from headrace.errors import JobFailed, JobStateError, NotFound, OptionsError
 from headrace.model.job import State
 from headrace.worker.dispatcher.local_queues import MOST
 from tests.servers import Server
@@ -236,7 +236,7 @@ def at_once(fleet: Fleet, worker: Worker, kind: str = "process") -> int:
     """How many jobs of a kind the worker says that it runs at once; 0 while two incarnations have its place."""
     try:
         return fleet.app.workers.get(worker.place).sizes[kind]
-    except WorkerNotFound:
+    except NotFound:
         return 0
 
 
@@ -312,17 +312,17 @@ def test_threads_and_coroutines_are_resized_without_ending_what_runs(fleet: Flee
 
 def test_whom_it_cannot_resize_it_names(fleet: Fleet) -> None:
     workers = fleet.app.workers
-    with pytest.raises(WorkerNotFound, match="none lives now"):
+    with pytest.raises(NotFound, match="none lives now"):
         workers.get("nobody")
     first, second = fleet.worker(), fleet.worker()
     assert {workers.get(name).metadata["place"] for name in (first.place, str(first.pid), f"{first.place}:")} == {
         first.place
     }
-    with pytest.raises(WorkerNotFound, match=rf"did you mean .*:{second.pid}:"):
+    with pytest.raises(NotFound, match=rf"did you mean .*:{second.pid}:"):
         workers.get(f"x{second.place}")
-    with pytest.raises(WorkerNotFound, match=r"may be any of .*: give more of the name"):
+    with pytest.raises(NotFound, match=r"may be any of .*: give more of the name"):
         workers.get(first.place.partition(":")[0])
-    with pytest.raises(WorkerNotFound, match="has no async runners: it has process"):
+    with pytest.raises(NotFound, match="has no async runners: it has process"):
         workers.scale(first.place, 2, "async")
     for size in (0, -1, 2000, True):
         with pytest.raises(OptionsError, match="a worker has 1 to 1,024 runners"):

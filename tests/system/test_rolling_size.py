@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import WorkerNotFound
+from headrace.errors import NotFound
 from tests.deadline import eventually
 from tests.processes import below, group_of
 from tests.program import Worker
@@ -33,7 +33,7 @@ def size(rolled: Rolled, pid: int, kind: str = "process") -> int:
     """How many of a kind an image says that it runs at once; 0 when it is not there."""
     try:
         return rolled.app.workers.get(place(pid)).sizes[kind]
-    except WorkerNotFound:
+    except NotFound:
         return 0
 
 

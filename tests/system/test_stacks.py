@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.dashboard import Dashboard
-from headrace.errors import WorkerNotFound
+from headrace.errors import NotFound
 from headrace.model.job import State
 from headrace.model.stacks import RunnerStacks
 from tests.dashboard.asking import ask, operator, viewer
@@ -83,11 +83,11 @@ def test_a_worker_that_does_not_answer_is_said_to_be_so(fleet: Fleet) -> None:
     pid = worker.dispatcher()
     os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(WorkerNotFound, match="did not answer"):
+        with pytest.raises(NotFound, match="did not answer"):
             fleet.app.workers.stacks(worker.place, timeout=0.3)
     finally:
         os.kill(pid, signal.SIGCONT)
-    with pytest.raises(WorkerNotFound):
+    with pytest.raises(NotFound):
         fleet.app.workers.stacks("nothing")
 
 

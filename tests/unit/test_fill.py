@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import ArgumentError, CorruptArguments, ForeignNode, PayloadTooLarge
+from headrace.errors import ArgumentError, CorruptRecord, PayloadTooLarge, WorkflowError
 from headrace.model import codec
 from headrace.model.job_record import Slotted, fill
 from headrace.model.signature import Signature, Unchecked
@@ -111,9 +111,9 @@ def test_what_cannot_be_sent_or_is_too_large_is_refused_as_ever(slots: Slotted) 
 
 def test_an_error_about_a_node_is_told_as_it_is() -> None:
     def refuse(value: object) -> int | None:
-        raise ForeignNode("of another")
+        raise WorkflowError("of another")
 
-    with pytest.raises(ForeignNode):
+    with pytest.raises(WorkflowError):
         Slotted(refuse).encode([Later(0)], LIMIT, "arguments")
 
 
@@ -123,7 +123,7 @@ def test_an_error_about_a_node_is_told_as_it_is() -> None:
     ids=["cut", "alien", "fewer parents than slots"],
 )
 def test_what_no_definition_wrote_is_told_from_an_argument_that_does_not_fit(data: bytes, given: list[bytes]) -> None:
-    with pytest.raises(CorruptArguments):
+    with pytest.raises(CorruptRecord):
         fill(data, given)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace import CurrentJob, Flow, Headrace
-from headrace.errors import CorruptHeaders, OptionsError
+from headrace.errors import CorruptRecord, OptionsError
 from headrace.model.form import Form
 from headrace.model.headers import packed, unpacked
 from headrace.model.job import Claim
@@ -139,5 +139,5 @@ def test_the_limits_count_for_the_sum_of_all(app: Headrace) -> None:
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x90", msgspec.msgpack.encode({"a": 1}), packed({"a": "b"})[:-1]])
 def test_alien_headers_are_told(data: bytes) -> None:
-    with pytest.raises(CorruptHeaders, match="another program wrote or cut them"):
+    with pytest.raises(CorruptRecord, match="another program wrote or cut them"):
         unpacked(data)

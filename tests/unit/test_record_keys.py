@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace import Flow, Headrace
-from headrace.errors import ArgumentError, CorruptArguments
+from headrace.errors import ArgumentError, CorruptRecord
 
 REFUSED = "a record cannot be the key of a dictionary: send a list of pairs"
 app = Headrace("redis://localhost:1/0")
@@ -75,5 +75,5 @@ def test_a_record_that_travels_as_an_array_may_be_a_key() -> None:
 
 def test_one_that_another_program_stored_is_told_as_what_it_is() -> None:
     data = app.by_name("tasks.elsewhere").job({Place(1): 2}).args
-    with pytest.raises(CorruptArguments, match=REFUSED):
+    with pytest.raises(CorruptRecord, match=REFUSED):
         untyped.unpack(data)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Flow, Headrace, Tasks
-from headrace.errors import DuplicateTask, OptionsError, PayloadTooLarge, TasksNotIncluded
+from headrace.errors import DuplicateName, OptionsError, PayloadTooLarge, TasksNotIncluded
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_is_defined_after_the_inclusion_belongs_to_the_application_at_once(
     assert app.tasks[task.name] is task
     assert app.workflow_definitions == {"pair": made}
     assert set(tasks.tasks) == {task.name, "workflow:pair"}
-    with pytest.raises(DuplicateTask):
+    with pytest.raises(DuplicateName):
         app.task(double)
 
 
@@ -126,16 +126,16 @@ def test_the_queue_of_a_set_is_that_of_its_tasks_that_name_none(app: Headrace) -
 def test_two_tasks_of_one_name_are_refused_wherever_they_come_from(app: Headrace) -> None:
     first, second = Tasks(), Tasks()
     first.task(name="x")(double)
-    with pytest.raises(DuplicateTask, match=r"a task x already \(.*test_registry.py:\d+\): give the one at .*test_reg"):
+    with pytest.raises(DuplicateName, match=r"a task x already \(.*test_registry.py:\d+\): give the one at .*test_reg"):
         first.task(name="x")(shout)
     second.task(name="x")(shout)
     second.task(name="y")(shout)
-    with pytest.raises(DuplicateTask, match="a task x already"):
+    with pytest.raises(DuplicateName, match="a task x already"):
         app.include(first, second)
     # All or none.
     assert app.tasks == {}
     app.include(first)
-    with pytest.raises(DuplicateTask, match="a task x already"):
+    with pytest.raises(DuplicateName, match="a task x already"):
         app.include(second)
     assert set(app.tasks) == {"x"}
     with pytest.raises(TasksNotIncluded):
@@ -143,7 +143,7 @@ def test_two_tasks_of_one_name_are_refused_wherever_they_come_from(app: Headrace
     first.workflow(name="w")(pair)
     second.tasks.pop("x")
     second.workflow(name="w")(pair)
-    with pytest.raises(DuplicateTask, match="workflow:w already"):
+    with pytest.raises(DuplicateName, match="workflow:w already"):
         app.include(second)
 
 

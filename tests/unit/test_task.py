@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, Retry, Settings, Task, Throttle, WorkflowRun, current_job
-from headrace.errors import ArgumentError, CorruptOptions, DuplicateTask, NoCurrentJob, OptionsError, SettingsError
+from headrace.errors import ArgumentError, CorruptRecord, DuplicateName, NoCurrentJob, OptionsError, SettingsError
 from headrace.model import elsewhere
 from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
@@ -135,7 +135,7 @@ class Shop:
 
 def test_the_same_name_twice_is_refused_and_both_places_are_told(app: Headrace) -> None:
     app.task(name="x")(plain)
-    with pytest.raises(DuplicateTask, match=r"a task x already \(.*test_task.py:\d+\): give the one at .*test_task.py"):
+    with pytest.raises(DuplicateName, match=r"a task x already \(.*test_task.py:\d+\): give the one at .*test_task.py"):
         app.task(name="x")(lambda: None)
 
 
@@ -368,7 +368,7 @@ def test_plans_are_not_kept_without_end(app: Headrace) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff\xff", b"\x81", b"\x93\x01\x02\x03", b"\x81\xa7retries\xcd\xff\xff"])
 def test_alien_options_are_named(app: Headrace, data: bytes) -> None:
-    with pytest.raises(CorruptOptions, match=r"the stored options of a job of .*plain cannot be read"):
+    with pytest.raises(CorruptRecord, match=r"the stored options of a job of .*plain cannot be read"):
         app.task(plain).plan(data)
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import Flow, Headrace, Secret, Task
-from headrace.errors import ArgumentError, CorruptArguments, PayloadTooLarge, ResultMismatch, ResultUndecodable
+from headrace.errors import ArgumentError, CorruptRecord, PayloadTooLarge, ResultMismatch, ResultUndecodable
 from headrace.model.signature import NOTHING, SHAPES, Signature, Unchecked
 from headrace.model.type_registry import Types
 
@@ -261,7 +261,7 @@ def test_code_that_changed_since_the_enqueue_is_an_argument_error_on_the_worker(
 )
 def test_alien_bytes_are_told_from_wrong_arguments(data: bytes) -> None:
     for task in (thumb, bare):
-        with pytest.raises(CorruptArguments, match=rf"the stored arguments of {task.name} cannot be read"):
+        with pytest.raises(CorruptRecord, match=rf"the stored arguments of {task.name} cannot be read"):
             task.unpack(data)
 
 
@@ -269,7 +269,7 @@ def test_alien_bytes_are_told_from_wrong_arguments(data: bytes) -> None:
 def test_any_bytes_are_read_or_refused_with_a_type(data: bytes) -> None:
     try:
         args, kwargs = free.unpack(data)
-    except (ArgumentError, CorruptArguments):
+    except (ArgumentError, CorruptRecord):
         return
     assert isinstance(args, tuple)
     assert isinstance(kwargs, dict)

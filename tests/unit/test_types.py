@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from headrace import Flow, Headrace, Task, Tasks
-from headrace.errors import ArgumentError, CorruptArguments, OptionsError, ResultMismatch
+from headrace.errors import ArgumentError, CorruptRecord, OptionsError, ResultMismatch
 from headrace.model import job_record
 from headrace.model.type_registry import Types
 
@@ -298,7 +298,7 @@ def test_what_does_not_fit_is_refused_on_the_worker_too() -> None:
     stored = app.by_name("elsewhere").job(careful={"age": -1}).args
     with pytest.raises(ArgumentError, match=r"argument 'careful' of take: not a valid Careful \(age: value error"):
         take.unpack(stored)
-    with pytest.raises(CorruptArguments):
+    with pytest.raises(CorruptRecord):
         take.unpack(b"[1")
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace import CurrentJob, Headrace, current_job
-from headrace.errors import ArgumentError, CorruptArguments, NoWorkflow, WorkflowCycle, WorkflowTooLarge
+from headrace.errors import ArgumentError, CorruptRecord, NoCurrentJob, WorkflowError
 from headrace.model import codec, job_record
 from headrace.model.ids import flow_id, node_id
 from headrace.model.job import Claim, Input
@@ -70,7 +70,7 @@ def test_outputs_take_their_places() -> None:
     args = b"\x92\x92\xd4\x07\x00\xd4\x07\x01\x80"
     assert codec.decode(runner_context.filled(claim(args, given([1], None)))) == [[[1], None], {}]
     assert runner_context.filled(claim(b"\x92\x90\x80")) == b"\x92\x90\x80"
-    with pytest.raises(CorruptArguments):
+    with pytest.raises(CorruptRecord):
         runner_context.filled(claim(args, given(1)))
 
 
@@ -122,13 +122,13 @@ def test_a_map_over_what_is_no_list_fails_with_the_value(items: Any) -> None:
 
 def test_a_map_of_alien_arguments_is_corrupt() -> None:
     for data in (b"", b"\x90", b"\x92\x90\x80", b"\xc1"):
-        with pytest.raises(CorruptArguments):
+        with pytest.raises(CorruptRecord):
             runner_context.spread(claim(), NodeFacts("me", map=True), data)
 
 
 def test_a_map_over_more_than_a_workflow_may_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_context, "MAX_NODES", 10)
-    with pytest.raises(WorkflowTooLarge, match="got 10 items, more than 9"):
+    with pytest.raises(WorkflowError, match="got 10 items, more than 9"):
         spread(list(range(10)))
     assert spread(list(range(9))) is not None
 
@@ -212,7 +212,7 @@ def test_what_is_added_is_checked_like_any_definition(app: Headrace) -> None:
     mine = job(app)
     mine.workflow.run("add", 1, name="a", after="b")
     mine.workflow.run("add", 1, name="b", after="a")
-    with pytest.raises(WorkflowCycle, match="me/a -> me/b -> me/a"):
+    with pytest.raises(WorkflowError, match="me/a -> me/b -> me/a"):
         runner_context.added(mine)
     with pytest.raises(ArgumentError):
         job(app).workflow.run("add", "x")
@@ -220,7 +220,7 @@ def test_what_is_added_is_checked_like_any_definition(app: Headrace) -> None:
 
 def test_a_plain_job_has_no_workflow_and_no_payloads() -> None:
     mine = CurrentJob(Claim("0" * 21, 1, "low", 0, "add", b""), lambda note: None)
-    with pytest.raises(NoWorkflow, match="is not a node of a workflow"):
+    with pytest.raises(NoCurrentJob, match="is not a node of a workflow"):
         _ = mine.workflow
     assert (mine.payloads, mine.workflow_id) == ([], "")
 

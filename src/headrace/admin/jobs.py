@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headrace.admin.job_paging import Order, page_of, query_of, state_of
-from headrace.errors import CorruptOptions, HeadraceError, JobNotFound, OptionsError
+from headrace.errors import CorruptRecord, HeadraceError, JobNotFound, OptionsError
 from headrace.model.job import State
 from headrace.model.job_record import Page, PlainReader, Record, ValueReader
 from headrace.protocol import overviews, produce
@@ -141,7 +141,7 @@ class Jobs:
         if task is None:
             return PlainReader(record.task), None
         failure_ttl = None
-        with suppress(CorruptOptions):
+        with suppress(CorruptRecord):
             failure_ttl = task.plan(record.options).failure_ttl / 1_000_000
         return PlainReader(record.task) if produce.is_map(record.fields) else task.signature, failure_ttl
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.clock import monotonic
-from headrace.errors import OptionsError, WorkerNotFound
+from headrace.errors import NotFound, OptionsError
 from headrace.model.limit_rules import is_whole
 from headrace.model.options import KINDS, Kind
 from headrace.model.stacks import RunnerStacks, WorkerStacks
@@ -47,7 +47,7 @@ class Workers:
         A worker with ``--reload`` is known by the ``host:pid`` and the process id of its parent, too.
 
         Raises:
-            WorkerNotFound: no worker has this name, or several begin so.
+            NotFound: no worker has this name, or several begin so.
 
         Cost: one round trip.
         """
@@ -69,7 +69,7 @@ class Workers:
             kind: the first of process, fork, thread, async that the worker has, if not given.
 
         Raises:
-            WorkerNotFound: no live worker has this name, or this kind of runners, or it does not listen just now.
+            NotFound: no live worker has this name, or this kind of runners, or it does not listen just now.
             OptionsError: the size is out of range, or there is no such kind.
 
         Cost: two round trips.
@@ -91,7 +91,7 @@ class Workers:
             timeout: the longest wait for the answer, which takes about a third of a second.
 
         Raises:
-            WorkerNotFound: no live worker has this name, or it does not answer.
+            NotFound: no live worker has this name, or it does not answer.
 
         Cost: two round trips, and one for each tenth of a second until the answer.
         """
@@ -126,13 +126,13 @@ def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
 
 
 def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list[RunnerStacks] | None:
-    """The answer; None: not yet. WorkerNotFound when the time is over."""
+    """The answer; None: not yet. NotFound when the time is over."""
     if text:
         found = msgspec.json.decode(text, type=WorkerStacks)
         if request in found.requests:
             return found.runners
     if left <= 0:
-        raise WorkerNotFound(f"{worker.owner} did not answer: it may be leaving, or be older than this program")
+        raise NotFound(f"{worker.owner} did not answer: it may be leaving, or be older than this program")
     return None
 
 
@@ -143,16 +143,16 @@ def _get(client: Client, name: str) -> Steps[WorkerFacts]:
 
 def last_known(seen: overviews.Overview, name: str) -> WorkerFacts:
     """The live worker that a name means, else one whose lease is over: it is dead, or hangs and wants to be looked at.
-    Raises WorkerNotFound: neither is stored, or several may be meant.
+    Raises NotFound: neither is stored, or several may be meant.
     """
     try:
         return named(seen.live, name)
-    except WorkerNotFound:
+    except NotFound:
         return named(seen.workers, name)
 
 
 def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
-    """The worker that a name means. Raises WorkerNotFound: none does, or several do."""
+    """The worker that a name means. Raises NotFound: none does, or several do."""
     exact = [worker for worker in workers if name in _own_names(worker)]
     if not exact:
         exact = [worker for worker in workers if name in _parent_names(worker)]
@@ -163,10 +163,10 @@ def named(workers: Sequence[WorkerFacts], name: str) -> WorkerFacts:
         return found[0]
     names = sorted(worker.owner for worker in found or workers)
     if found:
-        raise WorkerNotFound(f"{name!r} may be any of {', '.join(names[:10])}: give more of the name")
+        raise NotFound(f"{name!r} may be any of {', '.join(names[:10])}: give more of the name")
     close = difflib.get_close_matches(name, names, 1, 0.5)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:10])}" if names else "none lives now"
-    raise WorkerNotFound(f"no worker is named {name!r}: {hint}")
+    raise NotFound(f"no worker is named {name!r}: {hint}")
 
 
 def _own_names(worker: WorkerFacts) -> tuple[str, str, str]:
@@ -188,7 +188,7 @@ def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[Wor
     kinds = [kind for kind in KINDS if kind in worker.sizes]
     wanted = kind or (kinds[0] if kinds else "process")
     if wanted not in kinds:
-        raise WorkerNotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
+        raise NotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
     yield from _told(client, worker, f"scale:{wanted}:{size}")
     return worker
 
@@ -197,4 +197,4 @@ def _told(client: Client, worker: WorkerFacts, text: str) -> Steps[None]:
     word: str = yield operations.command(client.keys, worker.owner, text)
     if word != "told":
         why = "is gone" if word == "gone" else "does not listen just now, since it lost its connection: try again"
-        raise WorkerNotFound(f"{worker.owner} {why}")
+        raise NotFound(f"{worker.owner} {why}")

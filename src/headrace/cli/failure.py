@@ -67,7 +67,7 @@ def exit_of(error: BaseException) -> ExitCode:
     from headrace import errors
 
     usage = (UsageFault, errors.OptionsError, errors.CronError, errors.ArgumentError, errors.PayloadTooLarge)
-    application = (ApplicationFault, errors.AppImportError, errors.DuplicateTask, errors.DuplicateSchedule)
+    application = (ApplicationFault, errors.AppImportError, errors.DuplicateName)
     table: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
         ((*usage, errors.PictureError), ExitCode.USAGE),

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.cli.failure import ApplicationFault, UsageFault
 from headrace.cli.output import several
-from headrace.errors import OptionsError, UnknownLimit
+from headrace.errors import NotFound, OptionsError
 from headrace.model.options import SIZE_FLAGS
 from headrace.registry import left_out
 from headrace.stats.stats import kept
@@ -64,7 +64,7 @@ def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
             )
     try:
         app.limits.declared()
-    except (UnknownLimit, OptionsError) as error:
+    except (NotFound, OptionsError) as error:
         raise ApplicationFault(f"{target} cannot be served: {error}") from None
 
 

@@ -163,7 +163,7 @@ def _of_job(app: Headrace, worker: str | None, id: str) -> Subject:
 
 def _worker(app: Headrace, name: str | None) -> WorkerFacts:
     """The worker of a name; one whose lease is over, too, since one that hangs is what people look into. Raises
-    WorkerNotFound: there is none of this name, or several. Raises OperationFault: there is none at all, several without
+    NotFound: there is none of this name, or several. Raises OperationFault: there is none at all, several without
     a name, or it is on another machine.
     """
     from headrace.admin.workers import last_known

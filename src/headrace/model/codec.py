@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptArguments, HeadraceError, PayloadTooLarge, ResultUndecodable
+from headrace.errors import ArgumentError, CorruptRecord, HeadraceError, PayloadTooLarge, ResultUndecodable
 
 
 class ParentOutput(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def arguments(data: bytes) -> _Sent:
 
 
 def stored_arguments(task: str, data: bytes) -> _Sent:
-    """As :func:`arguments`. Raises CorruptArguments: no enqueue wrote these bytes. Raises ArgumentError: they are
+    """As :func:`arguments`. Raises CorruptRecord: no enqueue wrote these bytes. Raises ArgumentError: they are
     nested too deeply to be read here.
     """
     try:
@@ -182,7 +182,7 @@ def stored_arguments(task: str, data: bytes) -> _Sent:
         raise ArgumentError(f"the arguments of {task} are {TOO_DEEP}: send a flat list, or ids") from None
     except (msgspec.MsgspecError, ValueError) as error:
         cause = RECORD_KEY if _UNHASHABLE in str(error) else "another program wrote or cut them"
-        raise CorruptArguments(f"the stored arguments of {task} cannot be read ({error}): {cause}") from None
+        raise CorruptRecord(f"the stored arguments of {task} cannot be read ({error}): {cause}") from None
 
 
 def stored_result(task: str, data: bytes) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from headrace.errors import CorruptHeaders, OptionsError
+from headrace.errors import CorruptRecord, OptionsError
 
 # Most headers of one job, and the bytes that their names and texts take together, in UTF-8.
 MOST_HEADERS = 16
@@ -78,13 +78,13 @@ def packed(headers: Mapping[str, str]) -> bytes:
 
 
 def unpacked(data: bytes) -> Mapping[str, str]:
-    """Stored headers. Raises CorruptHeaders: no enqueue wrote these bytes."""
+    """Stored headers. Raises CorruptRecord: no enqueue wrote these bytes."""
     if not data:
         return NO_HEADERS
     try:
         return MappingProxyType(_headers.decode(data))
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptHeaders(
+        raise CorruptRecord(
             f"the stored headers of a job cannot be read ({error}): another program wrote or cut them"
         ) from None
 
@@ -93,7 +93,7 @@ def shown(data: bytes) -> Mapping[str, str]:
     """Stored headers for people; none where the bytes are unreadable."""
     try:
         return unpacked(data)
-    except CorruptHeaders:
+    except CorruptRecord:
         return NO_HEADERS
 
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptArguments
+from headrace.errors import ArgumentError, CorruptRecord
 from headrace.model import codec
 from headrace.model.codec import NONE, PLAIN, SLOT, STRICT, TOO_DEEP, Position, encode, refuse
 from headrace.model.headers import NO_HEADERS
@@ -75,7 +75,7 @@ def slot(position: int) -> msgspec.msgpack.Ext:
 
 def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
     """Arguments with each slot replaced by the output of the parent that it names. ``outputs``: MessagePack of each
-    parent's output, in edge order; empty where there is none: it becomes None. Raises CorruptArguments: no definition
+    parent's output, in edge order; empty where there is none: it becomes None. Raises CorruptRecord: no definition
     wrote these bytes, or there are fewer parents than it had. Raises ArgumentError: they are nested too deeply.
     """
 
@@ -89,7 +89,7 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
     except RecursionError:
         raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
-        raise CorruptArguments(
+        raise CorruptRecord(
             f"the stored arguments of a node cannot be filled ({error}): another program wrote or cut them"
         ) from None
 
@@ -128,7 +128,7 @@ class PlainReader:
         self.task = task
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments. Raises CorruptArguments: no enqueue wrote these bytes."""
+        """Stored arguments. Raises CorruptRecord: no enqueue wrote these bytes."""
         args, kwargs = codec.stored_arguments(self.task, data)
         return tuple(args), kwargs
 
@@ -249,7 +249,7 @@ class Record:
         Raises:
             ArgumentError: they do not fit the task as it is here; ``fields["args"]`` has the bytes. Or a list left them
                 in the store: :attr:`left_out`.
-            CorruptArguments: no enqueue wrote these bytes.
+            CorruptRecord: no enqueue wrote these bytes.
         """
         return self._unpacked()[0]
 

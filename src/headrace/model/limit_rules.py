@@ -57,7 +57,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     Raises:
         OptionsError: a number is out of range, or does not go with the shape.
-        UnknownTimezone: this machine does not know the zone.
+        CronError: this machine does not know the zone.
     """
 
     n: float
@@ -129,7 +129,7 @@ def rate_fields(rate: Rate) -> dict[str, str]:
 
 
 def rate_of(fields: Mapping[str, str]) -> Rate | None:
-    """A limit's rate of its fields; None: it has none. Raises OptionsError, UnknownTimezone, ValueError, KeyError: they
+    """A limit's rate of its fields; None: it has none. Raises OptionsError, CronError, ValueError, KeyError: they
     are no numbers of a rate, or not of this machine.
     """
     if not fields.get("rate"):

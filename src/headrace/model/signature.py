@@ -169,7 +169,7 @@ class Signature:
 
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:
         """Positions and keywords to call the function with, converted to its annotations. Raises ArgumentError: they do
-        not fit the function as it is here. Raises CorruptArguments: no enqueue wrote these bytes.
+        not fit the function as it is here. Raises CorruptRecord: no enqueue wrote these bytes.
         """
         if data == NOTHING and self._bare:
             return (), {}

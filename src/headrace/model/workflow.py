@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.errors import CorruptArguments, WorkflowError
+from headrace.errors import CorruptRecord, WorkflowError
 from headrace.model import codec
 from headrace.model.form import Form
 from headrace.model.ids import milliseconds_of
@@ -364,7 +364,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
         Raises:
             ArgumentError: they do not fit the definition as it is here; ``packed_args`` has the bytes.
-            CorruptArguments: no create wrote these bytes.
+            CorruptRecord: no create wrote these bytes.
         """
         return self._unpacked()[0]
 
@@ -383,12 +383,12 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         """What all nodes whose function takes it were given, as plain values; empty on a page.
 
         Raises:
-            CorruptArguments: no create wrote these bytes.
+            CorruptRecord: no create wrote these bytes.
         """
         try:
             return dict(codec.decode(self.fields.get("globals", EMPTY)))
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            raise CorruptArguments(f"the stored globals of workflow {self.id} cannot be read ({error})") from None
+            raise CorruptRecord(f"the stored globals of workflow {self.id} cannot be read ({error})") from None
 
     @property
     def key(self) -> str:

@@ -92,7 +92,7 @@ class Pool(Executor):
             timeout: seconds in which a member must begin it; then it fails with ``CallTimeout`` and never runs.
 
         Raises:
-            PoolClosed, PoolBroken, PoolFull, PoolBusy: it was not accepted.
+            PoolClosed, PoolBroken, PoolFull: it was not accepted.
             ArgumentError: it cannot be called, or not be sent to a process.
             OptionsError: there is no such strategy, or it needs a key.
         """
@@ -122,7 +122,7 @@ class Pool(Executor):
 
         Raises:
             CallTimeout: it did not end in time; if it had not begun, it never runs.
-            PoolClosed, PoolBroken, PoolFull, PoolBusy, ArgumentError, OptionsError: as :meth:`submit`.
+            PoolClosed, PoolBroken, PoolFull, ArgumentError, OptionsError: as :meth:`submit`.
         """
         call: Call[T] = self._make(fn, args, kwargs)
         if timeout is not None and timeout <= 0:
@@ -215,7 +215,7 @@ class Pool(Executor):
 
         Raises:
             CallTimeout: none was to be had within ``timeout`` seconds.
-            PoolClosed, PoolBroken, PoolFull, PoolBusy, ArgumentError, OptionsError: as :meth:`submit`.
+            PoolClosed, PoolBroken, PoolFull, ArgumentError, OptionsError: as :meth:`submit`.
         """
         lease = Lease()
         try:

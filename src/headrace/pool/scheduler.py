@@ -78,7 +78,7 @@ class Scheduler:
     # -- calls come --------------------------------------------------------------------------------------------------
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
-        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull, PoolBusy: it was not
+        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull: it was not
         accepted and will never run.
         """
         member: Member | None = None

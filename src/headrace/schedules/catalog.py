@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from headrace.errors import DuplicateSchedule
+from headrace.errors import DuplicateName
 from headrace.protocol import ticks
 from headrace.protocol.ticks import MOST_TICKS, SchedulePage
 from headrace.schedules.schedule_handle import (
@@ -52,8 +52,8 @@ class Schedules:
             options: see :class:`headrace.schedules.schedule_handle.CronOptions`.
 
         Raises:
-            DuplicateSchedule: another one that this program declares has this name.
-            CronError, UnknownTimezone, MissingExtra: times or policies cannot be used.
+            DuplicateName: another one that this program declares has this name.
+            CronError, MissingExtra: times or policies cannot be used.
             ArgumentError, PayloadTooLarge, OptionsError: the job cannot be.
 
         Cost: none.
@@ -77,7 +77,7 @@ class Schedules:
         found = request(name, timetable, unsent(target, args), self._client.settings, options, code=True)
         known = self.declared.setdefault(found.name, found)
         if known.fingerprint != found.fingerprint:
-            raise DuplicateSchedule(
+            raise DuplicateName(
                 f"there is a schedule {found.name!r} already: give one of the two another name with name=..."
             )
         return self[found.name]
@@ -93,8 +93,8 @@ class Schedules:
             options: see :class:`ScheduleOptions`.
 
         Raises:
-            DuplicateSchedule: code declares a schedule of this name.
-            CronError, UnknownTimezone, ArgumentError, PayloadTooLarge, OptionsError: something cannot be used.
+            DuplicateName: code declares a schedule of this name.
+            CronError, ArgumentError, PayloadTooLarge, OptionsError: something cannot be used.
             NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
 
         Cost: one round trip.
@@ -147,7 +147,7 @@ class Schedules:
 
     def _stored(self, found: Request, words: list[str]) -> Schedule:
         if words == ["taken"]:
-            raise DuplicateSchedule(
+            raise DuplicateName(
                 f"code declares a schedule {found.name!r}: give this one another name, or change the code"
             )
         return self[found.name]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, get_args
 
 import msgspec
 
-from headrace.errors import CronError, ScheduleNotFound
+from headrace.errors import CronError, NotFound
 from headrace.model.activity import pause_note
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
@@ -238,7 +238,7 @@ class Schedule:
         """What is stored of it.
 
         Raises:
-            ScheduleNotFound: nothing is.
+            NotFound: nothing is.
 
         Cost: one round trip.
         """
@@ -252,9 +252,9 @@ class Schedule:
         """When its next jobs are due, jitter included, in UTC; fewer where it ends before.
 
         Raises:
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
             CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
-            UnknownTimezone, MissingExtra: this machine cannot reckon them.
+            CronError, MissingExtra: this machine cannot reckon them.
 
         Cost: one round trip.
         """
@@ -271,7 +271,7 @@ class Schedule:
 
         Raises:
             CronError: ``count`` is not a whole number.
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
 
         Cost: one round trip.
         """
@@ -288,7 +288,7 @@ class Schedule:
             note: why, for people; it replaces that of an earlier pause; 500 characters are kept.
 
         Raises:
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
 
         Cost: one round trip.
         """
@@ -302,7 +302,7 @@ class Schedule:
         """Let its ticks make jobs again, from the next one on. False: it was not paused.
 
         Raises:
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
 
         Cost: one round trip.
         """
@@ -320,7 +320,7 @@ class Schedule:
             request_id: asked for again by the same id within ten minutes, it is still one job.
 
         Raises:
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
             StoreFull: the server refused to store the job.
 
         Cost: one round trip.
@@ -356,7 +356,7 @@ class Schedule:
 
         Raises:
             CronError: there are more than ``most`` ticks, or the times cannot be used.
-            ScheduleNotFound: nothing is stored of it.
+            NotFound: nothing is stored of it.
 
         Cost: one round trip, and one per 500 ticks.
         """
@@ -406,8 +406,8 @@ class Schedule:
             raise self._missing()
         return word
 
-    def _missing(self) -> ScheduleNotFound:
-        return ScheduleNotFound(f"there is no schedule {self.name!r}: `headrace cron list` shows those that are stored")
+    def _missing(self) -> NotFound:
+        return NotFound(f"there is no schedule {self.name!r}: `headrace cron list` shows those that are stored")
 
     def _run(
         self, moments: Sequence[int], overlap: Overlap | None, *, again: bool, request_id: str | None = None

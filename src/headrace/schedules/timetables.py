@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from headrace.errors import CronError, MissingExtra, OptionsError, UnknownTimezone
+from headrace.errors import CronError, MissingExtra, OptionsError
 from headrace.model import option_checks
 from headrace.model.notation import EPOCH, change_after, zone_of
 from headrace.settings import Duration, microseconds, seconds
@@ -57,7 +57,7 @@ class Cron(msgspec.Struct, frozen=True):
     Raises:
         CronError: the expression cannot be read; names the field. Or it names a day that never comes, or has a step
             that is longer than its field: ``*/90`` of the minutes would tick once an hour.
-        UnknownTimezone: there is no such zone on this machine.
+        CronError: there is no such zone on this machine.
         MissingExtra: cronsim is not installed.
     """
 
@@ -68,7 +68,7 @@ class Cron(msgspec.Struct, frozen=True):
         if not isinstance(self.expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _no_expression(self.expression, "")
         if not isinstance(self.timezone, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UnknownTimezone(
+            raise CronError(
                 f"a time zone is a name of the IANA database, such as Europe/Berlin, not {self.timezone!r:.80}"
             )
         _checked(self.expression, self.timezone)
@@ -325,7 +325,7 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def timetable(self) -> Timetable:
-        """When it ticks. Raises CronError, UnknownTimezone, MissingExtra: this machine cannot reckon it."""
+        """When it ticks. Raises CronError, MissingExtra: this machine cannot reckon it."""
         if self.cron:
             return Cron(self.cron, self.zone)
         return Every(self.step / SECOND, self.shift / SECOND)

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.errors import DuplicateLimit, OptionsError, UnknownLimit
+from headrace.errors import DuplicateName, NotFound, OptionsError
 from headrace.model import codec
 from headrace.model.hidden_values import hides
 from headrace.model.limit_rules import (
@@ -69,13 +69,13 @@ class LimitSet:
 
         Raises:
             OptionsError: a name or number cannot be used.
-            DuplicateLimit: another limit has this name.
+            DuplicateName: another limit has this name.
 
         Cost: none.
         """
         limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue, backlog, full))
         if name in self._context.limits:
-            raise DuplicateLimit(f"there is a limit {name} already: give this one another name")
+            raise DuplicateName(f"there is a limit {name} already: give this one another name")
         self._context.limits[name] = limit
         return limit
 
@@ -104,7 +104,7 @@ class LimitSet:
         """What a worker tells the store of them.
 
         Raises:
-            UnknownLimit: a task names a limit that is not declared.
+            NotFound: a task names a limit that is not declared.
             OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
         """
         known, rows = self._context.limits, list[str | bytes]()
@@ -129,7 +129,7 @@ class LimitSet:
 
 def _own_limit(known: Mapping[str, Limit], task: Task[..., Any, Any], name: str) -> Limit:
     if name not in known:
-        raise UnknownLimit(
+        raise NotFound(
             f"task {task.name} has a limit {name!r}, which is not declared: the limits of this application are "
             f"{', '.join(sorted(known)) or 'none'}"
         )

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from headrace.errors import ArgumentError, CorruptOptions, JobNotFound, JobStateError, OptionsError
+from headrace.errors import ArgumentError, CorruptRecord, JobNotFound, JobStateError, OptionsError
 from headrace.model import codec, job_record
 from headrace.model.form import FIELDS, RETRY_PARTS, Form, asked
 from headrace.model.headers import SCHEDULE, TRACE
@@ -145,7 +145,7 @@ class StoredArguments(msgspec.Struct, frozen=True):
 
 def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
     """The arguments of a job. ``reader``: of its task: it knows the names of positions. Raises JobStateError: they hold
-    what other jobs of its workflow return. Raises CorruptArguments: no enqueue wrote them.
+    what other jobs of its workflow return. Raises CorruptRecord: no enqueue wrote them.
     """
     if job_record.has_slots(record.packed_args):
         raise JobStateError(
@@ -162,14 +162,14 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
 
 def options_again(record: Record) -> dict[str, Any]:
     """The options of a job for the one that is it again: its queue, priority, key, note, limits and headers. Raises
-    CorruptOptions: they cannot be read.
+    CorruptRecord: they cannot be read.
     """
     stored = {name: record.fields.get(row.stored or name) for name, row in FIELDS.items() if name != "headers"}
     try:
         known = {name: _value(FIELDS[name].kind, raw) for name, raw in stored.items() if raw}
         found = asked(Form(record.task, queue=record.queue, options=record.options, **known))
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptOptions(f"the stored options of job {record.id} cannot be read: {error}") from None
+        raise CorruptRecord(f"the stored options of job {record.id} cannot be read: {error}") from None
     retry = {part: found.pop(name) for name, (part, _) in RETRY_PARTS.items() if name in found}
     if retry:
         found["retries"] = with_parts(Retry(), retry)

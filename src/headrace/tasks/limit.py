@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from headrace.clock import monotonic
-from headrace.errors import HeadraceError, LimitInUse, LimitTimeout, OptionsError, UnknownLimit
+from headrace.errors import HeadraceError, LimitInUse, LimitTimeout, NotFound, OptionsError
 from headrace.model.ids import check_name
 from headrace.model.limit_rules import ALL, Concurrency, LimitPage, LimitRule, LimitState, Part, Rate, name_of, part_of
 from headrace.protocol.limit_verbs import (
@@ -123,14 +123,14 @@ class LimitHold:
 
     def _pause(self, answer: HoldAnswer, begun: float, attempt: int) -> float | None:
         """Seconds until the next look; None: it is held. Raises LimitTimeout: there is no time left. Raises
-        UnknownLimit, OptionsError: it never will be.
+        NotFound, OptionsError: it never will be.
         """
         name = self._rule.name
         match answer.word:
             case "held":
                 return None
             case "unknown":
-                raise UnknownLimit(f"neither the store nor this program knows a limit {name}")
+                raise NotFound(f"neither the store nor this program knows a limit {name}")
             case "shared":
                 raise OptionsError(f"limit {name} goes by no value: hold it without one")
             case "values":
@@ -235,7 +235,7 @@ class Limit:
 
         Raises:
             OptionsError: nothing is given, or it cannot be used; the limit has no values.
-            UnknownLimit: no worker has declared it, nor does this program.
+            NotFound: no worker has declared it, nor does this program.
 
         Cost: one round trip.
         """
@@ -258,7 +258,7 @@ class Limit:
             value: None: what was set of all values; those of single values stay.
 
         Raises:
-            UnknownLimit, OptionsError: see :meth:`set`.
+            NotFound, OptionsError: see :meth:`set`.
 
         Cost: one round trip.
         """
@@ -279,7 +279,7 @@ class Limit:
                 :meth:`resume`.
 
         Raises:
-            UnknownLimit, OptionsError: see :meth:`set`.
+            NotFound, OptionsError: see :meth:`set`.
 
         Cost: one round trip.
         """
@@ -293,7 +293,7 @@ class Limit:
         """End a pause. False: there was none. A pause of the limit and one of a value end each on their own.
 
         Raises:
-            UnknownLimit, OptionsError: see :meth:`set`.
+            NotFound, OptionsError: see :meth:`set`.
 
         Cost: one round trip.
         """
@@ -310,7 +310,7 @@ class Limit:
 
         Raises:
             LimitInUse: a worker runs whose code declares it, or jobs or programs hold it.
-            UnknownLimit: the store does not know it.
+            NotFound: the store does not know it.
 
         Cost: one round trip for each 500 values that an operator has set.
         """
@@ -331,7 +331,7 @@ class Limit:
             value: None: the limit as a whole.
 
         Raises:
-            UnknownLimit: no worker has declared it.
+            NotFound: no worker has declared it.
 
         Cost: one round trip.
         """
@@ -348,7 +348,7 @@ class Limit:
             most: values, at most 500. A limit may have more than can be listed.
 
         Raises:
-            UnknownLimit: no worker has declared it.
+            NotFound: no worker has declared it.
 
         Cost: one round trip.
         """
@@ -372,7 +372,7 @@ class Limit:
                 waits without end.
 
         Raises:
-            LimitTimeout, UnknownLimit, OptionsError: when the block is entered.
+            LimitTimeout, NotFound, OptionsError: when the block is entered.
 
         Cost: one round trip for each look, one for each third of a lease, and one at the end.
         """
@@ -431,8 +431,8 @@ class Limit:
     def _one(self, page: LimitPage) -> LimitState:
         return self._page(page).rows[0]
 
-    def _unknown(self) -> UnknownLimit:
-        return UnknownLimit(
+    def _unknown(self) -> NotFound:
+        return NotFound(
             f"the store knows no limit {self.name}: workers tell it of theirs when they start; app.limits.page() has "
             f"those that it knows"
         )
@@ -458,10 +458,10 @@ def check_cost(limits: Iterable[Limit], cost: int) -> None:
 
 
 def name_of_own(limits: Iterable[Limit], task: str, limit: object) -> str:
-    """The name of one of a job's limits, given as a limit or by name. Raises UnknownLimit: none of its limits has this
+    """The name of one of a job's limits, given as a limit or by name. Raises NotFound: none of its limits has this
     name.
     """
     name, mine = getattr(limit, "name", limit), sorted({one.name for one in limits})
     if name not in mine:
-        raise UnknownLimit(f"jobs of {task} have no limit {name!r}: theirs are {', '.join(mine) or 'none'}")
+        raise NotFound(f"jobs of {task} have no limit {name!r}: theirs are {', '.join(mine) or 'none'}")
     return str(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 import msgspec
 
-from headrace.errors import CorruptOptions, OptionsError
+from headrace.errors import CorruptRecord, OptionsError
 from headrace.model import elsewhere
 from headrace.model.form import RETRY_PARTS, Options, Overrides
 from headrace.model.options import Kind
@@ -50,13 +50,13 @@ NO_PLAN = RunPlan(NO_RETRY, None, None, 0, 0)
 
 
 def plan_of(name: str, task: Options, stored: bytes, settings: Settings, secrets: str) -> RunPlan:
-    """How to run a job that was stored with these options. Raises CorruptOptions: no enqueue wrote these bytes."""
+    """How to run a job that was stored with these options. Raises CorruptRecord: no enqueue wrote these bytes."""
     try:
         own = _overrides.decode(stored) if stored else Overrides()
         numbers = {part: getattr(own, name) for name, (part, _) in RETRY_PARTS.items()}
         retry = with_parts(task.retries, {part: n for part, n in numbers.items() if n is not None})
     except (msgspec.MsgspecError, OptionsError, ValueError) as error:
-        raise CorruptOptions(
+        raise CorruptRecord(
             f"the stored options of a job of {name} cannot be read ({error}): another program wrote them"
         ) from None
     timeout = _first(own.timeout, task.timeout, 0.0)
@@ -159,7 +159,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
 
         Raises:
             ArgumentError: they do not fit the function as it is here.
-            CorruptArguments: no enqueue wrote these bytes.
+            CorruptRecord: no enqueue wrote these bytes.
         """
         return self.signature.unpack(data)
 
@@ -182,7 +182,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         """How to run a job that was stored with these options.
 
         Raises:
-            CorruptOptions: no enqueue wrote these bytes.
+            CorruptRecord: no enqueue wrote these bytes.
         """
         plan = self._plans.get(options)
         if plan is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.errors import DuplicateNode, WorkflowCycle, WorkflowError, WorkflowTooLarge
+from headrace.errors import WorkflowError
 from headrace.model.form import UNTOLD, Form
 from headrace.model.workflow import (
     LETTERS,
@@ -112,23 +112,23 @@ class GraphBuilder:
                 self._numbers[new] = self._numbers.pop(old)
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that was given to a node. Raises DuplicateNode: it is taken."""
+        """Refuse a name that was given to a node. Raises WorkflowError: it is taken."""
         self._number(name)
         if name in self.names:
-            raise DuplicateNode(
+            raise WorkflowError(
                 f"workflow {self.definition} has a node {name!r} already (of {self.rows[self.names[name]].task}): "
                 f"names are unique in a graph; give name= another, or leave it out"
             )
 
     def add(self, row: NodeSpec) -> int:
-        """Take a row; its position. Raises DuplicateNode: its name is taken. Raises WorkflowTooLarge: there are too
+        """Take a row; its position. Raises WorkflowError: its name is taken; there are too
         many nodes or edges.
         """
         if row.name in self.names:
             self.check_free(row.name)
         place = len(self.rows)
         if place >= MAX_NODES:
-            raise WorkflowTooLarge(
+            raise WorkflowError(
                 f"workflow {self.definition} has more than {MAX_NODES:,} nodes (at {row.name!r}): give each node "
                 f"more to do, or let nodes create workflows of their own"
             )
@@ -138,12 +138,12 @@ class GraphBuilder:
         return place
 
     def link(self, parent: int, child: int, policy: Policy | None) -> None:
-        """Make the edge, or give the one that is there its policy. Raises WorkflowCycle: from a node to itself. Raises
-        WorkflowError: the edge was given another policy before. Raises WorkflowTooLarge: there are too many edges.
+        """Make the edge, or give the one that is there its policy. Raises WorkflowError: from a node to itself; another
+        policy before; too many edges.
         """
         row = self.rows[child]
         if parent == child:
-            raise WorkflowCycle(
+            raise WorkflowError(
                 f"node {row.name!r} of workflow {self.definition} waits for itself: it would never start"
             )
         if parent not in row.edges:
@@ -163,7 +163,7 @@ class GraphBuilder:
         edges[parent] = policy or known
 
     def check_acyclic(self) -> None:
-        """Refuse a graph that could never end. Raises WorkflowCycle: names the cycle."""
+        """Refuse a graph that could never end. Raises WorkflowError: names the cycle."""
         # Without references forward every edge leads from an earlier row to a later one.
         if all(parent < place for place, row in enumerate(self.rows) for parent in row.edges):
             return
@@ -172,14 +172,14 @@ class GraphBuilder:
             names = [self.rows[place].name for place in found]
             if len(names) > TOLD:
                 names[TOLD - 1 : -1] = [f"({len(names) - TOLD} more)"]
-            raise WorkflowCycle(
+            raise WorkflowError(
                 f"nodes of workflow {self.definition} wait for each other: {' -> '.join(names)}; none could start"
             )
 
     def _grew(self, edges: int, row: NodeSpec) -> None:
         self._edges += edges
         if self._edges > MAX_EDGES:
-            raise WorkflowTooLarge(
+            raise WorkflowError(
                 f"workflow {self.definition} has more than {MAX_EDGES:,} edges (at {row.name!r}): put a node between "
                 f"those that all wait for the same ones"
             )
@@ -215,7 +215,7 @@ def onward(row: NodeSpec, policy: Policy) -> Policy:
 
 
 def nodes(builder: GraphBuilder) -> list[NewNode]:
-    """The rows as nodes to store, and after them the nodes that undo some of them. Raises WorkflowCycle: some wait for
+    """The rows as nodes to store, and after them the nodes that undo some of them. Raises WorkflowError: some wait for
     each other.
     """
     builder.check_acyclic()
@@ -246,7 +246,7 @@ def nodes(builder: GraphBuilder) -> list[NewNode]:
 
 def graft(builder: GraphBuilder, prefix: str, on_failure: Policy, *, gather: bool) -> Graft:
     """The rows as what a running node adds: they, what undoes them, and a join that waits for all leaves. ``prefix``:
-    of the nodes' names. ``on_failure``: what a failure among the last of them means for the join. Raises WorkflowCycle:
+    of the nodes' names. ``on_failure``: what a failure among the last of them means for the join. Raises WorkflowError:
     some wait for each other.
     """
     ends = leaves(builder, range(len(builder.rows)))

@@ -120,7 +120,7 @@ class WorkflowRun:
         Raises:
             WorkflowNotFound: it is not stored any more.
             WorkflowStateError: it has ended.
-            NodeNotFound: no node, or several, have this name; nothing was started.
+            NotFound: no node, or several, have this name; nothing was started.
             NotConfirmed: it runs, and its start is not as safe as the setting ``durability`` asks for.
 
         Cost: two round trips, and one more per 400 roots or 500 names; names cost one more per 500 nodes.
@@ -240,7 +240,7 @@ class WorkflowRun:
 
         Raises:
             WorkflowNotFound: it is not stored any more.
-            NodeNotFound: no node, or several, have such a name.
+            NotFound: no node, or several, have such a name.
             ResultUndecodable: an output does not fit its task's return annotation.
 
         Cost: one round trip, and one more per 500 nodes.
@@ -290,7 +290,7 @@ class WorkflowRun:
 
         Raises:
             WorkflowNotFound: the workflow is not stored any more.
-            NodeNotFound: no node, or several, have this name.
+            NotFound: no node, or several, have this name.
 
         Cost: one round trip, and one more per 500 nodes.
         """

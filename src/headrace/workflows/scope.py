@@ -17,14 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import (
-    AmbiguousNode,
     ArgumentError,
-    EmptyWorkflow,
-    ForeignNode,
     OptionsError,
-    UnknownNode,
     WorkflowError,
-    WorkflowTooLarge,
 )
 from headrace.model import job_record
 from headrace.model.form import Form, of_call, of_task
@@ -166,7 +161,7 @@ class Scope:
     def mine(self, value: Node[Any] | Edge[Any]) -> tuple[int, Policy | None]:
         node: Node[Any] = value if isinstance(value, Node) else value.node
         if node.builder is not self.builder:
-            raise ForeignNode(
+            raise WorkflowError(
                 f"node {node.name!r} belongs to another workflow ({node.builder.definition}) than this one "
                 f"({self.builder.definition}): run its task here too, or nest that workflow with flow.run(...)"
             )
@@ -264,13 +259,13 @@ class Scope:
         rows = self.builder.rows
         start = f"{word}={name!r} of node {rows[place].name!r} in workflow {self.name}"
         if found:
-            raise AmbiguousNode(
+            raise WorkflowError(
                 f"{start} may mean any of {some(rows[n].name for n in found)}: pass the node, or give it a name="
             )
         known = [rows[n].name.removeprefix(self.prefix) for n in self.places]
         close = difflib.get_close_matches(name, [*known, *self._meant], 1)
         hint = f"did you mean {close[0]!r}?" if close else f"the nodes are {some(known)}"
-        raise UnknownNode(f"{start} names no node and no task that has one here: {hint}")
+        raise WorkflowError(f"{start} names no node and no task that has one here: {hint}")
 
     def close(self) -> None:
         """Resolve what was said of nodes that may be defined later, and take no more."""
@@ -438,7 +433,7 @@ class Flow:
             place = scope.add(definition.task, args, self._inherited(definition, asked), name)
             return scope.listed(place, asked, definition.name)
         if len(scope.chain) >= NESTING:
-            raise WorkflowTooLarge(
+            raise WorkflowError(
                 f"workflows are nested more than {NESTING} deep ({' -> '.join((*scope.chain[-3:], definition.name))}): "
                 f"does one nest itself without an end?"
             )
@@ -477,7 +472,7 @@ def define(
     outer: Outer = ("", {}, "stop"),
 ) -> None:
     """Run a definition's function to its end. ``outer``: what it is nested in gives to all nodes; its own queue and
-    globals come first. Raises EmptyWorkflow: it ran nothing. Raises WorkflowError: it cannot be stored.
+    globals come first. Raises WorkflowError: it ran nothing; it cannot be stored.
     """
     scope.queue = definition.queue or outer[0]
     scope.globals = {**outer[1], **definition.globals}
@@ -488,7 +483,7 @@ def define(
     if scope.on_failure != "stop":
         graph_builder.soften(scope.builder, scope.places)
     if not scope.places:
-        raise EmptyWorkflow(f"workflow {definition.name} ran no node: call flow.run(task, ...) at least once")
+        raise WorkflowError(f"workflow {definition.name} ran no node: call flow.run(task, ...) at least once")
 
 
 def collected(scope: Scope) -> Graft | None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from headrace.admin.job_paging import check_limit
-from headrace.errors import NodeNotFound, OptionsError, ResultTimeout, WorkflowNotFound, WorkflowStateError
+from headrace.errors import NotFound, OptionsError, ResultTimeout, WorkflowNotFound, WorkflowStateError
 from headrace.model.ids import MOST_NODES, is_flow, number_of_code
 from headrace.model.job import State, number
 from headrace.model.job_record import Finder, Page
@@ -97,12 +97,12 @@ def _last(id: str, records: Sequence[WorkflowRecord | None]) -> int:
 
 
 def named(id: str, names: Sequence[str], stored: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """The nodes of these names; a task's name does where it has one node. Raises NodeNotFound: none, or several; lists
+    """The nodes of these names; a task's name does where it has one node. Raises NotFound: none, or several; lists
     them.
     """
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise NodeNotFound(f"a node is known by its name, a text, not {name!r:.80}")
+            raise NotFound(f"a node is known by its name, a text, not {name!r:.80}")
     by_name = {node.facts.name: node for node in reversed(stored)}
     return [by_name.get(name) or _only(id, name, stored) for name in names]
 
@@ -113,11 +113,11 @@ def _only(id: str, task: str, stored: Sequence[NodeRecord]) -> NodeRecord:
         return of_task[0]
     if of_task:
         choices = ", ".join(node.facts.name for node in of_task[:10]) + (", …" if len(of_task) > 10 else "")
-        raise NodeNotFound(f"{len(of_task)} nodes of workflow {id} run {task}: name one of {choices}")
+        raise NotFound(f"{len(of_task)} nodes of workflow {id} run {task}: name one of {choices}")
     names = [node.facts.name for node in stored]
     close = difflib.get_close_matches(task, names, 1)
     hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names[:10])}"
-    raise NodeNotFound(f"workflow {id} has no node {task!r}: {hint}")
+    raise NotFound(f"workflow {id} has no node {task!r}: {hint}")
 
 
 def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob
-from headrace.errors import CorruptRecord, Interrupt, OptionsError, RateLimited, Snooze, UnknownLimit
+from headrace.errors import CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
 from headrace.model import codec
 from headrace.model.ended import (
     Corrupt,
@@ -315,7 +315,7 @@ def conclude(runner: RunnerContext, claim: Claim, plan: RunPlan, error: BaseExce
             return RateRefused(runner.limit_of(claim, signal.limit), pause_of(signal.after))
         data = evidence(error, claim.attempt, runner.place, type(signal), job.hide)
         return of_error(plan, claim, signal, data, runner.dice(), job.stopped_by)
-    except (OptionsError, UnknownLimit) as odd:
+    except (OptionsError, NotFound) as odd:
         return Failed(plain(odd, claim.attempt, runner.place), plan.failure_ttl)
     finally:
         forget(error)

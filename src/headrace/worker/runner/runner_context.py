@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.context import CurrentJob
-from headrace.errors import ArgumentError, CorruptArguments, WorkflowTooLarge
+from headrace.errors import ArgumentError, CorruptRecord, WorkflowError
 from headrace.model import codec, job_record
 from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
@@ -73,7 +73,7 @@ def filled(claim: Claim) -> bytes:
     """The node's arguments with its parents' outputs in their places.
 
     Raises:
-        CorruptArguments: no definition wrote them.
+        CorruptRecord: no definition wrote them.
     """
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
@@ -86,8 +86,8 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
 
     Raises:
         ArgumentError: the first argument is not a list.
-        CorruptArguments: no definition wrote them.
-        WorkflowTooLarge: the list has more items than a workflow may have nodes.
+        CorruptRecord: no definition wrote them.
+        WorkflowError: the list has more items than a workflow may have nodes.
     """
     first, rest, kwargs = _parts(claim.task, args)
     try:
@@ -98,7 +98,7 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
             f"before it return one"
         ) from None
     if len(items) >= MAX_NODES:
-        raise WorkflowTooLarge(
+        raise WorkflowError(
             f"flow.map of {claim.task} got {len(items):,} items, more than {MAX_NODES - 1:,}: let each item be several"
         )
     if not items:
@@ -158,7 +158,7 @@ def _parts(task: str, args: bytes) -> tuple[msgspec.Raw, list[Any], dict[str, An
         positions, kwargs = _halves.decode(args)
         return positions[0], positions[1:], dict(kwargs)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
-        raise CorruptArguments(
+        raise CorruptRecord(
             f"the stored arguments of {task} cannot be read ({error}): another program wrote or cut them"
         ) from None
 
@@ -233,7 +233,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         return CurrentJob(claim, emit, flow, self.state, args, kwargs, self.limit_of, plan.retry, hide)
 
     def limit_of(self, claim: Claim, limit: object) -> str:
-        """The name of one of the job's limits; raises ``UnknownLimit`` for any other."""
+        """The name of one of the job's limits; raises ``NotFound`` for any other."""
         limits = self.app.limits_of(self.tasks[claim.task].limits, claim.queue)
         return name_of_own(limits, claim.task, limit)
 
