@@ -11,6 +11,7 @@ It sleeps nineteen times as long as the server worked for it.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -46,8 +47,8 @@ from headrace.protocol.overviews import WorkerFacts, overview
 from headrace.settings import microseconds
 from headrace.store.client import Client
 
-# Ids and keys of one piece: less than a millisecond of the server.
-PIECE = 200
+# Ids and keys of one piece: about a millisecond of the server.
+PIECE = 100
 # The share of a server's time that the doctor takes.
 SHARE = 0.05
 
@@ -115,6 +116,8 @@ class KeyspaceDoctor:
         # By finding and subject: how to look at it again, as long as something looks wrong.
         self._suspects: dict[tuple[str, str], Callable[[], Iterable[str]]] = {}
         self._known: set[tuple[str, str]] = set()
+        # Seconds that the server works for a page or for an id of a piece, at least.
+        self._least: dict[str, float] = defaultdict(lambda: math.inf)
         self._followers, self._chains = 0, set[str]()
         self._ttl = microseconds(client.settings.failure_ttl)
         self._apart = client.settings.lease if apart is None else apart
@@ -166,7 +169,7 @@ class KeyspaceDoctor:
         read, families = 0, {name.partition(":")[0] for name in documented()}
         began = time.monotonic()
         for page in pages(self._server, self._namespace, size=PIECE, unread=families):
-            self._rest(began)
+            self._rest(began, "page")
             for space in page:
                 for sentence in space.violations:
                     self._found["unreadable" if ": is a " in sentence else "unexplained"][sentence] = sentence
@@ -257,7 +260,7 @@ class KeyspaceDoctor:
             began, piece = time.monotonic(), ids[first : first + PIECE]
             call = operations.examine(self._keys, place, piece, self._ttl, repair=self._repair)
             size, faults = self._client.run(call)
-            self._rest(began)
+            self._rest(began, "piece", max(1, len(piece)))
             total += size
             for fault in faults:
                 self.repaired += fault.repaired
@@ -358,6 +361,10 @@ class KeyspaceDoctor:
         self._rest(began)
         return found
 
-    def _rest(self, began: float) -> None:
+    def _rest(self, began: float, kind: str = "", size: int = 1) -> None:
+        """Sleep for what the server worked, as the quickest piece of a kind tells: others waited for this program."""
+        spent = (time.monotonic() - began) / size
+        if kind:
+            spent = self._least[kind] = min(spent, self._least[kind])
         if self._share < 1:
-            time.sleep((time.monotonic() - began) * (1 / self._share - 1))
+            time.sleep(spent * size * (1 / self._share - 1))

@@ -121,7 +121,10 @@ local function examined(id)
   f.queue = f.queue or 'default'
   local home = home_of(id, f)
   if not home then return 'unreadable', 'state ' .. (f.st or '') end
-  local others, final = others_of(id, f, home), finals[home] ~= nil
+  local final = finals[home] ~= nil
+  -- In its place: whether it is in another one, too, is asked where its record comes.
+  if place == home and not final and home ~= '' then return end
+  local others = others_of(id, f, home)
   local inside, lapses = home == '' or is_in(home, id), is_in('expires', id)
   if final and place == home and inside and not is_node(id) then
     bytes = bytes + redis.call('HSTRLEN', job .. id, home == 'succeeded' and 'result' or 'error')
