@@ -180,7 +180,8 @@ def test_options_of_one_creation_leave_the_others_alone(app: Headrace) -> None:
     assert other.name == made.name
     for odd in ({"name": "x"}, {"on_success": "take"}):
         with pytest.raises(
-            OptionsError, match=r"there is no option .* here: a workflow takes globals, headers, key, queue, ttl"
+            OptionsError,
+            match=r"there is no option .* here: a workflow takes after_commit, globals, headers, key, queue, ttl",
         ):
             made.options(**odd)  # type: ignore[arg-type]
     for odd in ({"colour": 1}, {"globals": [1]}, {"globals": {1: 2}}, {"queue": "a b"}):
