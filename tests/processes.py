@@ -25,6 +25,13 @@ def below(process: psutil.Process | int, *, recursive: bool = True) -> list[psut
     return []
 
 
+def kill_all(pid: int) -> None:
+    """Kill it and all that is below it, as a machine that goes down does."""
+    for process in [psutil.Process(pid), *below(pid)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def group_of(pid: int) -> int:
     """Its process group; 0 once it has ended."""
     with contextlib.suppress(ProcessLookupError):

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 import msgspec
 
 from headrace import registry
-from headrace.admin.errands import Errands
-from headrace.admin.event_log import ActLog, Alarms, EventHooks, EventLog
+from headrace.admin.alarms import Alarms
+from headrace.admin.bulk_operations import BulkOperations
+from headrace.admin.event_log import ActLog, EventHooks, EventLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
 from headrace.context import CurrentJob
 from headrace.model import elsewhere, setting_layers
 from headrace.model.form import of_call, of_task
-from headrace.model.options import CallOptions, Kind, TaskOptions
+from headrace.model.options import CallOptions, TaskKind, TaskOptions
 from headrace.model.signature import Unchecked
 from headrace.model.type_registry import returned
 from headrace.protocol import overviews
@@ -71,7 +72,7 @@ class Headrace:
         tasks, workflow_definitions: by name.
         registered, context: those again, and what they know of this application.
         jobs, queues, workers, limits: to look at and operate; ``limit(...)`` is ``limits.declare(...)``.
-        acts, events, errands: what people did by hand; what failed or changed; verbs on many jobs.
+        acts, events, bulk: what people did by hand; what failed or changed; verbs on many jobs.
         middlewares: in the order of registration, the first is outermost.
         hooks, alarms: functions called with events, figures that raise them: ``on(...)``, ``alarm(...)`` declare them.
         preload_hooks: run once in the supervisor, before it forks.
@@ -119,7 +120,7 @@ class Headrace:
         self.alarm = self.alarms.declare
         self.acts = ActLog(self.client)
         self.events = EventLog(self.client)
-        self.errands = Errands(self.client)
+        self.bulk = BulkOperations(self.client)
         self.middlewares: list[Callable[[CurrentJob], submission.Manager]] = []
         self.preload_hooks, self.after_fork_child_hooks = list[Hook](), list[Hook]()
         self.before_fork_hooks, self.after_fork_parent_hooks = list[Hook](), list[Hook]()
@@ -273,8 +274,8 @@ class Headrace:
     @overload
     def lifespan(self, function: F, /) -> F: ...
     @overload
-    def lifespan(self, *, kind: Kind | Collection[Kind] | None = None) -> Callable[[F], F]: ...
-    def lifespan(self, *functions: F, kind: Kind | Collection[Kind] | None = None) -> F | Callable[[F], F]:
+    def lifespan(self, *, kind: TaskKind | Collection[TaskKind] | None = None) -> Callable[[F], F]: ...
+    def lifespan(self, *functions: F, kind: TaskKind | Collection[TaskKind] | None = None) -> F | Callable[[F], F]:
         """Open something in each runner before its first job, and close it after its last: ``@app.lifespan``.
 
         A function with one yield, ``def`` or ``async def``; decorated with :func:`contextlib.contextmanager` or its

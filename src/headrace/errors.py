@@ -174,10 +174,6 @@ class JobNotFound(NotFound):
     """No job of this id is stored: it never existed, is kept no longer, or the server lost it."""
 
 
-class ErrandNotFound(NotFound):
-    """No verb on many jobs is stored under this id."""
-
-
 class WorkflowNotFound(NotFound):
     """No workflow of this id is stored: it never existed, was deleted, is kept no longer, or the server lost it."""
 

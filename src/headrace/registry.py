@@ -15,7 +15,7 @@ from headrace.model import option_checks
 from headrace.model.form import Options, of_task
 from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
-from headrace.model.options import KINDS, Kind, TaskOptions
+from headrace.model.options import KINDS, TaskKind, TaskOptions
 from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext, F, Lifespan, LifespanFunction, kinds_of, lifespan_of
 from headrace.tasks.limit import check_cost
@@ -118,8 +118,8 @@ class Tasks:
     @overload
     def lifespan(self, function: F, /) -> F: ...
     @overload
-    def lifespan(self, *, kind: Kind | Collection[Kind] | None = None) -> Callable[[F], F]: ...
-    def lifespan(self, *functions: F, kind: Kind | Collection[Kind] | None = None) -> F | Callable[[F], F]:
+    def lifespan(self, *, kind: TaskKind | Collection[TaskKind] | None = None) -> Callable[[F], F]: ...
+    def lifespan(self, *functions: F, kind: TaskKind | Collection[TaskKind] | None = None) -> F | Callable[[F], F]:
         """Open something in each runner, as :meth:`headrace.Headrace.lifespan` does, for the whole application."""
 
         def decorate(function: F) -> F:
@@ -178,7 +178,9 @@ def define_workflow(registered: Registered, options: dict[str, Any], function: C
     return made
 
 
-def define_lifespan(context: AppContext, kind: Kind | Collection[Kind] | None, function: LifespanFunction) -> Lifespan:
+def define_lifespan(
+    context: AppContext, kind: TaskKind | Collection[TaskKind] | None, function: LifespanFunction
+) -> Lifespan:
     """Register a lifespan; see :meth:`headrace.Headrace.lifespan`."""
     lifespan = lifespan_of(function, kind)
     context.lifespans.append(lifespan)
@@ -254,7 +256,7 @@ def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[
 
 def _read(
     function: Callable[..., Any] | None, options: Mapping[str, Any]
-) -> tuple[Kind, bool, tuple[str, ...], str, Options]:
+) -> tuple[TaskKind, bool, tuple[str, ...], str, Options]:
     """The options of a task but its name: kind, loose, limits, trace; and the defaults of its jobs."""
     given = {name: value for name, value in options.items() if name != "name"}
     kind = _kind(function, given.pop("kind", None))
@@ -264,16 +266,16 @@ def _read(
     return kind, loose, limits, "" if trace is None else option_checks.trace("trace", trace), of_task(given)
 
 
-def _kind(function: Callable[..., Any] | None, kind: Any) -> Kind:
+def _kind(function: Callable[..., Any] | None, kind: Any) -> TaskKind:
     """Who runs a function: coroutines need an event loop, and nothing else runs on it."""
     if kind is not None and kind not in KINDS:
         raise OptionsError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
     if function is None:
-        return cast(Kind, kind)
+        return cast(TaskKind, kind)
     if not inspect.iscoroutinefunction(function):
         if kind == "async":
             raise OptionsError("kind='async' runs coroutines: write `async def`, or take process, fork or thread")
-        return cast(Kind, kind or "process")
+        return cast(TaskKind, kind or "process")
     if kind not in (None, "async"):
         raise OptionsError(
             f"a coroutine function runs on an event loop, so kind={kind!r} cannot be: leave kind out, or write `def`"

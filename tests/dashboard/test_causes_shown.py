@@ -53,7 +53,7 @@ async def test_a_cause_whose_failures_were_retried_stays_without_a_link(empty: S
     page = await ask(Dashboard(empty.app, operator), "/causes")
     assert "&lt;b&gt;once&lt;/b&gt;" in page.text
     assert "retried or deleted" in page.text
-    assert not any("errands/new" in link for link in page.links())
+    assert not any("bulk/new" in link for link in page.links())
 
 
 async def test_two_failures_share_nothing_worth_telling(empty: Shop, kit: Kit) -> None:
@@ -72,9 +72,9 @@ async def test_the_page_of_a_task_that_fails_has_its_causes(empty: Shop, kit: Ki
     page = await ask(Dashboard(empty.app, operator), "/tasks/shop.show")
     assert page.status == 200
     assert "RuntimeError: the same text" in page.text
-    (more,) = [one for one in page.links() if one.startswith("/errands/new")]
+    (more,) = [one for one in page.links() if one.startswith("/bulk/new")]
     assert "Retry 3 jobs?" in (await ask(Dashboard(empty.app, operator), more)).text
-    assert "/errands/new" not in (await ask(Dashboard(empty.app, viewer), "/tasks/shop.show")).text
+    assert "/bulk/new" not in (await ask(Dashboard(empty.app, viewer), "/tasks/shop.show")).text
 
 
 async def test_the_list_of_tasks_has_the_last_cause_of_each(empty: Shop, kit: Kit) -> None:

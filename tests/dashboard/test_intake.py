@@ -75,7 +75,7 @@ async def test_a_producer_may_do_nothing_else(shop: Shop, dashboard: Dashboard) 
         answer = await ask(dashboard, path, headers=headers)
         assert answer.status == 403, path
         assert "POST /v1/jobs" in answer.text
-    for path in (f"/jobs/{shop.failed}/act/retry", "/queues/mail/act/purge", "/errands", "/theme"):
+    for path in (f"/jobs/{shop.failed}/act/retry", "/queues/mail/act/purge", "/bulk", "/theme"):
         assert (await ask(dashboard, path, form={}, headers=headers)).status == 403, path
     # Nor in a browser.
     refused = await ask(dashboard, "/login", form={"token": PRODUCER})

@@ -17,16 +17,16 @@ import pytest
 from starlette.routing import compile_path
 
 from headrace import Concurrency, Flow, Rate
-from headrace.admin.errands import JobFilter
+from headrace.admin.alarms import look_at_alarms
 from headrace.dashboard import Dashboard
 from headrace.dashboard.job_pages import LISTED
 from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.values_shown import quoted
+from headrace.model.bulk_operation import JobFilter
 from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
 from headrace.protocol import consume, settle_calls
 from headrace.testing import Kit
-from headrace.worker.watcher import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import Shop
 
@@ -118,8 +118,8 @@ class Filled:
     def _people(self) -> None:
         """What people do: to one, to many, and what is refused."""
         self.app.queues[ODD].pause(600, "the provider is down")
-        self.app.errands.start("retry", JobFilter("failed", task="shop.sign"), who="ada", by="dashboard")
-        self.app.errands.start("delete", JobFilter("ready", "many"), who="ada", by="dashboard")
+        self.app.bulk.start("retry", JobFilter("failed", task="shop.sign"), who="ada", by="dashboard")
+        self.app.bulk.start("delete", JobFilter("ready", "many"), who="ada", by="dashboard")
         acts = [("retry", "jobs", self.shop.failed), ("pause", "queues", ODD), ("stop", "workflows", self.shop.flow)]
         acts += [("pause", "schedules", "shop.often"), ("pause", "limits", "shop.api"), ("retry", "jobs", "")]
         acts += [("delete", "cache", ODD), ("scale", "workers", "w0")]
@@ -130,9 +130,9 @@ class Filled:
 @pytest.fixture
 async def filled(shop: Shop, kit: Kit) -> AsyncIterator[Shop]:
     found = await asyncio.to_thread(Filled, shop, kit)
-    rounds = AlarmRounds(found.app, "w0")
+    app = found.app
     for _ in range(2):
-        await asyncio.to_thread(rounds.look, 0.0)
+        await asyncio.to_thread(look_at_alarms, app.client, app.stats, app.alarms.declared.values())
     yield shop
     # Jobs that are shown as running have no end.
     kit.close(check=False)
@@ -215,5 +215,5 @@ async def test_every_link_of_every_page_leads_to_a_page(filled: Shop) -> None:
     assert {step.page for step in seen if step.form} == {
         "/jobs/ID/act/delete", "/jobs/ID/act/cancel", "/jobs/ticked/act/retry", "/jobs/ticked/act/delete",
         "/jobs/ticked/act/cancel", "/cache/NAME/act/untag", "/schedules/NAME/act/run", "/workflows/ID/act/cancel",
-        "/workflows/ID/act/delete",
+        "/workflows/ID/act/delete", "/bulk/ID/act/stop",
     }  # fmt: skip

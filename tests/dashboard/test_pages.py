@@ -16,6 +16,7 @@ import redis
 
 import headrace.dashboard
 from headrace import Flow, Headrace
+from headrace.admin.alarms import look_at_alarms
 from headrace.dashboard import Dashboard, Visitor, dashboard_site
 from headrace.dashboard.dashboard_site import NAVIGATION
 from headrace.dashboard.mounting import PAGES
@@ -24,7 +25,6 @@ from headrace.model.job_record import cause_id
 from headrace.protocol import consume
 from headrace.stats.histogram import bucket_of
 from headrace.testing import Kit
-from headrace.worker.watcher import AlarmRounds
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop
 from tests.servers import Server, connect
@@ -32,7 +32,7 @@ from tests.servers import Server, connect
 PLACE = Path(headrace.dashboard.__file__).parent
 TEMPLATES = sorted((PLACE / "templates").glob("*.html"))
 # A confirmation needs to know of which verb.
-LISTS = [path for path in PAGES if "{" not in path and path != "/errands/new"]
+LISTS = [path for path in PAGES if "{" not in path and path != "/bulk/new"]
 ASSET = re.compile(r"/static/")
 
 
@@ -45,7 +45,7 @@ def pages(shop: Shop) -> list[str]:
     found += [f"/activity?show={show}" for show in ("acts", "events", "failures", "nothing")]
     found += [f"/jobs/{shop.failed}/again", f"/jobs/{shop.hostile}/again"] if shop.failed else []
     found += ["/statistics?name=shop.add", "/queues?after="]
-    found += ["/errands/new?verb=retry&state=failed", "/errands/new?verb=delete&state=scheduled&task=nothing"]
+    found += ["/bulk/new?verb=retry&state=failed", "/bulk/new?verb=delete&state=scheduled&task=nothing"]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
 
@@ -393,10 +393,10 @@ async def test_lost_statistics_are_on_the_overview(shop: Shop, client: redis.Red
 
 async def test_a_raised_alarm_is_on_the_overview(shop: Shop) -> None:
     shop.app.alarm("orders <wait>", queue="nowhere", workers=1, for_=0)
-    rounds = AlarmRounds(shop.app, "w1")
+    app = shop.app
     assert "Alarm: orders" not in (await ask(Dashboard(shop.app, operator), "/")).text
     for _ in range(2):
-        await asyncio.to_thread(rounds.look, 0.0)
+        await asyncio.to_thread(look_at_alarms, app.client, app.stats, app.alarms.declared.values())
     text = (await ask(Dashboard(shop.app, operator), "/")).text
     assert "Alarm: orders &lt;wait&gt;" in text
     assert "workers of nowhere below 1 for 0 s: it was 0 when the alarm was raised" in text

@@ -74,10 +74,10 @@ async def test_a_job_again_whose_answer_was_lost_may_have_been_made(line: Line) 
     assert MAYBE in answer.text
 
 
-async def test_an_errand_whose_first_answer_was_lost_may_have_begun(line: Line) -> None:
+async def test_a_bulk_operation_whose_answer_was_lost_may_have_begun(line: Line) -> None:
     form = {"verb": "cancel", "state": "scheduled", "count": "1", "exact": "1"}
-    answer = await line.lose("errand_bite", "/errands", form)
-    assert [one.done for one in line.app.errands.page()] == [1]
+    answer = await line.lose("own_store", "/bulk", form)
+    assert len(line.app.bulk.page()) == 1
     assert answer.status == 503
     assert MAYBE in answer.text
     (act,) = line.app.acts.page().rows

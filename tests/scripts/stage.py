@@ -205,7 +205,7 @@ class Stage:
     def left(self) -> set[str]:
         """Names of all keys up to their first colon, but for the schema, and for what is told of the past."""
         keys = {key.decode().removeprefix(self.keys.prefix).partition(":")[0] for key in self.client.keys("*")}
-        return keys - {"events", "deaths", "causes", "cause", "floods", "errands", "errand", "schema"}
+        return keys - {"events", "deaths", "causes", "cause", "floods", "schema"}
 
     def subscribe(self, channel: str) -> Any:
         """A subscription that is in force when this returns."""

@@ -1,4 +1,4 @@
-"""The included script ``queue_lanes``: lists and errands reach the jobs that wait behind a limit."""
+"""The included script ``queue_lanes``: lists and bulk operations reach the jobs that wait behind a limit."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import JobFilter
 from headrace.protocol.index_pages import walk
-from headrace.protocol.operations import begin_errand, bite, count_meant
+from headrace.protocol.operations import count_meant
 from tests.scripts.limited_stage import ACCOUNT, API, declare, put
-from tests.scripts.stage import KEEP, Stage
+from tests.scripts.stage import Stage
+from tests.scripts.test_bulk_piece import Operation
 
 
 def limited(stage: Stage) -> dict[str, list[str]]:
@@ -87,13 +88,8 @@ def test_a_verb_on_many_reaches_them(stage: Stage, limit: int, verb: str, which:
             break
         after = piece.last
     assert matched == done
-    fields: dict[str, str | int] = {"verb": verb, "state": "ready", "queue": "default", "ttl": KEEP, **which}
-    stage.run(begin_errand(stage.keys, "e1", fields))
-    errand = stage.run(bite(stage.keys, "e1", limit))
-    for _ in range(60):
-        if errand is not None and errand.phase == "running":
-            errand = stage.run(bite(stage.keys, "e1", limit))
-    assert errand is not None
-    assert (errand.phase, errand.done, errand.refused) == ("ended", done, {})
+    operation = Operation(stage, verb, "ready", queue="default", **which)
+    progress = operation.finish(limit)
+    assert (progress.done, progress.refused) == (done, {})
     left = {id for name in ("push", "free") for id in jobs[name]} if which else set[str]()
     assert {id for found in jobs.values() for id in found if stage.state(id) == "ready"} == left

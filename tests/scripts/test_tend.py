@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocol import graph as protocol
+from headrace.protocol.consume import renew
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import SECOND, Stage
 
@@ -77,3 +78,13 @@ def test_chores_of_later_wait(stage: Stage) -> None:
     stage.now += 3600 * SECOND
     assert flow.tend_all() >= 1
     assert flow.left() == set()
+
+
+def test_a_workflow_that_is_being_made_is_not_given_up_since_the_clock_was_set_back(stage: Stage) -> None:
+    flow = Flow(stage, fan(1500))
+    assert stage.run(protocol.create(stage.keys, flow.id, flow.graph, 1)).word == "more"
+    before = stage.members("chores")
+    stage.register()
+    stage.now -= 3600 * SECOND
+    stage.run(renew(stage.keys, "w1", 15 * SECOND))
+    assert stage.members("chores") == before != {}

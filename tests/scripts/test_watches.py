@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from headrace.protocol.operations import hold_watches, note_watch, stored_watches
+from headrace.protocol.operations import AlarmNote, due_calls, note_alarms, stored_watches
 from tests.scripts.stage import SECOND, Stage
 
 
 def test_the_last_ones_come_first_with_what_is_known_of_them(stage: Stage) -> None:
     assert stage.run(stored_watches(stage.keys)) == []
-    stage.run(hold_watches(stage.keys, "w1", ["hook:a"], SECOND))
+    stage.run(due_calls(stage.keys, [("hook:a", SECOND, [])], 9))
     first = stage.now
     stage.now += SECOND
-    stage.run(hold_watches(stage.keys, "w2", ["alarm:b"], SECOND))
-    stage.run(note_watch(stage.keys, "alarm:b", "w2", {"raised": 5}))
+    stage.run(note_alarms(stage.keys, [AlarmNote("alarm:b", 0, {"raised": 5}, "", {})]))
     found = stage.run(stored_watches(stage.keys))
     assert [(one.name, one.held_us) for one in found] == [("alarm:b", stage.now), ("hook:a", first)]
     assert found[0].fields["raised"] == "5"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import BulkRequest, JobFilter, progress_of
 from headrace.model.form import Form
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import DeclaredLimits
@@ -32,7 +32,7 @@ from headrace.protocol.limit_verbs import (
     read_limits,
     release_hold,
 )
-from headrace.protocol.operations import hold_watches, note_watch, stored_watches
+from headrace.protocol.operations import AlarmNote, due_calls, note_alarms, stored_watches
 from headrace.protocol.overviews import store_load
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
@@ -61,7 +61,8 @@ def parked(stage: Stage) -> None:
     stage.settle(*(stage.outcome(c, "parked") for c in stage.take()))
 
 
-ERRAND: dict[str, str | int] = {"verb": "retry", "state": "failed", "who": "ada"}
+BULK = BulkRequest("retry", JobFilter("failed"), 1 << 52, 0, 1, exact=True, who="ada", by="cli")
+OWN_ID = "0" * 21
 
 
 def fires_once(first: ticks.Fired, second: ticks.Fired) -> bool:
@@ -207,21 +208,18 @@ JOBS: dict[str, Play] = {
     "stacks_tell": Play(nothing, lambda k, _, __: operations.tell_stacks(k, "w1", "{}")),
     "stacks_read": Play(nothing, lambda k, _, __: operations.read_stacks(k, "w1")),
     "move": Play(lambda s: s.put()[0], lambda k, id, t: produce.move(k, id, "mail", 5).at(t)),
-    "errand_begin": Play(nothing, lambda k, _, t: operations.begin_errand(k, "e", ERRAND).at(t)),
-    "errand_bite": Play(
-        lambda s: (s.finished("failed"), s.run(operations.begin_errand(s.keys, "e", ERRAND))),
-        lambda k, _, t: operations.bite(k, "e", 9).at(t),
+    "bulk_piece": Play(
+        lambda s: s.finished("failed"),
+        lambda k, _, t: operations.bulk_piece(k, "", "e", BULK, KEEP, 9, b"").at(t),
+        lambda _, second: bool(progress_of(second).ended),
     ),
-    "errand_count": Play(
+    "bulk_count": Play(
         lambda s: s.finished("failed"), lambda k, _, t: operations.count_meant(k, JobFilter("failed"), 9).at(t)
     ),
-    "errand_read": Play(
-        lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
-        lambda k, _, __: operations.read_errands(k),
-    ),
-    "errand_stop": Play(
-        lambda s: s.run(operations.begin_errand(s.keys, "e", ERRAND)),
-        lambda k, _, t: operations.stop_errand(k, "e").at(t),
+    "own_store": Play(
+        nothing,
+        lambda k, _, t: operations.store_own(k, OWN_ID, {"task": "headrace.test", "args": b"\x92\x90\x80"}).at(t),
+        says("known"),
     ),
     "examine": Play(
         lambda s: (s.put(3), s.client.zpopmin(s.keys("ready:default")))[0],
@@ -244,15 +242,13 @@ JOBS: dict[str, Play] = {
         lambda k, _, __: operations.told(k, "acts", 9),
         alike,
     ),
-    "watch_hold": Play(nothing, lambda k, _, t: hold_watches(k, "w", ["hook:a", "alarm:b"], SECOND).at(t)),
-    "watch_note": Play(
-        lambda s: s.run(hold_watches(s.keys, "w", ["alarm:b"], SECOND)),
-        lambda k, _, t: note_watch(
-            k, "alarm:b", "w", {"raised": t}, change="raised", kind="alarm_raised", facts={"alarm": "b"}
-        ).at(t),
+    "own_calls": Play(nothing, lambda k, _, t: due_calls(k, [("hook:a", SECOND, ["failed"])], 9).at(t)),
+    "alarm_note": Play(
+        nothing,
+        lambda k, _, t: note_alarms(k, [AlarmNote("alarm:b", 0, {"raised": t}, "alarm_raised", {"alarm": "b"})]).at(t),
     ),
     "watches": Play(
-        lambda s: s.run(hold_watches(s.keys, "w", ["alarm:b"], SECOND)),
+        lambda s: s.run(due_calls(s.keys, [("hook:a", SECOND, [])], 9)),
         lambda k, _, t: stored_watches(k).at(t),
     ),
     "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),

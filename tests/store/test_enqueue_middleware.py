@@ -59,7 +59,7 @@ OTHERS: dict[type, set[str]] = {
     },
     Job: {"attempts", "cancel", "delete", "logs", "move", "refresh", "result", "retry", "why"},
     # again is an enqueue of a BoundTask.
-    Jobs: {"again", "apply", "count", "get", "handle", "handle_of", "ids", "page", "reader", "why"},
+    Jobs: {"again", "apply", "count", "get", "handle", "handle_of", "ids", "own", "page", "reader", "why"},
     Queue: {"load", "pause", "paused", "purge", "resume"},
 }  # fmt: skip
 # The only places that make the calls which store work. All but the last two enter the middleware, or are entered by it;
@@ -198,6 +198,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
     assert writers <= {
         "accept",
         "broadcast",
+        "bulk_piece",
         "flow_create",
         "graft",
         "excess",
@@ -208,6 +209,7 @@ def test_the_calls_that_store_work_are_made_in_known_places_only() -> None:
         "turn",
         "node",
         "note",
+        "own_store",
         "restore",
         "sort_anew",
         "tick",

@@ -18,7 +18,7 @@ from tests.store.plays import PLAYS
 # keeps workers and waiters alive, in a bounded number of small fields.
 REFUSED = {
     "enqueue", "enqueue_ordered", "enqueue_unique", "enqueue_unique, of a name that is held",
-    "broadcast", "rerun", "greet",
+    "broadcast", "rerun", "greet", "own_store",
     "flow_create", "flow_create, a part", "flow_retry", "reserve",
     "stats_add", "stats_send", "stats_take", "stats_event",
     "schedule_declare", "schedule_run",

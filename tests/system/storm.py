@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import JobFilter
 from tests.system import storm_app
 from tests.system.storm_app import app
 
@@ -133,7 +133,7 @@ class Producer:
             ("retry", JobFilter("failed", task=storm_app.limited.name)),
             ("retry", JobFilter("failed", task=storm_app.sole.name)),
         ])  # fmt: skip
-        app.errands.start(verb, which, who="storm")
+        app.bulk.start(verb, which, who="storm")
 
     def _pause(self) -> None:
         queue = app.queues["low"]

@@ -1,34 +1,35 @@
-"""Hooks with real workers: who calls them, how often, and what one that hangs, raises or kills costs."""
+"""Hooks with real workers: which worker calls them, how often, and what one costs that hangs, raises or kills."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from headrace import Headrace
+from headrace.model.job_record import Record
 from headrace.protocol.operations import stored_watches
 from tests.deadline import eventually
-from tests.processes import below, lives
+from tests.processes import kill_all, lives
 from tests.program import Program, Worker
 
 pytestmark = pytest.mark.system
 
 TASKS = """
 import json, os, signal, time
-from headrace import Headrace
-from headrace.worker.supervisor import supervisor_process
-from headrace.worker import watcher
+from headrace import Headrace, Retry
+from headrace.worker import own_tasks
+from headrace.worker.dispatcher import own_calls
 
-watcher.HOOK_INTERVAL, watcher.WAITING, watcher.PAUSES = 0.05, 0.2, (0.05, 0.05)
-watcher.ALARM_INTERVAL, watcher.PATIENCE, supervisor_process.EXIT_PATIENCE = 0.1, 30, 40
+own_calls.EVERY = own_calls.ALARMS_EVERY = 0.05
+own_tasks.HOOK_RETRY = Retry(max=2, delay=0.05, jitter=0, on=(BaseException,))
 
 app = Headrace()
 
@@ -53,10 +54,10 @@ def told(who, events):
 
 @dataclass(frozen=True)
 class Told:
-    """What a hook wrote of an event: its process, the watcher, and the event."""
+    """What a hook wrote of an event: its process, the parent of that, and the event."""
 
     pid: int
-    watcher: int
+    parent: int
     kind: str
     facts: dict[str, str]
 
@@ -68,9 +69,9 @@ class Stage:
         self.program, self.app = program, Headrace(url)
         self.workers: list[Worker] = []
 
-    def start(self, code: str) -> Worker:
+    def start(self, code: str, *options: str) -> Worker:
         self.program.write("tasks", TASKS + code)
-        self.workers.append(Worker(self.program.start("worker", "tasks:app", "--processes", "1")))
+        self.workers.append(Worker(self.program.start("worker", "tasks:app", "--processes", "1", *options)))
         return self.workers[-1]
 
     def of(self, hook: str) -> dict[str, str]:
@@ -79,11 +80,15 @@ class Stage:
         return next((one.fields for one in found if one.name == f"hook:tasks.{hook}"), {})
 
     def held(self, *hooks: str) -> None:
-        """Wait until watchers hold these: what happens from now on is told."""
-        eventually(lambda: all(self.of(hook) for hook in hooks), 60, what="a watcher")
+        """Wait until a worker has asked for these: what happens from now on is told."""
+        eventually(lambda: all(self.of(hook) for hook in hooks), 60, what="a worker that knows the hooks")
 
     def fail(self, name: str = "x") -> str:
         return self.app.by_name("tasks.fail").enqueue(name).id
+
+    def own(self, hook: str) -> list[Record]:
+        """The calls of a hook that are stored, the newest first."""
+        return [one for one in self.app.jobs.own(limit=1000) if one.task == f"headrace.hook.tasks.{hook}"]
 
     def told(self, who: str) -> list[Told]:
         path = self.program.directory / who
@@ -163,7 +168,7 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
 
 
 BAD = """
-watcher.LONGEST, watcher.PATIENCE = 4.0, 1.0
+own_tasks.HOOK_TIMEOUT = 4.0
 
 @app.on("failed")
 def raises(events):
@@ -197,15 +202,22 @@ def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothi
     worker = stage.start(BAD)
     stage.held("raises", "always", "hangs", "kills", "good")
     first = stage.fail("first")
-    for who in ("always", "hangs", "kills"):
-        assert "headrace events --order asc --after" in worker.says(f"the event hook tasks.{who} failed 3 times")
-    eventually(lambda: len(stage.jobs("raises")) == 3 and stage.of("raises")["tries"] == "0", 60)
-    eventually(lambda: stage.jobs("good"), 60)
+    for who, state in (("always", "failed"), ("hangs", "failed"), ("kills", "quarantined")):
+        eventually(lambda who=who, state=state: [one.state for one in stage.own(who)] == [state], 60, what=who)
+    eventually(lambda: len(stage.jobs("raises")) == 3 and not stage.own("raises"), 60)
     for who, times in (("raises", 3), ("always", 3), ("hangs", 3), ("kills", 3), ("good", 1)):
         assert stage.jobs(who) == [first] * times, who
+    # Each is seen and explained as any job.
+    (hanged,), (killed,) = stage.own("hangs"), stage.own("kills")
+    assert (hanged.error and hanged.error.type, killed.error and killed.error.signal) == (
+        "headrace.errors.SoftTimeLimit",
+        9,
+    )
+    assert "failed" in str(stage.app.job(hanged.id).why())
     worker.says("RuntimeError: slack is down")
-    worker.says("it took more than 4 s")
-    worker.says("tasks.kills failed (signal 9); it is called again in 0.05 s")
+    assert stage.app.jobs.count("failed") == 1
+    assert stage.app.jobs.count("quarantined") == 0
+    assert [one.id for one in stage.app.jobs.page("failed")] == [first]
     # Jobs feel nothing, and the next events are told.
     second = stage.fail("second")
     eventually(lambda: stage.jobs("good") == [first, second] and second in stage.jobs("always"), 60)
@@ -213,8 +225,83 @@ def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothi
     assert worker.process.poll() is None
 
 
+LOOP = """
+own_calls.EVERY = 1.0
+
+@app.on("failed")
+def enqueues(events):
+    with open("calls", "a") as out:
+        print(time.time(), file=out)
+    fail.options(request_id=os.urandom(8).hex()).enqueue("again")
+"""
+
+
+def test_a_hook_that_enqueues_a_failing_job_makes_one_call_a_second(stage: Stage) -> None:
+    for _ in range(2):
+        stage.start(LOOP).says(" serves ")
+    stage.held("enqueues")
+    stage.fail()
+    calls = stage.program.directory / "calls"
+    eventually(lambda: calls.exists() and calls.read_text().count("\n") >= 4, 60)
+    times = [float(line) for line in calls.read_text().split()]
+    # A call may begin late, and the next one in time.
+    assert times[-1] - times[0] > len(times) - 2
+
+
+SLEEPS = """
+@app.task
+def sleeps():
+    while os.path.exists("hold"):
+        time.sleep(0.01)
+
+@app.on("queue_paused")
+def plain(events):
+    told("plain", events)
+"""
+
+
+def test_a_hook_is_called_while_all_runners_are_busy(stage: Stage) -> None:
+    hold = stage.program.directory / "hold"
+    hold.touch()
+    stage.start(SLEEPS, "--forks", "0")
+    stage.held("plain")
+    for _ in range(5):
+        stage.app.by_name("tasks.sleeps").enqueue()
+    eventually(lambda: stage.app.jobs.count("running"), 60)
+    stage.app.queues["mail"].pause()
+    eventually(lambda: stage.told("plain"), 60)
+    assert stage.app.jobs.count("running") == 1
+    hold.unlink()
+    eventually(lambda: not stage.app.jobs.count("running"), 60)
+
+
+COROUTINES = """
+app = Headrace()
+
+@app.task
+async def work() -> int:
+    return 1
+
+@app.middleware
+def counted(job):
+    raise RuntimeError("not for hooks")
+
+@app.on("queue_paused")
+async def coroutine(events):
+    told("coroutine", events)
+"""
+
+
+def test_a_hook_works_in_an_application_of_coroutines_alone(stage: Stage) -> None:
+    stage.start(COROUTINES, "--forks", "0")
+    stage.held("coroutine")
+    stage.app.queues["mail"].pause()
+    eventually(lambda: stage.told("coroutine"), 60)
+    eventually(lambda: not stage.own("coroutine"), 60)
+
+
 HELD = """
-watcher.LONGEST, watcher.LEASE_US = 120, 6_000_000
+own_tasks.HOOK_TIMEOUT = 120
 
 @app.on("failed")
 def waits(events):
@@ -225,25 +312,50 @@ def waits(events):
 """
 
 
-@pytest.mark.parametrize("alone", [True, False], ids=["in a worker that lives", "with its whole worker"])
-def test_a_watcher_that_dies_amid_a_call_loses_no_event(stage: Stage, alone: bool) -> None:
+@pytest.mark.parametrize("alone", [True, False], ids=["its runner", "its whole worker"])
+def test_a_call_that_is_killed_loses_no_event(stage: Stage, alone: bool) -> None:
     hold = stage.program.directory / "hold"
     hold.touch()
+    stage.program.environment["HEADRACE_LEASE"] = "3"
     worker = stage.start(HELD)
     stage.held("waits")
     job = stage.fail()
     (begun,) = eventually(lambda: stage.told("begun"), 60)
     if alone:
-        os.kill(begun.watcher, signal.SIGKILL)
-        worker.says("the watcher exited (signal 9); restarting")
+        os.kill(begun.parent, signal.SIGKILL)
     else:
         stage.start(HELD)
-        for process in (psutil.Process(worker.process.pid), *below(worker.process.pid)):
-            process.kill()
-    eventually(lambda: not lives(begun.pid), 60, what="the end of the call with its watcher")
+        kill_all(worker.process.pid)
+    eventually(lambda: not lives(begun.pid), 60, what="the end of the call with its runner")
     hold.unlink()
     eventually(lambda: stage.jobs("waits") == [job], 60)
     assert stage.jobs("begun") == [job, job]
+
+
+LEDGER = """
+@app.on("failed")
+def ledger(events):
+    told("ledger", events)
+"""
+# Starts of one call at most: the first one and two retries, and one more for each crash that it outlives.
+STARTS = 1 + 2 + 2
+
+
+def test_each_event_reaches_its_hook_over_kills_of_workers(stage: Stage) -> None:
+    stage.program.environment["HEADRACE_LEASE"] = "3"
+    worker = stage.start(LEDGER)
+    stage.held("ledger")
+    ids: list[str] = []
+    for _ in range(4):
+        before = len(ids)
+        ids += [stage.fail() for _ in range(10)]
+        # Some have failed: their call is being lined up, runs, or has run.
+        eventually(lambda before=before: stage.app.jobs.count("failed") > before, 60)
+        kill_all(worker.process.pid)
+        worker = stage.start(LEDGER)
+    eventually(lambda: stage.app.jobs.count("failed") == len(ids) and set(stage.jobs("ledger")) == set(ids), 120)
+    assert max(Counter(stage.jobs("ledger")).values()) <= STARTS
+    assert stage.own("ledger") == [] or stage.own("ledger")[0].state != "quarantined"
 
 
 def test_a_worker_that_stops_lets_a_call_end(stage: Stage) -> None:
@@ -254,11 +366,11 @@ def test_a_worker_that_stops_lets_a_call_end(stage: Stage) -> None:
     job = stage.fail()
     eventually(lambda: stage.told("begun"), 60)
     worker.process.terminate()
-    worker.says("leaves: jobs that have run: 1")
+    worker.says("stops claiming")
     hold.unlink()
     assert worker.ended() == 0
     assert stage.jobs("begun") == stage.jobs("waits") == [job]
-    assert (stage.of("waits")["tries"], stage.of("waits")["end"]) == ("0", "")
+    assert stage.own("waits") == []
 
 
 ALARM = """

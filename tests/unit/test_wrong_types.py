@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Cron, Headrace, Task
 from headrace.errors import ArgumentError, CronError, OptionsError
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import JobFilter
 
 # Port 1: a test that connects fails.
 app = Headrace("redis://localhost:1/0")
@@ -52,8 +52,8 @@ def test_a_verb_on_many_jobs_takes_a_filter() -> None:
     wrong: Any
     for wrong in (7, "failed", None, ["failed"]):
         with pytest.raises(OptionsError, match=r"which jobs is said by a filter, such as JobFilter\('failed'\), not "):
-            app.errands.count("retry", wrong)
+            app.bulk.count("retry", wrong)
         with pytest.raises(OptionsError, match="which jobs is said by a filter"):
-            app.errands.start("retry", wrong, who="ada")
+            app.bulk.start("retry", wrong, who="ada")
     with pytest.raises(OptionsError, match="there is no verb 'frob'"):
-        app.errands.count("frob", JobFilter("failed"))
+        app.bulk.count("frob", JobFilter("failed"))

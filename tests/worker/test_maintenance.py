@@ -290,7 +290,7 @@ def test_whatever_is_due_sooner_than_what_was_known_comes_sooner() -> None:
 
 
 def test_a_piece_that_is_due_later_is_done_then_and_not_at_the_next_renewal() -> None:
-    """An errand with a rate went on at renewals only, however fast its rate."""
+    """Such a piece was done at renewals only."""
     made = maintenance()
     renewed(made, 100, now=SECOND, chore=SECOND)
     (step,) = made.steps(101)

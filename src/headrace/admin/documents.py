@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from headrace.admin.event_log import AlarmRecord
+from headrace.admin.alarms import AlarmRecord
 from headrace.model import codec
 from headrace.model.activity import Act, EventRecord
+from headrace.model.bulk_operation import BulkOperation
 from headrace.model.codec import decode, readable
-from headrace.model.errand import Errand
 from headrace.model.hidden_values import hides, shown
 from headrace.model.job_record import AttemptRecord, Record
 from headrace.model.limit_rules import Concurrency, LimitState, Override, Rate
@@ -235,22 +235,23 @@ def act_document(one: Act) -> dict[str, Any]:
     return {"id": facts.pop("id"), "at": iso(facts.pop("at_us")), **facts}
 
 
-def errand_document(one: Errand) -> dict[str, Any]:
+def bulk_document(one: BulkOperation) -> dict[str, Any]:
+    asked, progress = one.request, one.progress
     return {
         "id": one.id,
-        "verb": one.verb,
-        "jobs": one.which.words,
-        "phase": one.phase,
-        "who": one.who,
-        "by": one.by,
-        "began": iso(one.bound_us),
+        "verb": asked.verb,
+        "jobs": asked.which.words,
+        "state": one.state,
+        "who": asked.who,
+        "by": asked.by,
+        "began": iso(asked.bound_us),
         "ended": iso(one.ended_us),
-        "total": one.total,
-        "exact": one.exact,
-        "rate": one.rate or None,
-        "looked_at": one.looked,
-        "done": one.done,
-        "refused": dict(one.refused),
+        "total": asked.total,
+        "exact": asked.exact,
+        "rate": asked.rate or None,
+        "looked_at": progress.looked,
+        "done": progress.done,
+        "refused": progress.refused,
     }
 
 

@@ -1,9 +1,8 @@
-"""Events, acts, hooks and alarms of an application, as operators read them and code declares them.
+"""Events, acts and hooks of an application, as operators read them and code declares them.
 
 1. :class:`EventLog`: failures and changes, by time and live. The scripts that cause an event write it.
 2. :class:`ActLog`: each act by hand, with its author, time and reply. The ordinary life of jobs is not in it.
-3. :class:`EventHooks`: functions of the application that the watcher of a worker calls with events.
-4. :class:`Alarms`: declares alarms and reports their state. The watcher of a worker reads their figures.
+3. :class:`EventHooks`: functions of the application that jobs of Headrace's own call with events.
 """
 
 from __future__ import annotations
@@ -24,22 +23,17 @@ from headrace.model.activity import (
     KINDS,
     MEANS,
     Act,
-    AlarmRule,
-    AlarmState,
     ChainedAct,
     EventRecord,
     act_of,
-    alarm_rule,
     entry_hash,
     event_of,
-    state_of,
     storable,
 )
 from headrace.model.job_record import Page
 from headrace.protocol import operations
-from headrace.protocol.operations import StoredWatch, StreamPiece, stored_watches, watch_name
+from headrace.protocol.operations import StreamPiece
 from headrace.protocol.script import Call
-from headrace.settings import Duration
 from headrace.store.client import Client, Steps
 
 # Seconds between two looks of one who follows, and events that one look takes.
@@ -352,12 +346,13 @@ class EventHooks:
         """Call a function with what failed or changed: ``@app.on("failed", "quarantined", task="tasks.*")``.
 
         The function, ordinary or a coroutine function, gets a list of :class:`headrace.EventRecord`, oldest first:
-        what happened since its last call, at most 100 events. One worker of all that know the hook calls it, in a
-        process of its own beside the jobs, about a second after the first of the events. Each event is given at least
-        once: a list is given again if the hook raised, took more than 30 seconds, or if its process or machine died.
-        After three tries in all, the worker logs which events it goes past. A hook that was not known before begins
-        with what happens from then on. The newest 10,000 events are kept, a week: a hook that falls behind these
-        misses some.
+        what happened since its last call, at most 100 events. A call is a job of Headrace's own, which is stored about
+        a second after the first of the events, and which any worker that knows the hook runs in a process of its own.
+        Each event is given at least once: the job is retried after 5 and after 30 seconds if the hook raised or took
+        more than 30 seconds, and it is started again if its process or machine died. A call that fails for good is
+        kept and logged as any job. The next call begins when the last one has ended. A hook that was not known before
+        begins with what happens from then on. The newest 10,000 events are kept, a week: a hook that falls behind
+        these misses some. Events about Headrace's own jobs call no hook.
 
         Args:
             kinds: of events, see :data:`headrace.model.activity.KINDS`; none: all.
@@ -368,7 +363,7 @@ class EventHooks:
             OptionsError: there is no such kind; the function cannot be called with one argument, or has no name of its
                 own; another hook has its name; there are more than 50.
 
-        Cost: none; the watcher asks once a second.
+        Cost: none; each worker that knows the hook asks once a second.
         """
         checked = tuple(check_kinds(kinds))
 
@@ -393,102 +388,3 @@ def _name_of(function: Any) -> str:
     except TypeError:
         raise OptionsError(f"the hook {name} must take one argument, the list of events") from None
     return f"{function.__module__}.{name}"
-
-
-# Alarms of one application.
-MAX_ALARMS = 100
-
-
-class AlarmRecord(msgspec.Struct, frozen=True):
-    """Where an alarm stands.
-
-    Attributes:
-        name: of the alarm.
-        state: when it was raised, and the figure then.
-        looked_us: when a watcher looked at it last, microseconds.
-    """
-
-    name: str
-    state: AlarmState
-    looked_us: int
-
-
-class Alarms:
-    """``app.alarms``: those that the code declares, and where the store says that they stand.
-
-    Attributes:
-        declared: by name.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self.declared: dict[str, AlarmRule] = {}
-        self._client = client
-
-    def declare(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        delay: Duration | None = None,
-        ready: int | None = None,
-        workers: int | None = None,
-        failed: float | None = None,
-        for_: Duration = 60,
-    ) -> None:
-        """Raise an alarm when a figure crosses a bound: ``app.alarm("mail is slow", queue="mail", delay=60)``.
-
-        One worker of all that declare it looks every ten seconds. When the figure has been beyond the bound for
-        ``for_`` seconds, the event ``alarm_raised`` is told, once; when it has been within the bound for as long, and
-        for a minute at least, ``alarm_cleared``. Hooks of these kinds (:meth:`EventHooks.on`) tell people. Nothing
-        looks while no worker runs: see that from outside, with Prometheus or ``headrace health``.
-
-        Args:
-            name: a text of at most 100 characters.
-            queue: that ``delay``, ``ready`` or ``workers`` is about; without it the worst of all queues that are not
-                paused, and all live workers.
-            task: that ``failed`` is about; without it all tasks together.
-            delay: the next job of the queue waits for longer than this.
-            ready: more jobs than this are ready.
-            workers: fewer live workers than this serve the queue.
-            failed: a greater share of the starts of the last ten minutes failed or crashed, and ten of them at least.
-            for_: so long, in seconds.
-
-        Raises:
-            OptionsError: not exactly one of the four figures is given; a value cannot be used; the name is taken.
-
-        Cost: none; the watcher takes one round trip every ten seconds for all alarms.
-        """
-        bounds = {"delay": delay, "ready": ready, "workers": workers, "failed": failed}
-        rule = alarm_rule(name, bounds, queue, task, for_)
-        if name in self.declared:
-            raise OptionsError(f"there is an alarm {name!r} already: give it another name")
-        if len(self.declared) >= MAX_ALARMS:
-            raise OptionsError(
-                f"an application has at most {MAX_ALARMS} alarms: leave the queue out, for the worst of all"
-            )
-        self.declared[name] = rule
-
-    def page(self) -> Page[AlarmRecord]:
-        """All alarms that a worker looked at within a week, the raised ones first, then by name.
-
-        Cost: one round trip.
-        """
-        return _alarms(self._client.run(self._stored()))
-
-    async def apage(self) -> Page[AlarmRecord]:
-        """See :meth:`page`."""
-        return _alarms(await self._client.arun(self._stored()))
-
-    def _stored(self) -> Call[list[StoredWatch]]:
-        return stored_watches(self._client.keys)
-
-
-def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
-    start = watch_name("alarm", "")
-    rows = [
-        AlarmRecord(one.name.removeprefix(start), state_of(one.fields), one.held_us)
-        for one in found
-        if one.name.startswith(start)
-    ]
-    return Page(sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name)), len(rows), None)

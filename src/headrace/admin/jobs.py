@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.admin.job_paging import Order, page_of, query_of, state_of
+from headrace.admin.job_paging import Order, own_page, page_of, query_of, state_of
 from headrace.errors import CorruptRecord, HeadraceError, JobNotFound, OptionsError
 from headrace.model.job import State
 from headrace.model.job_record import Page, PlainReader, Record, ValueReader
@@ -275,6 +275,24 @@ class Jobs:
         """See :meth:`page`."""
         query = query_of(state, queue, task, key, limit, after, order, since, until, values)
         return (await self._client.adrive(page_of(self._client, self.reader, query))).page
+
+    def own(self, *, limit: int = 100, after: str | None = None) -> Page[Record]:
+        """Headrace's own jobs, which no other list shows: calls of hooks and bulk operations, the newest first.
+
+        Args:
+            limit: 1 to 1000; those that have left meanwhile count.
+            after: ``next`` of the page before.
+
+        Raises:
+            OptionsError: an argument is out of range.
+
+        Cost: one round trip for each 100.
+        """
+        return self._client.drive(own_page(self._client, limit, after))
+
+    async def aown(self, *, limit: int = 100, after: str | None = None) -> Page[Record]:
+        """See :meth:`own`."""
+        return await self._client.adrive(own_page(self._client, limit, after))
 
     def count(self, state: State | str) -> int:
         """How many jobs are in a state now. Cost: one round trip, whatever the number of jobs."""

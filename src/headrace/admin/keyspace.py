@@ -58,7 +58,7 @@ return found
 """
 _EXPIRING = (
     *("sender", "request", "mark", "cache", "cached", "tagged", "filling", "dropped", "probe", "rewound"),
-    *("acts", "events", "deaths", "causes", "cause", "floods", "errands", "errand", "watches", "watch", "stacks"),
+    *("acts", "events", "deaths", "causes", "cause", "floods", "own", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
 

@@ -16,7 +16,7 @@ import msgspec
 from headrace.clock import monotonic
 from headrace.errors import NotFound, OptionsError
 from headrace.model.limit_rules import is_whole
-from headrace.model.options import KINDS, Kind
+from headrace.model.options import KINDS, TaskKind
 from headrace.model.stacks import RunnerStacks, WorkerStacks
 from headrace.protocol import operations, overviews
 from headrace.protocol.overviews import WorkerFacts
@@ -57,7 +57,7 @@ class Workers:
         """See :meth:`get`."""
         return await self._client.adrive(_get(self._client, name))
 
-    def scale(self, name: str, size: int, kind: Kind | None = None) -> WorkerFacts:
+    def scale(self, name: str, size: int, kind: TaskKind | None = None) -> WorkerFacts:
         """Have a worker run this many jobs at once, while it works; what it removes finishes what runs.
 
         Nothing is lost, none runs twice, no attempt is counted: what a removed runner had not begun goes to the others.
@@ -76,7 +76,7 @@ class Workers:
         """
         return self._client.drive(_scale(self._client, name, size, kind))
 
-    async def ascale(self, name: str, size: int, kind: Kind | None = None) -> WorkerFacts:
+    async def ascale(self, name: str, size: int, kind: TaskKind | None = None) -> WorkerFacts:
         """See :meth:`scale`."""
         return await self._client.adrive(_scale(self._client, name, size, kind))
 
@@ -179,7 +179,7 @@ def _parent_names(worker: WorkerFacts) -> tuple[str, str]:
     return f"{worker.metadata.get('place', '').rpartition(':')[0]}:{parent}", parent
 
 
-def _scale(client: Client, name: str, size: int, kind: Kind | None) -> Steps[WorkerFacts]:
+def _scale(client: Client, name: str, size: int, kind: TaskKind | None) -> Steps[WorkerFacts]:
     if kind is not None and kind not in KINDS:
         raise OptionsError(f"there is no kind {kind!r}: the kinds are {', '.join(KINDS)}")
     if not is_whole(size) or not 1 <= size <= MOST[kind or "process"]:

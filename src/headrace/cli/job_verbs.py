@@ -10,7 +10,7 @@ from headrace.cli.bulk_jobs import all_of
 from headrace.cli.commands import command
 from headrace.cli.failure import ExitCode, UsageFault
 from headrace.cli.session import Session
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import JobFilter
 
 # Their group, to which this module adds.
 app = jobs.app
@@ -29,7 +29,7 @@ _CAUSE: Flags = {"cause": flag(str, "--cause ID", "With --all: only failures of 
 _RATE: Flags = {"rate": flag(int, "--rate N", "With --all: at most N jobs a second.", min=0)}
 _HOW: Flags = {
     "yes": (Yes, False),
-    "detach": flag(bool, "--detach", "With --all: do not wait; workers do the rest. Print the errand's id."),
+    "detach": flag(bool, "--detach", "With --all: have a worker do it; print the operation's id."),
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from headrace.cli import queues
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode
+from headrace.cli.failure import ExitCode, UsageFault
 from headrace.cli.output import distance, percent, several
 from headrace.cli.session import Session
 from headrace.model.job import State
@@ -46,6 +46,9 @@ def list_(
     order: Annotated[
         Literal["asc", "desc"], option("--order asc|desc", "Within a state: desc is newest first.")
     ] = "desc",
+    own: Annotated[
+        bool, option("--own", "Headrace's own jobs, of any state: calls of hooks, bulk operations.")
+    ] = False,
 ) -> None:
     """List jobs, a page at a time.
 
@@ -57,17 +60,21 @@ def list_(
     """
     from headrace.admin.documents import job_summary
 
+    if own and (state or queue or task or key or order == "asc"):
+        raise UsageFault("--own lists Headrace's own jobs, the newest first: leave the filters out")
     with session.view(hide=True) as app:
         states = EACH if state is None else (state,)
-        if after is not None and state is None:
+        if after is not None and state is None and not own:
             states = EACH[EACH.index(_state_of(after)) :]
         pages = _pages(app, states, queue=queue, task=task, key=key, limit=limit, after=after, order=order)
+        if own:
+            pages = iter([app.jobs.own(limit=limit, after=after)])
         records: list[Record] = []
         following: str | None = None
         for page in pages:
             records += page.rows
             following = page.next
-        ready = {record.queue for record in records if record.state == "ready"}
+        ready = {record.queue for record in records if record.state == "ready" and not own}
         seen = app.overview() if ready and not session.output.json else None
     if session.output.documents(map(job_summary, records), following):
         return

@@ -33,7 +33,7 @@ from headrace.worker.messages import Imported, StartFailed
 from headrace.worker.preload import warmup
 from headrace.worker.runner.process_kind import small
 from headrace.worker.source_files import application_files
-from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server, watchers
+from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server
 from headrace.worker.supervisor.supervisor_process import ParentLink, Supervisor
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _serve(
     metrics = None if address is None else MetricsAddress(*address)
     # The worker before this one may still have the address: then it is taken when that is free.
     url = metrics.listen() if metrics is not None and (parent is None or parent.first) else ""
-    sides = [*([] if metrics is None else [metrics_server(metrics, stamps)]), *watchers(app)]
+    sides = [] if metrics is None else [metrics_server(metrics, stamps)]
     facts = _banner(app, target, options, server, url)
     if form == "json":
         log.info("worker starts", extra=facts, code="worker.starts")

@@ -9,7 +9,7 @@ from headrace.cli.commands import command, group
 from headrace.cli.output import several, span
 from headrace.cli.session import Session
 from headrace.model.notation import size
-from headrace.model.options import KINDS, Kind
+from headrace.model.options import KINDS, TaskKind
 
 if TYPE_CHECKING:
     from headrace.protocol.overviews import RunnerFacts, WorkerFacts
@@ -111,7 +111,7 @@ def scale(
     name: Name,
     count: Annotated[int, argument("N", "Processes, forks, threads or coroutines.")],
     kind: Annotated[
-        Kind | None, option("--kind KIND", f"Kind of runner: {', '.join(KINDS)}.", "the first it has")
+        TaskKind | None, option("--kind KIND", f"Kind of runner: {', '.join(KINDS)}.", "the first it has")
     ] = None,
 ) -> None:
     """Resize a live worker to N jobs at once, until it ends. Runners that it removes finish their jobs.

@@ -64,7 +64,7 @@ def row_of_event(event: EventRecord) -> ActivityRow:
     subjects = (
         ("job", "jobs", facts.get("task")), ("workflow", "workflows", facts.get("definition")),
         ("worker", "workers", facts.get("place")), ("schedule", "schedules", ""), ("queue", "queues", ""),
-        ("errand", "errands", facts.get("verb")),
+        ("bulk", "bulk", facts.get("verb")),
     )  # fmt: skip
     name, path = "", ""
     for field, folder, shown in subjects:

@@ -13,7 +13,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headrace.admin.errands import new_id
 from headrace.dashboard.dashboard_site import DashboardSite, to
 from headrace.dashboard.page_verbs import body_of, form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import json_text
@@ -31,6 +30,7 @@ from headrace.model.hidden_values import Redactor, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
 from headrace.settings import HIDDEN
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import arguments_of
 
 # Characters of all texts that a form shows: the form that comes back has a bound.
@@ -186,7 +186,7 @@ async def _form(
     return await site.page(
         request, "again.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
         job=record, arguments=arguments, problem=problem, field=_FIELD,
-        asked=asked or new_id(), known=record.task in site.app.tasks,
+        asked=asked or new_id(site.client.keys.shard), known=record.task in site.app.tasks,
     )  # fmt: skip
 
 

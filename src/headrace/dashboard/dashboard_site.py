@@ -27,8 +27,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace import __version__
+from headrace.admin.alarms import AlarmRecord, Alarms
 from headrace.admin.documents import signal_name
-from headrace.admin.event_log import AlarmRecord, Alarms
 from headrace.app import Headrace
 from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange

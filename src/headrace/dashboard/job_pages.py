@@ -33,7 +33,7 @@ from headrace.dashboard.values_shown import (
 )
 from headrace.dashboard.why_shown import why_of
 from headrace.errors import HeadraceError, OptionsError
-from headrace.model.errand import JobFilter
+from headrace.model.bulk_operation import JobFilter
 from headrace.model.headers import TRACE
 from headrace.model.hidden_values import named_shown
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node

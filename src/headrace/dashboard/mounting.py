@@ -62,9 +62,9 @@ PAGES: dict[str, Handler] = {
     "/limits": limit_pages.limits,
     "/limits/{name:path}": limit_pages.limit,
     "/activity": activity_page.activity,
-    "/errands": ticked_jobs.errands,
-    "/errands/new": ticked_jobs.confirm,
-    "/errands/{id}": ticked_jobs.errand,
+    "/bulk": ticked_jobs.operations,
+    "/bulk/new": ticked_jobs.confirm,
+    "/bulk/{id}": ticked_jobs.operation,
     "/schedules": schedule_pages.schedules,
     "/schedules/{name:path}": schedule_pages.schedule,
 }
@@ -280,7 +280,7 @@ def _routes(site: DashboardSite) -> list[Any]:
         routes.append(route("/jobs/{id}/act/stacks", schedule_pages.of_job, "POST"))
         routes.append(route("/workers/{name:path}/act/stacks", schedule_pages.of_worker, "POST"))
         routes.append(route("/{kind}/{name:path}/act/{verb}", page_verbs.act, "POST"))
-        routes.append(route("/errands", ticked_jobs.begin, "POST"))
+        routes.append(route("/bulk", ticked_jobs.begin, "POST"))
     routes.append(Mount("/static", StaticFiles(directory=_STATIC)))
     return routes + [route(path, handler) for path, handler in PAGES.items() if "{" in path]
 

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from headrace.admin.event_log import AlarmRecord
+from headrace.admin.alarms import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted

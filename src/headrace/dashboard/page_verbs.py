@@ -76,9 +76,12 @@ async def _move_job(site: DashboardSite, id: str, form: Form) -> str:
     return words.get(state, f"The job is {state}.")
 
 
-async def _stop_errand(site: DashboardSite, id: str, _form: Form) -> str:
-    one = await site.app.errands.astop(id)
-    return f"The errand had ended: {one.words}." if one.phase == "ended" else f"The errand is stopped: {one.words}."
+async def _stop_bulk(site: DashboardSite, id: str, _form: Form) -> str:
+    one = await site.app.bulk.astop(id)
+    if one.running:
+        return f"The operation is asked to stop: {one.words}."
+    how = "is stopped" if one.state == "cancelled" else "had ended"
+    return f"The operation {how}: {one.words}."
 
 
 async def _cancel_job(site: DashboardSite, id: str, _form: Form) -> str:
@@ -178,7 +181,7 @@ def _of_flow(verb: str, words: str) -> Act:
 # Verbs by the kind of what they change; a log line names both.
 ACTS: dict[str, Mapping[str, Act]] = {
     "jobs": {"retry": _retry_job, "cancel": _cancel_job, "delete": _delete_job, "move": _move_job},
-    "errands": {"stop": _stop_errand},
+    "bulk": {"stop": _stop_bulk},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
     "cache": {"delete": _delete_value, "untag": _delete_tag},
     "limits": LIMIT_ACTS,

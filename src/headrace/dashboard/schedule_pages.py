@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.errands import new_id
 from headrace.dashboard.dashboard_site import DashboardSite, name_in, to
 from headrace.dashboard.page_verbs import form_of, note
 from headrace.dashboard.values_shown import duration, link, plural, quoted
@@ -29,6 +28,7 @@ from headrace.protocol import ticks
 from headrace.protocol.ticks import HISTORY
 from headrace.schedules.schedule_handle import schedule_document, tick_document, upcoming
 from headrace.schedules.timetables import read_timing, time_of
+from headrace.tasks.bound_task import new_id
 
 PAGE = 50
 # Times to come that the page of a schedule shows.
@@ -83,7 +83,7 @@ async def schedule(site: DashboardSite, request: Request) -> Response:
         request, "schedule.html",
         lambda: {**schedule_document(record), "ticks": [tick_document(tick) for tick in record.last[::-1]]},
         row=row_of(record), one=record, coming=coming, problem=problem,
-        history=record.last[::-1], shown=SHOWN, asked=new_id(),
+        history=record.last[::-1], shown=SHOWN, asked=new_id(site.client.keys.shard),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Verbs on the jobs that are ticked in a list: a page that asks, then the verb, each job as one of its own would be.
 
-Verbs on many jobs: a confirmation that counts, and the errand that does it. Pages, complete without script.
+Bulk operations: a confirmation that counts, and the job that does it. Pages, complete without script.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import errand_document
-from headrace.admin.errands import Errands, JobCount, new_id
+from headrace.admin.bulk_operations import BulkOperations, JobCount
+from headrace.admin.documents import bulk_document
 from headrace.admin.jobs import JobReply
 from headrace.dashboard.dashboard_site import DashboardSite, to, visitor_of
 from headrace.dashboard.page_verbs import fields_of, form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import link, plural
 from headrace.errors import HeadraceError, JobNotFound
-from headrace.model.errand import VERBS, JobFilter
+from headrace.model.bulk_operation import VERBS, JobFilter
 from headrace.model.ids import flow_of, is_node
 from headrace.model.job_record import Record
 from headrace.protocol import produce
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import check_id
 
 # Rows that a form may tick: those of a page.
@@ -117,21 +118,21 @@ def bulk_links(which: JobFilter) -> list[tuple[str, str]]:
             which.check(verb)
         except HeadraceError:
             continue
-        found.append((verb, link("/errands/new", {"verb": verb, **facts})))
+        found.append((verb, link("/bulk/new", {"verb": verb, **facts})))
     return found
 
 
-async def errands(site: DashboardSite, request: Request) -> Response:
-    found = await site.read(Errands(site.client).apage())
+async def operations(site: DashboardSite, request: Request) -> Response:
+    found = await site.read(BulkOperations(site.client).apage())
     return await site.page(
-        request, "errands.html", lambda: {"errands": [errand_document(one) for one in found]}, errands=found
+        request, "bulks.html", lambda: {"operations": [bulk_document(one) for one in found]}, operations=found
     )
 
 
-async def errand(site: DashboardSite, request: Request) -> Response:
-    one, frame = await asyncio.gather(Errands(site.client).aget(request.path_params["id"]), site.frames.get())
+async def operation(site: DashboardSite, request: Request) -> Response:
+    one, frame = await asyncio.gather(BulkOperations(site.client).aget(request.path_params["id"]), site.frames.get())
     return await site.page(
-        request, "errand.html", lambda: errand_document(one), frame=frame, one=one, tended=bool(frame.live)
+        request, "bulk.html", lambda: bulk_document(one), frame=frame, one=one, tended=bool(frame.live)
     )
 
 
@@ -143,10 +144,11 @@ def _asked(fields: Any) -> tuple[str, JobFilter]:
 async def confirm(site: DashboardSite, request: Request) -> Response:
     """What a verb on many jobs would do, before it does it. Cost: that of a count."""
     verb, which = _asked(request.query_params)
-    counted = await site.read(Errands(site.client).acount(verb, which))
+    counted = await site.read(BulkOperations(site.client).acount(verb, which))
     return await site.page(
-        request, "errand_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
-        verb=verb, which=which, counted=counted, errand=new_id(), must_type=_must_type(verb, counted),
+        request, "bulk_confirm.html", lambda: {"verb": verb, "jobs": which.words, "matched": counted.matched},
+        verb=verb, which=which, counted=counted, operation=new_id(site.client.keys.shard),
+        must_type=_must_type(verb, counted),
         back=link("/jobs", {name: getattr(which, name) for name in _FIELDS}),
     )  # fmt: skip
 
@@ -168,22 +170,20 @@ async def begin(site: DashboardSite, request: Request) -> Response:
         )
     visitor = visitor_of(request)
     try:
-        one = await site.app.errands.astart(
+        one = await site.app.bulk.astart(
             verb,
             which,
             who=visitor.name if visitor else "?",
             by="dashboard",
             rate=int(rate),
             total=counted,
-            # Of the question: a form that is sent twice begins one errand.
-            id=form.get("errand"),
+            # Of the question: a form that is sent twice starts one.
+            id=form.get("operation"),
         )
     except HeadraceError as error:
         await note(site, request, (verb, "jobs", ""), words_of(error), scope=which.words)
         raise
     await note(
-        site, request, (verb, "jobs", ""), f"errand {one.id} began: {one.words}", count=one.total, scope=which.words
+        site, request, (verb, "jobs", ""), f"bulk operation {one.id} began", count=counted.matched, scope=which.words
     )
-    ended = one.phase == "ended"
-    said = f"{one.verb.capitalize()}: {one.words}." if ended else f"Begun: {one.words} so far."
-    return to(request, f"/errands/{one.id}", said)
+    return to(request, f"/bulk/{one.id}", "Begun: a worker does it.")

@@ -318,7 +318,7 @@ def error_line(record: Record, redactor: Redactor) -> str:
 
 # Pages that are a list or have a plot.
 _IN_ROWS = re.compile(
-    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|errands|activity|statistics)?",
+    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity|statistics)?",
     re.DOTALL,
 )
 

@@ -66,7 +66,7 @@ def survey(flow: Flow, limit: int | None = None) -> None:
     flow.run(report, flow.map(add_up, groups, name="sum up each package"), name="report")
 
 
-@app.task
+@app.task(name="demo.scan")
 def scan(limit: int | None) -> list[Source]:
     """List the library's files, or ``limit`` of them spread over it; two of them go wrong once."""
     paths = sources()
@@ -76,7 +76,7 @@ def scan(limit: int | None) -> list[Source]:
     return [Source(path, faults.get(number, "")) for number, path in enumerate(paths)]
 
 
-@app.task(retries=Retry(max=3, delay=0.5))
+@app.task(name="demo.measure", retries=Retry(max=3, delay=0.5))
 def measure(source: Source) -> Package:
     """Parse one file of the library and count what it holds."""
     if source.fault and current_job().attempt == 1:
@@ -94,7 +94,7 @@ def measure(source: Source) -> Package:
     return replace(found, files=1, lines=len(text.splitlines()), seconds=time.perf_counter() - began)
 
 
-@app.task
+@app.task(name="demo.group")
 def group(found: list[Package | None]) -> list[list[Package]]:
     """Group files by package; leave out files that were given up."""
     groups: dict[str, list[Package]] = defaultdict(list)
@@ -104,18 +104,18 @@ def group(found: list[Package | None]) -> list[list[Package]]:
     return [groups[name] for name in sorted(groups)]
 
 
-@app.task
+@app.task(name="demo.add_up")
 def add_up(group: list[Package]) -> Package:
     return together(_package(group[0].name), group)
 
 
-@app.task
+@app.task(name="demo.report")
 def report(packages: list[Package]) -> list[Package]:
     """Order the packages, the most lines first."""
     return sorted(packages, key=lambda package: -package.lines)
 
 
-@app.task
+@app.task(name="demo.delay")
 def delay(called: float) -> float:
     """Seconds since ``called``, by the clock that all processes of a machine share."""
     return time.monotonic() - called

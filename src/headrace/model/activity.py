@@ -76,10 +76,15 @@ KINDS: Mapping[str, str] = {
     "workflow_failed": "a workflow ended as failed",
     "schedule_missed": "ticks of a schedule made no jobs",
     "schedule_paused": "a schedule was paused, since its jobs failed one after the other",
-    "errand_ended": "a verb on many jobs has reached the last of them",
+    "bulk_ended": "a bulk operation has reached the last of its jobs",
     "alarm_raised": "a figure crossed the bound of an alarm",
     "alarm_cleared": "the figure is back within the bound",
 }
+
+
+# How the built-in task of a hook is called: this, and the name of the hook; and the one that looks at alarms.
+HOOK_TASKS = "headrace.hook."
+ALARMS_TASK = "headrace.alarms"
 
 
 class EventRecord(msgspec.Struct, frozen=True):

@@ -16,15 +16,22 @@ FINAL = ("succeeded", "failed", "cancelled", "quarantined")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
 
+# The queue of Headrace's own jobs, which every worker serves; and how the names of their tasks begin.
+OWN_QUEUE = "_own"
+OWN_TASKS = "headrace."
+
+
 def check_name(kind: str, name: str) -> str:
     """Return ``name`` if it may name a queue, task or key prefix. Raises OptionsError: it is not a text, empty, longer
-    than 128 characters, or has others than ``A-Za-z0-9_.:/@+-``.
+    than 128 characters, has others than ``A-Za-z0-9_.:/@+-``, or is of Headrace's own jobs.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(
             f"{kind} name {name!r:.200} cannot be used: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / @ + - "
             f"and start with a letter, a digit or _"
         )
+    if (kind == "queue" and name == OWN_QUEUE) or (kind == "task" and name.startswith(OWN_TASKS)):
+        raise OptionsError(f"{kind} name {name!r} is reserved for Headrace's own jobs: take another name")
     return name
 
 

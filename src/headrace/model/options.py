@@ -17,8 +17,16 @@ from headrace.model.retry import Retry
 from headrace.model.unique_rules import UNIQUE, GivenUnique
 from headrace.settings import Duration, microseconds, seconds
 
-Kind = Literal["process", "fork", "thread", "async"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+#: Kinds of runners that a task may choose.
+TaskKind = Literal["process", "fork", "thread", "async"]
+# The kind ``own`` runs Headrace's own jobs, as a fork server runs jobs; no task of an application can choose it.
+Kind = Literal[TaskKind, "own"]
+KINDS: tuple[TaskKind, ...] = get_args(TaskKind)
+OWN: Kind = "own"
+# Kinds whose runners give each job a process of its own.
+FORKING: tuple[Kind, ...] = ("fork", OWN)
+# Own jobs that one worker runs at once.
+OWN_AT_ONCE = 2
 # The option of a worker that says how many runners of a kind it has.
 SIZE_FLAGS = {"process": "--processes", "fork": "--forks", "thread": "--threads", "async": "--concurrency"}
 
@@ -292,7 +300,7 @@ class TaskOptions(JobOptions, total=False):
 
     name: Annotated[str | None, OptionRow(check=check.text, doc="instead of ``module.function``.", travels="task")]
     kind: Annotated[
-        Kind | None,
+        TaskKind | None,
         OptionRow(
             check=check.text,
             doc="who runs it: ``process`` (default), ``fork`` (a child per job) or ``thread``; ``async``: coroutines.",

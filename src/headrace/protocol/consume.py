@@ -392,6 +392,8 @@ def claim(
     queues: Sequence[str],
     passing: Sequence[tuple[str, int, Sequence[str]]] = (),
     cursors: Mapping[str, Cursor] | None = None,
+    *,
+    own: int = 0,
 ) -> Call[Claimed]:
     """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
 
@@ -407,11 +409,12 @@ def claim(
         passing: kinds with the number that may be claimed of each at most, each with its tasks; a queue is looked at
             for 200 entries.
         cursors: entries behind which to go on looking, by queue.
+        own: most jobs of the queue of built-in jobs, where that is among the queues.
 
     Cost: one round trip, O(limit log n).
     """
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
     over = msgspec.msgpack.encode([list(passing), at]) if passing else ""
     return load("claim").bind(
-        keys, _claimed, owner=owner, request=request, limit=limit, names=list(queues), passing=over
+        keys, _claimed, owner=owner, request=request, limit=limit, names=list(queues), own=own, passing=over
     )

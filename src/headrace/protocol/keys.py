@@ -99,12 +99,12 @@ key                    type    meaning, owner and end
 ``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
 ``cause:<cause>``      hash    Of a cause: task, kind, place, how many failures, the newest. Ends 30 days after it.
 ``floods``             hash    Failures of a cause in a minute: which minute, how many. Ends two minutes after it began.
-``errands``            zset    Ids of errands, by when they began, 1,000 at most. Ends a week after a piece of the last.
-``errand:<id>``        hash    A verb on many jobs, and how far it is; see bite.lua. Ends a week after its last piece.
-``watches``            zset    Hooks and alarms (``hook:<name>``, ``alarm:<name>``), by when a watcher held them last.
-                               Ends a week after the last.
-``watch:<watch>``      hash    Which watcher holds a hook or an alarm, until when; the last event that the hook has
-                               dealt with, or since when the alarm is raised. Ends a week after it was held last.
+``own``                zset    Ids of built-in jobs, by when they were stored, 1,000 at most. Some may have left. Ends a
+                               month after the last was stored.
+``watches``            zset    Hooks and alarms (``hook:<name>``, ``alarm:<name>``), by when a worker knew them last;
+                               ``alarms``, the look at all of them. Ends a week after the last.
+``watch:<watch>``      hash    The cursor of a hook, the job of its last call, and when that was stored; or since when
+                               an alarm is raised. Ends a week after a worker knew it last.
 ``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
 ``void``               -       Never exists: see ``Keys.guards``.

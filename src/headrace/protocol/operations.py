@@ -1,8 +1,8 @@
 """Calls of operators and of the workers' upkeep: everything that is not about one job.
 
 1. Queues, workers and the store: pause, resume, purge, command, logs, stacks, layout.
-2. Errands: a verb on many jobs, stored, and done in bounded pieces by workers or by the program that began it.
-3. Hooks and alarms: which watcher holds them, and its position. One watcher of all workers holds each of them.
+2. Built-in jobs, which are Headrace's own: store one; the pieces of bulk operations.
+3. Hooks and alarms: the cursors of hooks, and where alarms stand.
 4. The streams of acts, events and deaths of workers: add an entry, read a piece. Scripts write the entries that they
    cause.
 """
@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.model.errand import Errand, JobFilter, errand_of
+from headrace.model.bulk_operation import BulkRequest, JobFilter
 from headrace.model.job import moment
-from headrace.model.job_record import Page
 from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call, by_turns, done_and_next, load, text_of, text_pairs, texts_of
+from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, text_of, text_pairs, texts_of
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
@@ -93,46 +92,98 @@ def greet(keys: Keys, version: int) -> Call[Greeting]:
     return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
 
 
+def store_own(
+    keys: Keys,
+    id: str,
+    fields: Mapping[str, str | bytes | int],
+    *,
+    key: str = "",
+    hook: str = "",
+    was: str = "",
+    at: str = "",
+) -> Call[str]:
+    """Store a job of a built-in task in the queue that every worker serves.
+
+    Args:
+        id: of the job; empty: only the cursor of the hook moves.
+        fields: of its record; ``task`` and ``args`` among them.
+        key: of an ordered job, whose id says so, too.
+        hook: a hook whose cursor moves from ``was`` to ``at`` in the same script; empty: none.
+
+    Returns:
+        ``stored``; ``known``: a job has this id; ``moved``: the cursor was no longer there, and nothing is stored.
+
+    Cost: one round trip.
+    """
+    flat = [blob(part) if isinstance(part, bytes) else part for pair in fields.items() for part in pair]
+    return load("own_store").bind(keys, bytes.decode, id=id, key=key, fields=flat, hook=hook, was=was, at=at)
+
+
+class DueCall(msgspec.Struct, frozen=True):
+    """A hook, and what it is to be called with.
+
+    Attributes:
+        was: its cursor.
+        last: the last entry of the stream that was looked at, which the cursor moves to.
+        rows: events behind the cursor: ids with their fields.
+        due: False: its last call has not ended, or is too new.
+    """
+
+    was: str
+    last: str
+    rows: list[tuple[str, dict[str, str]]]
+    due: bool
+
+
+def due_calls(keys: Keys, hooks: Sequence[tuple[str, int, Sequence[str]]], limit: int) -> Call[list[DueCall]]:
+    """What hooks are to be called with.
+
+    Args:
+        hooks: each by its stored name, with the least time between two of its calls (microseconds), and the kinds of
+            its events; none: all.
+        limit: events of one call.
+
+    Cost: one round trip, O(hooks + events looked at).
+    """
+
+    def parsed(reply: Any) -> list[DueCall]:
+        return [
+            DueCall(was.decode(), last.decode(), [(id.decode(), text_pairs(flat)) for id, flat in rows], bool(due))
+            for was, last, rows, due in reply
+        ]
+
+    return load("own_calls").bind(keys, parsed, hooks=list(hooks), limit=limit, look=LOOK)
+
+
 class CountedPiece(msgspec.Struct, frozen=True):
     """Of a piece of the jobs of a state: how many are meant, those of them that are nodes of workflows, how many were
-    looked at, and the cursor; None: the end.
+    looked at, the cursor (None: the end), and the server's time, microseconds.
     """
 
     matched: int
     nodes: int
     looked: int
     last: tuple[str, str, str] | None
+    now: int
 
 
-def _errand(id: str, flat: Sequence[bytes]) -> Errand | None:
-    fields = text_pairs(flat)
-    return errand_of(id, fields) if fields else None
+def bulk_piece(keys: Keys, id: str, name: str, request: BulkRequest, ttl: int, limit: int, told: bytes) -> Call[bytes]:
+    """Do the next piece of a bulk operation; returns how far it is, for :func:`progress_of` and for the next piece.
 
+    Args:
+        id: of its job, with which that is stored, too; empty: it has none.
+        name: the same for each piece: a job that the operation has retried is not retried again.
+        ttl: microseconds that a cancelled job stays.
+        limit: jobs to look at, at most 1000.
+        told: what the piece before returned.
 
-def begin_errand(keys: Keys, id: str, fields: dict[str, str | int]) -> Call[Errand | None]:
-    """Store an errand for the jobs that are there now; the same id again changes nothing. Cost: one round trip."""
-    return load("errand_begin").bind(keys, lambda reply: _errand(id, reply), id=id, fields=by_turns(fields))
-
-
-def bite(keys: Keys, id: str, limit: int) -> Call[Errand | None]:
-    """Do the next piece of an errand; None when it is not stored. Cost: one round trip, O(limit log n)."""
-    return load("errand_bite").bind(keys, lambda reply: _errand(id, reply), id=id, limit=limit)
-
-
-def stop_errand(keys: Keys, id: str) -> Call[str]:
-    """Do no further piece of an errand; ``stopped``, ``ended`` or ``missing``. Cost: one round trip."""
-    return load("errand_stop").bind(keys, bytes.decode, id=id)
-
-
-def read_errands(keys: Keys, id: str = "", limit: int = 100, after: str = "") -> Call[Page[Errand]]:
-    """Errands, the newest first, at most 100 and behind ``after``; or one. Cost: one round trip."""
-
-    def parsed(reply: Any) -> Page[Errand]:
-        count, more, rows = reply
-        found = [found for one, flat in rows if (found := _errand(one.decode(), flat)) is not None]
-        return Page(found, count, found[-1].id if found and more else None)
-
-    return load("errand_read").bind(keys, parsed, id=id, after=after, limit=limit)
+    Cost: one round trip, O(limit log n).
+    """
+    which = request.which
+    return load("bulk_piece").bind(
+        keys, bytes, id=id, request=name, verb=request.verb, bound=request.bound_us, ttl=ttl, limit=limit,
+        which=[which.state, which.queue, which.task, which.key, which.cause], most=request.rate, told=told,
+    )  # fmt: skip
 
 
 def count_meant(
@@ -141,18 +192,15 @@ def count_meant(
     """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> CountedPiece:
-        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[3:])
-        return CountedPiece(reply[0], reply[1], reply[2], (score, member, lane) if member else None)
+        score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[3:6])
+        return CountedPiece(reply[0], reply[1], reply[2], (score, member, lane) if member else None, reply[6])
 
-    return load("errand_count").bind(
+    return load("bulk_count").bind(
         keys, parsed, state=which.state, queue=which.queue, task=which.task, key=which.key,
         cause=which.cause, after=after[0], member=after[1],
         lane=after[2], limit=limit,
     )  # fmt: skip
 
-
-# Hooks and alarms that one call holds.
-MOST = 200
 
 Fields = dict[str, str]
 WatchKind = Literal["hook", "alarm"]
@@ -162,59 +210,39 @@ def watch_name(kind: WatchKind, name: str) -> str:
     return f"{kind}:{name}"
 
 
-class HeldWatches(msgspec.Struct, frozen=True):
-    """What a watcher holds.
-
-    Attributes:
-        now: server time, microseconds.
-        fields: of each that was asked for, in order, what is stored; None: another watcher holds it.
-    """
-
-    now: int
-    fields: list[Fields | None]
-
-
 class StoredWatch(msgspec.Struct, frozen=True):
-    """A hook or an alarm that a watcher held within a week: its stored name, when it did last, and how far it is."""
+    """A hook or an alarm that a worker knew within a week: its stored name, when that was last, and how far it is."""
 
     name: str
     held_us: int
     fields: Fields
 
 
-def hold_watches(keys: Keys, holder: str, names: Sequence[str], lease: int) -> Call[HeldWatches]:
-    """Take what no other watcher holds, and keep what this one does. ``holder``: names the watcher. ``names``: see
-    :func:`watch_name`, at most ``MOST``. ``lease``: microseconds after which another watcher may take them; 0: release
-    them now, and take none. Cost: one round trip, O(names).
+class AlarmNote(msgspec.Struct, frozen=True):
+    """Where an alarm stands after a look.
+
+    Attributes:
+        name: as it is stored.
+        was: when it had been raised before the look, microseconds; 0: it was not.
+        fields: what is stored of it.
+        kind, facts: of the event that tells it; empty: nothing changed.
     """
 
-    def parsed(reply: Any) -> HeldWatches:
-        return HeldWatches(reply[0], [text_pairs(flat) if flat else None for flat in reply[1]])
+    name: str
+    was: int
+    fields: Mapping[str, str | int]
+    kind: str
+    facts: Mapping[str, str | int]
 
-    return load("watch_hold").bind(keys, parsed, holder=holder, lease=lease, names=list(names))
 
-
-def note_watch(
-    keys: Keys,
-    name: str,
-    holder: str,
-    fields: Mapping[str, str | int],
-    *,
-    change: str = "",
-    kind: str = "",
-    facts: Mapping[str, str | int] | None = None,
-) -> Call[bool]:
-    """Record how far a hook or an alarm is; False: another watcher holds it, and nothing was stored. ``change``: an
-    event is told if this field changes by that. ``kind``, ``facts``: of the event. Cost: one round trip.
-    """
-    flat, told = by_turns(fields), by_turns(facts or {})
-    return load("watch_note").bind(
-        keys, bool, watch=name, holder=holder, fields=flat, change=change, kind=kind, facts=told
-    )
+def note_alarms(keys: Keys, notes: Sequence[AlarmNote]) -> Call[None]:
+    """Record where alarms stand; one that another look has raised or cleared meanwhile stays. Cost: one round trip."""
+    rows = [[one.name, str(one.was), by_turns(one.fields), one.kind, by_turns(one.facts)] for one in notes]
+    return load("alarm_note").bind(keys, lambda _: None, alarms=rows)
 
 
 def stored_watches(keys: Keys, limit: int = 1000) -> Call[list[StoredWatch]]:
-    """Those that a watcher held within a week, the last ones first. Cost: one round trip, O(limit)."""
+    """Those that a worker knew within a week, the last ones first. Cost: one round trip, O(limit)."""
 
     def parsed(reply: Any) -> list[StoredWatch]:
         return [StoredWatch(name.decode(), moment(at), text_pairs(flat)) for name, at, flat in reply[1]]

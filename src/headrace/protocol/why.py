@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import moment, number
 from headrace.model.workflow import parse_facts
 from headrace.protocol.keys import Keys
@@ -168,7 +169,7 @@ class WhyFacts(msgspec.Struct, frozen=True):
     @property
     def here(self) -> tuple[WorkerSeen, ...]:
         """Live workers that serve its queue."""
-        return tuple(worker for worker in self.alive if self.queue in worker.queues)
+        return tuple(worker for worker in self.alive if self.queue == OWN_QUEUE or self.queue in worker.queues)
 
     @property
     def alive(self) -> tuple[WorkerSeen, ...]:

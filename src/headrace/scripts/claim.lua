@@ -20,6 +20,7 @@
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike
 -- arg     limit      int     most jobs, at most 1000
 -- arg     names      packed  queues, first come first
+-- arg     own        int     most jobs of the queue _own
 -- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such
 --                            kinds no more are claimed, others of any kind are; behind which entries of a queue to go
 --                            on looking for them
@@ -110,11 +111,12 @@ for _, queue in ipairs(names) do
   if left <= 0 or ways.full then break end
   if redis.call('SISMEMBER', paused, queue) == 1 then
     halted = halted + 1
-  elseif crowded and string.byte(queue) ~= 64 then
+  elseif crowded and string.byte(queue) ~= 64 and queue ~= '_own' then
     left = crowded.look(queue, left)
   else
     -- Few steps for each job without limits: every one passes here.
-    local popped, byte, looks, take, took, rest = redis.call('ZPOPMIN', ready .. queue, left), string.byte, ways.looks,
+    local most = queue == '_own' and math.min(own, left) or left
+    local popped, byte, looks, take, took, rest = redis.call('ZPOPMIN', ready .. queue, most), string.byte, ways.looks,
       ways.take, 0, nil
     for n = 1, #popped, 2 do
       local id = popped[n]

@@ -16,7 +16,7 @@ local function tell_knowers(task, queue)
   for _, other in ipairs(redis.call('ZRANGE', owners, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, LOOKED_AT)) do
     if heard < TOLD and redis.call('HEXISTS', known .. other, task) == 1 then
       local served = redis.call('HGET', about .. other, 'queues') or ''
-      if string.find(',' .. served .. ',', ',' .. queue .. ',', 1, true) then
+      if queue == '_own' or string.find(',' .. served .. ',', ',' .. queue .. ',', 1, true) then
         heard = heard + redis.call('PUBLISH', mail .. other, 'parked:' .. task)
       end
     end

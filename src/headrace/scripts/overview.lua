@@ -1,8 +1,9 @@
--- Overview: how many jobs are in each state, what queues and workers there are.
+-- Overview: how many jobs of the application are in each state, what queues and workers there are.
 -- Bounded by live queues, tasks and workers, not by jobs or history.
 -- A queue that is empty, not paused and served by no worker is idle. Of idle ones the first 500 are told, and the
 -- others forgotten.
 -- include line_size
+-- include own_jobs
 -- clock   now
 -- key     scheduled    zset  scheduled
 -- key     succeeded    zset  succeeded
@@ -55,6 +56,7 @@ for n = 1, #all, 2 do
   end
 end
 
+names._own = nil
 local idle, forgotten, limits = 0, {}, redis.call('EXISTS', limited) == 1
 for queue, stays in pairs(names) do
   local first = redis.call('ZRANGE', ready .. queue, 0, 0, 'WITHSCORES')
@@ -77,12 +79,18 @@ for n, queue in ipairs(forgotten) do forgotten[n] = wake .. queue end
 unlink_all(forgotten)
 
 for _, task in ipairs(redis.call('SMEMBERS', parking)) do
-  local count = redis.call('ZCARD', parked .. task)
-  tasks[#tasks + 1] = {task, count}
-  parks = parks + count
+  if string.sub(task, 1, 9) ~= 'headrace.' then
+    local count = redis.call('ZCARD', parked .. task)
+    tasks[#tasks + 1] = {task, count}
+    parks = parks + count
+  end
 end
-return {now, {'scheduled', redis.call('ZCARD', scheduled) - (redis.call('EXISTS', timers) == 1 and 1 or 0), 'ready',
-  waiting, 'running', running, 'parked', parks, 'blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0),
-  'succeeded', redis.call('ZCARD', succeeded), 'failed', redis.call('ZCARD', failed),
-  'cancelled', redis.call('ZCARD', cancelled), 'quarantined', redis.call('ZCARD', quarantined)},
+local _, others = own_jobs()
+local function less(state, count) return math.max(0, count - (others[state] or 0)) end
+return {now, {'scheduled', less('scheduled', redis.call('ZCARD', scheduled) - redis.call('EXISTS', timers)),
+  'ready', waiting, 'running', less('running', running), 'parked', parks,
+  'blocked', less('blocked', tonumber(redis.call('HGET', totals, 'blocked') or 0)),
+  'succeeded', less('succeeded', redis.call('ZCARD', succeeded)), 'failed', less('failed', redis.call('ZCARD', failed)),
+  'cancelled', less('cancelled', redis.call('ZCARD', cancelled)),
+  'quarantined', less('quarantined', redis.call('ZCARD', quarantined))},
   lines, workers, tasks, tonumber(redis.call('HGET', totals, 'bytes') or 0)}

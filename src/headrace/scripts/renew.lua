@@ -86,7 +86,8 @@ local flow_ends, chore, pause_ends, cancelled, parked = soonest(lapses), soonest
 local stopped, some = {}, 0
 local is_paused = left > 0 and #names > 0 and redis.call('SMISMEMBER', paused, unpack(names)) or {}
 for n, queue in ipairs(names) do
-  if is_paused[n] == 1 then stopped[#stopped + 1] = queue elseif waiting[queue] then some = some + 1 end
+  if is_paused[n] == 1 then stopped[#stopped + 1] = queue
+  elseif waiting[queue] and queue ~= '_own' then some = some + 1 end
 end
 return {'ok', now, due, nearest[2], nearest[1], cancelled, parked, kept_till, bytes, kept, flow_ends, chore, pause_ends,
   held, tick, stopped, some, some_of(replaced)}

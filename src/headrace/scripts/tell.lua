@@ -1,4 +1,4 @@
--- Tell: what a person did, or what a watcher found, is added to a stream; the oldest beyond 10,000 leave.
+-- Tell: what a person did, or what a worker found, is added to a stream; the oldest beyond 10,000 leave.
 -- key     acts     stream  acts
 -- key     events   stream  events
 -- arg     line     text    acts or events

@@ -1,8 +1,8 @@
 -- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals.
 -- include drop
+-- include withdraw
 -- include begin
 -- include again_node
--- include bite
 -- commit  batch
 -- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
@@ -72,7 +72,6 @@ DO.drop = function(fid, from, size)
     redis.call('UNLINK', held .. fid)
   end
 end
-DO.errand = function(id) batch.room = batch.room - bite(id, batch.room) end
 DO.abandon = function(fid) drop_flow(fid) end
 
 local pieces = 0

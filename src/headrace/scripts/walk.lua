@@ -5,6 +5,7 @@
 -- include records
 -- include queue_lanes
 -- include line_size
+-- include own_jobs
 -- key     succeeded_at    zset  succeeded
 -- key     failed_at       zset  failed
 -- key     cancelled_at    zset  cancelled
@@ -17,7 +18,7 @@
 -- derive  lane            zset  lane:<lane>
 -- derive  job             hash  job:<id>
 -- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
---                         claims:<owner>, chain:<key>
+--                         claims:<owner>, chain:<key>; own: built-in jobs, which the others leave out
 -- arg     place   text    cursor in the first of them: a lane of its queue, see queue_lanes; empty: its line
 -- arg     after   text    cursor: score of the last job seen, or empty
 -- arg     member  text    cursor: the last job seen
@@ -38,7 +39,9 @@
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.
 local HEAD = 4096
 local AT = {succeeded = succeeded_at, failed = failed_at, cancelled = cancelled_at, quarantined = quarantined_at,
-  scheduled = scheduled_at, ready = ready_at, parked = parked_at, claims = claims_at, chain = chain_at}
+  scheduled = scheduled_at, ready = ready_at, parked = parked_at, claims = claims_at, chain = chain_at, own = own}
+local hidden, hidden_counts = {}, {}
+if names[1] ~= 'own' then hidden, hidden_counts = own_jobs() end
 local filters = queue ~= '' or task ~= '' or key ~= '' or #words > 0
 
 -- Type and message: a list shows no more, and what follows them is the most of an error.
@@ -57,6 +60,7 @@ end
 
 -- A look takes as long as its commands and their fields are many: none is asked for that does not matter.
 local function may_match(id)
+  if hidden[id] then return false end
   if not filters then return true end
   local f = redis.pcall('HMGET', job .. id, 'queue', 'task', 'key')
   if f.err or queue ~= '' and queue ~= (f[1] or 'default') or task ~= '' and task ~= f[2]
@@ -112,7 +116,7 @@ end
 
 local function size_of(kind, name)
   if kind == 'ready' then return limiting().line_size(name) end
-  local size = redis.call('ZCARD', AT[kind] .. name)
+  local size = redis.call('ZCARD', AT[kind] .. name) - (hidden_counts[kind] or 0)
   return kind == 'scheduled' and redis.call('ZSCORE', scheduled_at, '~') and size - 1 or size
 end
 

@@ -1,9 +1,9 @@
--- Watches: the hooks and alarms that a watcher looked after within a week.
+-- Watches: the hooks and alarms that a worker knew within a week.
 -- clock   now
 -- key     watches  zset  watches
 -- derive  watch    hash  watch:<watch>
 -- arg     limit    int   at most 1000
--- return  {now, {{name, when it was held last, {field, value, ...}}, ...}}
+-- return  {now, {{name, when that was last, {field, value, ...}}, ...}}
 local names, found = redis.call('ZREVRANGE', watches, 0, limit - 1, 'WITHSCORES'), {}
 for n = 1, #names, 2 do
   found[#found + 1] = {names[n], names[n + 1], redis.call('HGETALL', watch .. names[n])}

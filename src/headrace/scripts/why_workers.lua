@@ -9,11 +9,14 @@
 -- Queues of one worker that are looked at; workers whose lease is over that are, too; names of tasks that are told.
 local QUEUES, SILENT, NAMES = 20, 20, 2000
 
-local function serves(queues, queue) return string.find(',' .. queues .. ',', ',' .. queue .. ',', 1, true) end
+-- Every worker serves the queue of built-in jobs.
+local function serves(queues, queue)
+  return queue == '_own' or string.find(',' .. queues .. ',', ',' .. queue .. ',', 1, true)
+end
 
 -- {queue, ready jobs, ...} of those that a worker prefers to this one.
 local function preferred(queues, queue)
-  local found, looked = {}, 0
+  local found, looked = {}, queue == '_own' and QUEUES or 0
   for name in string.gmatch(queues, '[^,]+') do
     if name == queue or looked == QUEUES then break end
     looked = looked + 1

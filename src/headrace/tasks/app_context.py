@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from headrace.errors import OptionsError, TasksNotIncluded
-from headrace.model.options import KINDS, Kind
+from headrace.model.options import KINDS, Kind, TaskKind
 from headrace.model.type_registry import Types
 from headrace.tasks.submission import Manager
 
@@ -43,10 +43,10 @@ class Lifespan(msgspec.Struct, frozen=True):
     name: str
     open: Callable[[], Manager]
     is_async: bool
-    kinds: frozenset[Kind]
+    kinds: frozenset[TaskKind]
 
 
-def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan:
+def lifespan_of(function: Any, kind: TaskKind | Collection[TaskKind] | None) -> Lifespan:
     """The lifespan that a function is; see :meth:`headrace.Headrace.lifespan`. Raises OptionsError: it is not a
     generator function without arguments, or a kind is unknown or cannot have it.
     """
@@ -76,7 +76,7 @@ def lifespan_of(function: Any, kind: Kind | Collection[Kind] | None) -> Lifespan
     return Lifespan(name, opens, is_async, kinds or frozenset({"async"} if is_async else KINDS))
 
 
-def kinds_of(kind: Any) -> frozenset[Kind]:
+def kinds_of(kind: Any) -> frozenset[TaskKind]:
     """The kinds that were named; none where None was given. Raises OptionsError: one is unknown, or the collection is
     empty.
     """

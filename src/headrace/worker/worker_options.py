@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.model.options import Kind
+from headrace.model.options import OWN, OWN_AT_ONCE, Kind
 
 # Which option says how many jobs of a kind run at once.
 COUNTS = {"process": "processes", "fork": "forks", "thread": "threads", "async": "concurrency"}
@@ -153,7 +153,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_once(self, kind: Kind) -> int:
         """How many jobs of a kind run at once: processes, forks, threads or coroutines."""
-        return int(getattr(self, COUNTS[kind]))
+        return OWN_AT_ONCE if kind == OWN else int(getattr(self, COUNTS[kind]))
 
     def resized(self, kind: Kind, size: int) -> WorkerOptions:
         """The same with this many of a kind at once.

@@ -22,7 +22,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headrace.model.options import Kind
+from headrace.model.ids import OWN_QUEUE
+from headrace.model.options import OWN, OWN_AT_ONCE, Kind
 from headrace.protocol.consume import ClaimSummary, Cursor, Looked
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.worker_state import Desk, Worker
@@ -33,6 +34,7 @@ LOOK_EVERY = 0.005
 # place, by its priority or since it was handed back.
 ANEW_AFTER = 5.0
 _NONE = frozenset[Kind]()
+_OWN = frozenset[Kind]({OWN})
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -157,6 +159,7 @@ class ClaimDemand:
 
     Attributes:
         known: what the answers to claims tell of the queues.
+        own_may_wait: whether ready own jobs may wait; own_room: how many may be claimed. They take no room of others.
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
@@ -165,12 +168,14 @@ class ClaimDemand:
         self._kinds = worker.kinds
         self._timers = desk.timers
         self.known = QueueKnowledge(frozenset(self._kinds))
+        self.own_may_wait, self.own_room = True, OWN_AT_ONCE
         # Kinds for which no runner had room when a job came, whatever had been reckoned.
         self._refused = set[Kind]()
         # The tasks of each kind, for claims that pass over some.
         self._tasks: dict[Kind, list[str]] = {kind: [] for kind in self._kinds}
         for task in worker.tasks.values():
-            self._tasks[task.kind].append(task.name)
+            if task.kind != OWN:
+                self._tasks[task.kind].append(task.name)
         self.asking = 0
         # Broadcasts announced so far; the last one whose jobs are all claimed; the last one that a claim asks for.
         self._calls = self._answered = self._asked = 0
@@ -178,7 +183,7 @@ class ClaimDemand:
 
     def begin(self) -> None:
         self.known = QueueKnowledge(frozenset(self._kinds))
-        self.asking = 0
+        self.own_may_wait, self.asking = True, 0
 
     def begin_turn(self, now: float) -> None:
         """Before anything is decided: it may be time to look at the queues from their fronts again."""
@@ -192,11 +197,16 @@ class ClaimDemand:
 
     def handed_back(self, kind: Kind) -> None:
         """A job came for which no runner had room. While none may start anything no end of a job would lift this."""
+        if kind == OWN:
+            self.own_may_wait = True
+            return
         self._refused.add(kind)
         self.known = self.known.handed_back(kind)
 
     def answered(self, wanted: ClaimRequest, summary: ClaimSummary, now: float, *, woken: bool) -> None:
         """A claim was answered; ``woken``: it ended a sleep, which a queue had ended."""
+        if OWN in wanted.kinds:
+            return
         self.known = self.known.answered(wanted, summary.brought, summary.looked)
         if self.known.beyond:
             self._timers.set("look", now + LOOK_EVERY)
@@ -222,14 +232,27 @@ class ClaimDemand:
             self._refused -= freed
             freed.clear()
         rooms = self._assignment.rooms(now)
+        # Their runners start with the first own job.
+        self.own_room = rooms.pop(OWN, OWN_AT_ONCE)
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
+
+    def own(self, now: float) -> ClaimRequest | None:
+        """A claim of own jobs alone, where there is room for some."""
+        self.rooms(now, 0)
+        return ClaimRequest(True, self.own_room, _OWN) if self.own_room else None
+
+    def own_names(self) -> list[str]:
+        """The queue of own jobs, for a claim or a sleep, while there is room for some."""
+        # Without room nothing is heard of them meanwhile.
+        self.own_may_wait = not self.own_room
+        return [OWN_QUEUE] if self.own_room else []
 
     def passing(self, wanted: ClaimRequest) -> list[tuple[Kind, int, Sequence[str]]]:
         """What a claim passes over: crowded kinds, how many of each it may bring, and their tasks."""
         return [(kind, most, self._tasks[kind]) for kind, most in wanted.passing.items()]
 
     def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
-        return awaited(queues, paused, self._kinds, self.known)
+        return [*([OWN_QUEUE] if self.own_room else []), *awaited(queues, paused, self._kinds, self.known)]
 
     # -- broadcasts -------------------------------------------------------------------------------------------------
 

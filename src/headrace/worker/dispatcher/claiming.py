@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
+from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import JobError
-from headrace.model.options import Kind
+from headrace.model.options import OWN, Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
 from headrace.worker.dispatcher.claim_demand import ClaimDemand, ClaimRequest
@@ -52,12 +53,13 @@ class Claiming:
         self.answered = 0.0
         self.woken = self.found_none = False
         self._paused = frozenset[str]()
+        self._renewed = 0.0
         self._worker, self._desk, self._requests = worker, desk, desk.requests
         self._endings, self._demand = endings, demand
         self._placement, self._inputs = placement, inputs
         self._maintenance, self._renewal = maintenance, maintenance.renewal
         self._promotion, self._unparking = maintenance.promotion, maintenance.unparking
-        self._background = maintenance.background
+        self._background, self._own_calls = maintenance.background, maintenance.own_calls
 
     # -- what is wanted ---------------------------------------------------------------------------------------------
 
@@ -66,7 +68,21 @@ class Claiming:
             return None
         known, parked = self._demand.known, self._parked
         wanted = self._wanted(now) if known.waiting or known.beyond or parked or self._asks_anyway else None
-        return wanted if wanted is not None and wanted.now else None
+        if wanted is not None and wanted.now:
+            return wanted
+        return self._demand.own(now) if self._looks_for_own(parked) else None
+
+    def _looks_for_own(self, parked: Collection[str]) -> bool:
+        """Whether own jobs are claimed alone. A worker that leaves when all is done takes them with others only."""
+        demand, looked = self._demand, self._renewal.looked
+        if looked != self._renewed:
+            self._renewed = looked
+            # While all runners are busy nothing sleeps on the queue of own jobs.
+            demand.own_may_wait = demand.own_may_wait or not self._requests.armed
+        if self._own_calls.stored:
+            self._own_calls.stored, demand.own_may_wait = False, True
+        waits = demand.own_may_wait or any(self._worker.tasks[task].kind == OWN for task in parked)
+        return waits and self._desk.owner != "" and self._placement.takes and not self._worker.options.burst
 
     def avoid(self, paused: frozenset[str]) -> None:
         """Sleep on the other queues from now on."""
@@ -99,15 +115,15 @@ class Claiming:
         if worker.options.max_jobs:
             here = self._endings.finished + self._placement.held + coming
             most = min(most, worker.options.max_jobs - here)
-        parked: list[Kind] = [worker.tasks[task].kind for task in self._parked]
+        parked: list[Kind] = [kind for task in self._parked if (kind := worker.tasks[task].kind) != OWN]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
 
     # -- the calls --------------------------------------------------------------------------------------------------
 
     def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
         """A claim, behind what moves parked jobs into the queues that it takes them from."""
-        steps = self._unparked(now, wanted)
-        call, number = self._claim(wanted, [*self._private(), *self._order()])
+        steps, names = self._unparked(now, wanted), self._demand.own_names()
+        call, number = self._claim(wanted, names if OWN in wanted.kinds else [*names, *self._private(), *self._order()])
         return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
     def sleep(self, now: float) -> None:
@@ -118,7 +134,7 @@ class Claiming:
         # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
         names = self._demand.awaited(self._worker.options.queues.names, self._paused)
         if names:
-            call, number = self._claim(wanted, self._order())
+            call, number = self._claim(wanted, [*self._demand.own_names(), *self._order()])
             claim: Step = (unread(call), lambda reply: self._claimed_awake(call, reply, wanted, number))
             self._requests.sleep([self._desk.keys.wake(name) for name in names], claim)
 
@@ -126,6 +142,7 @@ class Claiming:
         """What others parked since they do not know it, as far as there is room: the claim behind it takes it."""
         parked = self._parked
         rooms = self._demand.rooms(now, 0) if parked else {}
+        rooms[OWN] = self._demand.own_room
         kinds = {task: self._worker.tasks[task].kind for task in sorted(parked)}
         return [
             self._unparking.step(task, min(rooms[kind], wanted.limit))
@@ -136,8 +153,9 @@ class Claiming:
     def _claim(self, wanted: ClaimRequest, names: list[str]) -> tuple[Call[consume.Claimed], int]:
         desk, number, passing = self._desk, self._requests.next_number(), self._demand.passing(wanted)
         call = consume.claim(
-            desk.keys, desk.owner, number, wanted.limit, names, passing=passing, cursors=wanted.cursors
-        )
+            desk.keys, desk.owner, number, wanted.limit, names,
+            own=self._demand.own_room, passing=passing, cursors=wanted.cursors,
+        )  # fmt: skip
         return call, number
 
     def _private(self) -> list[str]:
@@ -209,6 +227,9 @@ class Claiming:
             return False
         desk.starts.took(claimed.jobs, number)
         self.answered = worker.now
+        if claimed.jobs and claimed.jobs[0].queue == OWN_QUEUE:
+            # There may be more.
+            self._demand.own_may_wait = True
         desk.server_ahead = claimed.now - worker.now * 1e6
         self._promotion.learn(worker.now, claimed.now, claimed.due)
         for id in claimed.lost:

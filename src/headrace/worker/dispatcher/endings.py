@@ -24,6 +24,7 @@ from headrace.model.ended import (
     Retried,
     Succeeded,
 )
+from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.model.limit_rules import gates_of
 from headrace.protocol import settle_calls
@@ -83,7 +84,7 @@ class Endings:
     """What ended and was not sent.
 
     Attributes:
-        finished: how many jobs have run here, or ended without.
+        finished: how many jobs of the application have run here, or ended without.
         since: since when the oldest of what is gathered waits (monotonic seconds).
         urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
         growth: starts whose nodes must be stored first.
@@ -153,7 +154,7 @@ class Endings:
             self._write_line(end, ended)
         if kind == "released":
             self.urgent = True
-        else:
+        elif claim.queue != OWN_QUEUE:
             self.finished += 1
             if self._job_counts is not None:
                 self._job_counts.ended(claim, kind, self.since, end.cost)

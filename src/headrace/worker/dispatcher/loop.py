@@ -42,6 +42,7 @@ from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import Begun, FromSupervisor, ToSupervisor
+from headrace.worker.own_tasks import worker_tasks
 from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.
@@ -72,12 +73,7 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._job_counts = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
-        rows = [one.row for one in app.schedules.declared.values()]
-        worker = Worker(
-            settings=settings, tasks=app.tasks, options=options, place=place, pid=os.getpid(), random=Random(),
-            probe=probe, job_counts=self._job_counts, parent=parent, schedules=rows, limits=app.limits.declared(),
-        )  # fmt: skip
-        core = self._core = Core(worker, store.keys)
+        core = self._core = Core(self._worker(options, place, parent), store.keys)
         self._assignment, self._vitals = core.runner_pool.assignment, core.incarnation.vitals
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
@@ -103,6 +99,15 @@ class Dispatcher:
             Subscribe: lambda action: session.subscribe(action.channel),
             Log: lambda action: self._observe(lambda: self._log.write(action)),
         }
+
+    def _worker(self, options: WorkerOptions, place: str, parent: int) -> Worker:
+        app = self._app
+        return Worker(
+            settings=app.settings, tasks=worker_tasks(app), options=options, place=place, pid=os.getpid(),
+            random=Random(), probe=probe, job_counts=self._job_counts, parent=parent,
+            schedules=[one.row for one in app.schedules.declared.values()], limits=app.limits.declared(),
+            hooks=list(app.hooks.declared.values()), alarms=bool(app.alarms.declared),
+        )  # fmt: skip
 
     def run(self, predecessors: Sequence[str]) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
+from headrace.model.ids import OWN_QUEUE
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
@@ -23,6 +24,7 @@ from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.worker.dispatcher.dispatcher_events import Step
+from headrace.worker.dispatcher.own_calls import OwnCalls
 from headrace.worker.dispatcher.schedule_ticks import TICKING, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 
@@ -173,7 +175,7 @@ class Renewal:
     def call(self, now: float) -> Call[consume.Renewed]:
         self.at = now + self._lease * RENEW
         desk, lease = self._desk, microseconds(self._lease)
-        queues, metadata = self._worker.options.queues.names, self._metadata()
+        queues, metadata = (*self._worker.options.queues.names, OWN_QUEUE), self._metadata()
         call = consume.renew(desk.keys, desk.owner, lease, metadata, queues, self._asks_ticks)
         self._held = self._expected()
         return call
@@ -260,7 +262,7 @@ ASK_AGAIN = 0.05
 # Seconds after which limits are declared again that newer code has changed: its workers may have left.
 AGAIN = 10.0
 
-_at: Callable[[Duty | TickDuty], float] = attrgetter("at")
+_at: Callable[[Duty | TickDuty | OwnCalls], float] = attrgetter("at")
 
 
 class Promotion:
@@ -413,7 +415,8 @@ class Maintenance:
     ) -> None:
         """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
         self._requests = desk.requests
-        keys, settings, tasks, queues = desk.keys, worker.settings, worker.tasks, worker.options.queues.names
+        keys, settings, tasks = desk.keys, worker.settings, worker.tasks
+        queues = (*worker.options.queues.names, OWN_QUEUE)
         self.renewal = Renewal(worker, desk, metadata, expected, self._on_renewal)
         self.promotion = Promotion(keys)
         self.reclaim = Reclaim(desk, microseconds(settings.failure_ttl), self.renewal.renew_soon)
@@ -424,7 +427,7 @@ class Maintenance:
             "sweep", lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH
         )
         lapse = Portions("lapse", lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
-        # Long verbs on workflows; an errand with a rate goes on when that lets it.
+        # Long verbs on workflows.
         self.background = Portions("tend", lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
@@ -442,7 +445,9 @@ class Maintenance:
         )
         self._duties = tuple(duty for duty in duties if duty.script not in worker.leaves)
         self._ticking = not worker.leaves.issuperset(TICKING)
-        self._all: tuple[Duty | TickDuty, ...] = (*([self.ticks] if self._ticking else []), *self._duties)
+        self.own_calls = OwnCalls(worker, desk)
+        ticks = [self.ticks] if self._ticking else []
+        self._all: tuple[Duty | TickDuty | OwnCalls, ...] = (*ticks, self.own_calls, *self._duties)
         self._soon = worker.soon
         self.doubt_until = 0.0
 
@@ -472,6 +477,8 @@ class Maintenance:
         """The calls that are due; those that the store refused are sent again by ``requests``."""
         waits = self._requests.waits
         steps = self.ticks.steps(now) if self._ticking and not waits(*TICKING) else []
+        if now >= self.own_calls.at:
+            steps += self.own_calls.steps(now)
         return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:

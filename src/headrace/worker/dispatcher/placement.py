@@ -13,7 +13,7 @@ from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.job_facts import fields_of
 from headrace.model.limit_rules import gates_of
-from headrace.model.options import Kind
+from headrace.model.options import OWN, OWN_AT_ONCE, Kind
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
@@ -181,6 +181,8 @@ class Placement:
         for claim, kind in refused:
             self._endings.end(claim, Released())
             if self._worker.phase == "working" and not self._desk.fenced:
+                if kind == OWN and OWN not in self._assignment.kinds:
+                    self._supply.resize(OWN, OWN_AT_ONCE)
                 self._demand.handed_back(kind)
 
     def serve(self, now: float) -> None:

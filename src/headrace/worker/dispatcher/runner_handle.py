@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.model.job import Claim
-from headrace.model.options import Kind
+from headrace.model.options import FORKING, Kind
 from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.dispatcher_events import Actions, Notify, TakeBack
 from headrace.worker.messages import ChildCrashed, Exit, Signal, Stop, StopVerdict
@@ -100,7 +100,7 @@ class RunnerHandle:
         self.pid = pid
         self.slots = slots
         self.serial = kind not in SHARED
-        self.ahead = kind != "fork"
+        self.ahead = kind not in FORKING
         self.clocks = 0
         self.starts: OrderedDict[int, Attempt] = OrderedDict()
         self.load = 0.0

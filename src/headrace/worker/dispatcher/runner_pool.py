@@ -22,7 +22,7 @@ import msgspec
 from headrace.model.ended import Cancelled
 from headrace.model.hidden_values import texts_in, without
 from headrace.model.job import Claim, JobError
-from headrace.model.options import Kind
+from headrace.model.options import FORKING, Kind
 from headrace.protocol.consume import Note
 from headrace.worker.dispatcher.assignment import STALL, Assignment
 from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
@@ -154,7 +154,7 @@ class RunnerSupply:
             if not handle.starting:
                 self._timers.set("tidy", min(self._timers.at("tidy"), handle.born + INFANT))
         worn = bool(options.recycle_jobs or options.recycle_memory)
-        handle.wears = not handle.is_fork_server and (worn or handle.kind == "fork" or handle.single)
+        handle.wears = not handle.is_fork_server and (worn or handle.kind in FORKING or handle.single)
         self._assignment.attach(handle)
         if not handle.starting:
             self._begun(handle.place)
@@ -202,7 +202,7 @@ class RunnerSupply:
         options = self._worker.options
         worn = options.recycle_jobs and handle.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
-        if not (handle.open and (handle.kind == "fork" or handle.single or worn or fat)):
+        if not (handle.open and (handle.kind in FORKING or handle.single or worn or fat)):
             return
         reason = "memory" if fat else "jobs" if worn else ""
         self.dismiss(handle)

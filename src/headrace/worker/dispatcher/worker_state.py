@@ -21,10 +21,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from headrace.admin.event_log import EventHook
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
-from headrace.model.options import Kind
+from headrace.model.options import OWN, Kind
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.settle_calls import Held, Settled, starts_of
@@ -192,7 +193,7 @@ class Timers:
 
 
 # Scripts whose refused calls are not sent again: they are made anew, or what they say is of use for a moment only.
-ONCE = frozenset({"register", "holds", "stacks_tell"})
+ONCE = frozenset({"register", "holds", "stacks_tell", "own_calls", "own_store"})
 # While calls of these wait, the store does not know how starts have ended.
 ENDS = ("settle", "note")
 
@@ -341,10 +342,10 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         job_counts: counts the ends of starts.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
-        limits: what its code declares.
+        limits, hooks: what its code declares; ``alarms``: whether that declares alarms.
         leaves: scripts of duties that it leaves to other workers.
         soon: seconds for which it waits for what is due by then, where it leaves when all is done.
-        kinds: of its runners.
+        kinds: of its runners for the application's tasks.
         phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Core's.
         now: monotonic seconds of this turn. Core's.
         actions, timers: what the parts have decided, and when those that know no desk must be asked again.
@@ -361,6 +362,8 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     parent: int = 0
     schedules: Sequence[Row] = ()
     limits: DeclaredLimits = NO_LIMITS
+    hooks: Sequence[EventHook] = ()
+    alarms: bool = False
     leaves: frozenset[str] = frozenset()
     soon: float = SOON
     kinds: tuple[Kind, ...] = ()
@@ -370,7 +373,8 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     timers: Timers = msgspec.field(default_factory=Timers)
 
     def __post_init__(self) -> None:
-        self.kinds = tuple(sorted({task.kind for task in self.tasks.values()})) or ("process",)
+        kinds: set[Kind] = {task.kind for task in self.tasks.values() if task.kind != OWN}
+        self.kinds = tuple(sorted(kinds)) or ("process",)
 
 
 class Desk:

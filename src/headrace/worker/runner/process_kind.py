@@ -32,6 +32,7 @@ from types import FrameType
 from headrace.app import Headrace
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
+from headrace.model.options import FORKING
 from headrace.tasks.app_context import of_kind
 from headrace.worker.channel import WHOLE, Closed, early, take_ticket
 from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with, end_faulty
@@ -227,7 +228,7 @@ class Process:
         self._perform = perform or performers(runner_context)[0]
         self._channel, self._tickets = options.channel, options.tickets
         # Whether it runs a single job, then leaves.
-        self._once = options.kind == "fork"
+        self._once = options.kind in FORKING
         self._inbox: deque[Claim] = deque()
         # Stops that came before their start's code began, by number.
         self._pending: dict[int, StopReason] = {}

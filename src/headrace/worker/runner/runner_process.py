@@ -47,6 +47,7 @@ from headrace.errors import LifespanError, NoCurrentJob
 from headrace.model.form import Options
 from headrace.model.hidden_values import Redactor
 from headrace.model.job import Claim
+from headrace.model.options import OWN
 from headrace.model.stacks import stack
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.task import Task
@@ -56,6 +57,7 @@ from headrace.worker.forking.child_process import FAULTY, NoRoom, let_fork
 from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.forking.standard_streams import log
 from headrace.worker.messages import FromRunner, Run, ToRunner, Up
+from headrace.worker.own_tasks import own_tasks
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner.execute import perform
@@ -194,7 +196,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     """Be a fork server. Returns in each child what it is to run; in the fork server, when it is to leave, None."""
     # Made once, before the forks; the hooks may change what the starts of a child share.
-    work = Process(_runner_context(app, options), options)
+    work = _process(options, _runner_context(app, options))
     prepare(app, work.runner_context, options)
     fork_server = ForkServer(app, options, work.gate, _write_others)
     if not fork_server.run():
@@ -221,7 +223,7 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
 
         work = Loop(context, options, lifespans.loop)
     else:
-        work = Process(context, options)
+        work = _process(options, context)
     work.reporter.profiler = profiler
     if starts_up(app, options.kind):
         _say_up(options.channel)
@@ -233,7 +235,13 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
 
 
 def _runner_context(app: Headrace, options: RunnerOptions, state: Any = None) -> RunnerContext:
-    return runner_context(app, options.place, random.random, state)
+    context = runner_context(app, options.place, random.random, state)
+    return replace(context, tasks=own_tasks(app), middlewares=()) if options.kind == OWN else context
+
+
+def _process(options: RunnerOptions, context: RunnerContext) -> Process:
+    # Own jobs have no span: what is traced are the application's.
+    return Process(context, options, perform=perform if options.kind == OWN else None)
 
 
 def _say_up(channel: Channel[ToRunner]) -> None:

@@ -5,10 +5,9 @@
 3. :class:`MetricsAddress`: the address of the process that answers Prometheus and probes. The supervisor holds the
    socket, so that an address in use is reported at the start and a death loses no request in its queue. In a reload
    the address passes on when the old worker is told to leave.
-4. :class:`SideProcess`: one answers Prometheus and probes, one calls hooks. Each is forked from the warm image, and
-   again when it dies. They are processes of their own, because no other one may do their work: the supervisor may have
-   no thread and no connection, the dispatcher may not wait for a slow reader and runs no code of the application,
-   runners come and go with jobs.
+4. :class:`SideProcess`: it answers Prometheus and probes. It is forked from the warm image, and again when it dies. It
+   is a process of its own: the supervisor may have no thread and no connection, the dispatcher may not wait for a slow
+   reader, runners come and go with jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import msgspec
 
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
-from headrace.model.options import Kind
+from headrace.model.options import FORKING, Kind
 from headrace.worker.channel import Channel, Closed, decoder
 from headrace.worker.forking import child_process
 from headrace.worker.forking.child_process import fork_child, how, kill_group, kill_runner, prctl
@@ -221,7 +220,7 @@ class RunnerProcesses:
         ticket_read, ticket_write = _pipe(stack)
         err_read, err_write = _pipe(stack)
         os.set_blocking(ticket_read, False)
-        is_fork_server = kind == "fork" and process_kind.lasts(self._app)
+        is_fork_server = kind in FORKING and process_kind.lasts(self._app)
         facts = RunnerOptions(
             kind,
             Channel(theirs, ToRunner),
@@ -476,16 +475,3 @@ class SideProcess:
 
 def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:
     return SideProcess("metrics server", lambda app: answer(app, stamps, address), address=address)
-
-
-def watchers(app: Headrace) -> list[SideProcess]:
-    """The process that calls hooks and looks at alarms, where the application declares any; or none."""
-    if not app.hooks.declared and not app.alarms.declared:
-        return []
-    return [SideProcess("watcher", _watch, stop_by=signal.SIGTERM)]
-
-
-def _watch(app: Headrace) -> None:
-    from headrace.worker.watcher import watch
-
-    watch(app)

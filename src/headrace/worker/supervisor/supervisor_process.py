@@ -8,7 +8,7 @@ Its duties:
 3. reap, and tell the dispatcher how a runner ended;
 4. pass on signals as messages;
 5. tell the parent of ``--reload`` when the worker is ready, or why it cannot start (``parent``, reload_parent.py);
-6. keep the processes that answer Prometheus and call hooks, where they are wanted (runner_processes.py).
+6. keep the process that answers Prometheus, where it is wanted (runner_processes.py).
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
 reads.

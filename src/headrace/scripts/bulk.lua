@@ -1,4 +1,4 @@
--- Errand: which jobs a verb on many is meant for, in bounded pieces. Included, never run alone.
+-- Bulk: which jobs a bulk operation is meant for, in bounded pieces. Included, never run alone.
 -- include slice
 -- include telling
 -- include queue_lanes
@@ -15,8 +15,7 @@
 -- a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}
 
--- What an errand is for: state, queue, task, key and cause (empty: any), and bound: nothing that came to its state
--- later.
+-- e: state, queue, task, key and cause (empty: any), and bound: no job that came to its state later.
 local function line_of(e)
   if e.state == 'ready' then return ready_at .. e.queue end
   if e.state == 'parked' then return parked_at .. e.task end
@@ -43,6 +42,8 @@ end
 local function is_meant(e, id, score, asked)
   local f = redis.pcall('HMGET', job .. id, unpack(FIELDS, 1, asked))
   if f.err or f[1] ~= e.state then return false end
+  -- Built-in jobs are not the application's.
+  if string.sub(f[2] or '', 1, 9) == 'headrace.' then return false end
   if e.queue ~= '' and e.queue ~= (f[3] or 'default') or e.task ~= '' and e.task ~= f[2]
     or e.key ~= '' and e.key ~= f[4] then
     return false

@@ -1,19 +1,15 @@
-"""Alarms as a watcher looks at them, on a real server: figures, hysteresis over two watchers, and what a look costs."""
+"""Looks at alarms on a real server: figures, hysteresis over two looks, and what a look costs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from headrace import Headrace
+from headrace.admin.alarms import look_at_alarms
 from headrace.protocol import operations
 from headrace.stats.resolutions import TASKS
-from headrace.worker import watcher
-from headrace.worker.watcher import AlarmRounds
-
-Look = Callable[[AlarmRounds], None]
 
 
 @pytest.fixture
@@ -26,8 +22,8 @@ def app(url: str) -> Headrace:
     return app
 
 
-def look(rounds: AlarmRounds) -> None:
-    rounds.look(0.0)
+def look(app: Headrace) -> None:
+    look_at_alarms(app.client, app.stats, app.alarms.declared.values())
 
 
 def told(app: Headrace) -> list[tuple[str, str]]:
@@ -35,22 +31,21 @@ def told(app: Headrace) -> list[tuple[str, str]]:
     return [(event.kind, event.facts["alarm"]) for event in events]
 
 
-def test_a_look_costs_one_round_trip_and_a_change_one_more(app: Headrace, loaded: None) -> None:
+def test_a_look_costs_two_round_trips(app: Headrace, loaded: None) -> None:
     for n in range(50):
         app.alarm(f"a{n}", queue=f"q{n}", ready=0, for_=0)
     app.alarm("failures", task="add", failed=0.5)
-    rounds = AlarmRounds(app, "w1")
-    look(rounds)
-    look(rounds)
+    look(app)
+    look(app)
     before = app.store.round_trips
     for _ in range(10):
-        look(rounds)
-    assert app.store.round_trips - before == 10
+        look(app)
+    assert app.store.round_trips - before == 20
     app.by_name("add", queue="q7").enqueue()
     before = app.store.round_trips
     for _ in range(10):
-        look(rounds)
-    assert app.store.round_trips - before == 11
+        look(app)
+    assert app.store.round_trips - before == 20
     assert told(app) == [("alarm_raised", "a7")]
 
 
@@ -67,9 +62,8 @@ def test_each_figure_raises_an_alarm(app: Headrace, monkeypatch: pytest.MonkeyPa
         app.by_name("add", queue="mail").enqueue()
     app.stats.add(f"{TASKS}/add", {"started": 20, "failed": 9, "crashed": 2})
     app.stats.flush()
-    rounds = AlarmRounds(app, "w1")
-    look(rounds)
-    look(rounds)
+    look(app)
+    look(app)
     events = {event.facts["alarm"]: event.facts for event in app.events.page(["alarm_raised"])}
     assert set(events) == {"delay", "any delay", "ready", "served", "workers", "failed"}
     assert (events["any delay"]["queue"], events["ready"]["value"]) == ("mail", "2")
@@ -77,7 +71,7 @@ def test_each_figure_raises_an_alarm(app: Headrace, monkeypatch: pytest.MonkeyPa
     assert events["served"]["rule"] == "workers of mail below 1 for 0 s"
     monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
     app.queues["mail"].pause()
-    look(rounds)
+    look(app)
     assert {name for kind, name in told(app) if kind == "alarm_cleared"} == {"delay", "any delay", "ready"}
     found = app.alarms.page()
     assert (found.count, found.next) == (8, None)
@@ -91,43 +85,20 @@ def test_a_few_failures_raise_nothing(app: Headrace) -> None:
     app.alarm("failed", task="add", failed=0.0, for_=0)
     app.stats.add(f"{TASKS}/add", {"started": 9, "failed": 9})
     app.stats.flush()
-    rounds = AlarmRounds(app, "w1")
-    look(rounds)
-    look(rounds)
+    look(app)
+    look(app)
     assert told(app) == []
     app.close()
 
 
-def test_one_of_several_watchers_looks_and_another_goes_on_where_it_ends(
-    app: Headrace, monkeypatch: pytest.MonkeyPatch, loaded: None
-) -> None:
+def test_two_looks_tell_a_change_once(app: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
     app.alarm("ready", queue="mail", ready=0, for_=0)
-    first, second = AlarmRounds(app, "w1"), AlarmRounds(app, "w2")
-    for one in (first, second, first, second):
-        look(one)
     app.by_name("add", queue="mail").enqueue()
-    for one in (second, first, second, first):
-        look(one)
-    assert told(app) == [("alarm_raised", "ready")]
-    app.store.run_all(first.release())
-    for one in (second, second, first):
-        look(one)
+    look(app)
+    look(app)
     assert told(app) == [("alarm_raised", "ready")]
     app.client.run(operations.purge(app.client.keys, "mail", 10))
     monkeypatch.setattr("headrace.model.activity.CLEAR_US", 0)
-    for one in (first, second):
-        look(one)
+    look(app)
+    look(app)
     assert told(app) == [("alarm_raised", "ready"), ("alarm_cleared", "ready")]
-
-
-def test_a_watcher_that_ended_without_a_word_is_followed_when_its_lease_is_over(
-    app: Headrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watcher, "LEASE_US", 1)
-    app.alarm("ready", queue="mail", ready=0, for_=0)
-    app.by_name("add", queue="mail").enqueue()
-    look(AlarmRounds(app, "w1"))
-    second = AlarmRounds(app, "w2")
-    look(second)
-    look(second)
-    assert told(app) == [("alarm_raised", "ready")]

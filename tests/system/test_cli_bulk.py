@@ -31,27 +31,32 @@ def test_all_that_a_filter_means(headrace: Program, url: str) -> None:
         assert "this would cancel 700 jobs (state:scheduled): add --yes" in asked
         assert app.jobs.count("scheduled") == 700
         done = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes")
-        assert "cancel state:scheduled: 700 done (ended)" in done.out
+        assert "cancel state:scheduled: 700 done" in done.out
         assert app.jobs.count("cancelled") == 700
         headrace("jobs", "rm", "--all", "--state", "cancelled", "--task", "tasks.add", "--yes", "--json")
         assert app.jobs.count("cancelled") == 0
     (act, first) = headrace("acts", "--json").lines
     assert (act["verb"], act["scope"], act["count"]) == ("delete", "state:cancelled task:tasks.add", 700)
     assert (first["verb"], first["scope"], first["by"]) == ("cancel", "state:scheduled", "cli")
-    assert [one["done"] for one in headrace("errands", "list", "--json").lines] == [700, 700]
+    assert headrace("bulk", "list", "--json").lines == []
 
 
-def test_a_worker_does_the_rest_of_what_was_left_to_it(headrace: Program, url: str) -> None:
+def test_a_worker_does_what_is_left_to_it(headrace: Program, url: str) -> None:
     with fill(url, 700) as app:
-        begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes", "--detach", "--json").json
-        assert (begun["phase"], begun["done"]) == ("running", 250)
-        shown = headrace("errands", "show", begun["id"]).out
-        assert "cancel state:scheduled: running" in shown
+        begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--yes", "--detach", "--json")
+        id = begun.json["id"]
+        assert (begun.json["state"], begun.json["done"]) == ("ready", 0)
+        assert "cancel state:scheduled: ready" in headrace("bulk", "show", id).out
         with headrace.start("worker", "tasks:app") as worker:
-            eventually(lambda: app.errands.get(begun["id"]).phase == "ended", 60)
+            eventually(lambda: app.bulk.get(id).state == "succeeded", 60)
             worker.terminate()
             worker.wait(60)
         assert app.jobs.count("cancelled") == 700
+        assert "700 done; looked at 700" in headrace("bulk", "show", id).out
+        assert "700 done" in headrace("jobs", "show", id).out
+        (own,) = headrace("jobs", "list", "--own", "--json").lines
+        assert (own["id"], own["task"]) == (id, "headrace.bulk")
+        assert all(one["id"] != id for one in headrace("jobs", "list", "--json").lines if "id" in one)
 
 
 def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
@@ -60,13 +65,10 @@ def test_a_filter_that_means_no_job_asks_for_no_yes(headrace: Program) -> None:
 
 def test_a_secret_in_a_filter_is_shown_to_nobody(headrace: Program) -> None:
     key = "redis://u:hunter2@host"
-    headrace("jobs", "cancel", "--all", "--state", "scheduled", "--key", key, "--yes")
-    (errand,) = headrace("errands", "list", "--json").lines
-    told = [
-        headrace("errands", *words, *how).out
-        for words in (["list"], ["show", errand["id"]])
-        for how in ([], ["--json"])
-    ]
+    begun = headrace("jobs", "cancel", "--all", "--state", "scheduled", "--key", key, "--yes", "--detach")
+    assert "no worker lives: start one" in begun.err
+    (one,) = headrace("bulk", "list", "--json").lines
+    told = [headrace("bulk", *words, *how).out for words in (["list"], ["show", one["id"]]) for how in ([], ["--json"])]
     assert all("redis://u:***@host" in text and "hunter2" not in text for text in told), told
 
 
@@ -75,4 +77,5 @@ def test_ids_and_all_do_not_go_together(headrace: Program) -> None:
     assert "headrace jobs rm --help" in headrace("jobs", "rm", code=2).err
     assert "give ids, or --all" in headrace("jobs", "retry", "0" * 21, "--all", code=2).err
     assert "--all" in headrace("jobs", "retry", "0" * 21, "--task", "x", code=2).err
-    assert "no errand" in headrace("errands", "stop", "0" * 16, code=1).err
+    assert "no bulk operation" in headrace("bulk", "stop", "0" * 21, code=1).err
+    assert "leave the filters out" in headrace("jobs", "list", "--own", "--queue", "x", code=2).err

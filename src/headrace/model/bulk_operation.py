@@ -1,4 +1,4 @@
-"""An errand: a verb on all jobs that a filter means, as a record. Pure."""
+"""A bulk operation: a verb on all jobs that a filter means, and how far it is. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import msgspec
 
 from headrace.errors import OptionsError
 from headrace.model.ids import check_name
-from headrace.model.job import number
+from headrace.model.job import State
+from headrace.model.job_record import Record
 from headrace.model.option_checks import is_name
+
+# The built-in task that does bulk operations.
+BULK_TASK = "headrace.bulk"
 
 # The states whose jobs each verb is for.
 VERBS: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +40,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     cause: str = ""
 
     def check(self, verb: str) -> None:
-        """Refuse what no errand can be.
+        """Refuse what no bulk operation can be.
 
         Raises:
             OptionsError: it cannot.
@@ -72,52 +76,104 @@ class JobFilter(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
-class Errand(msgspec.Struct, frozen=True):
-    """A verb on many jobs, and how far it has come.
+class BulkProgress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a bulk operation is, as the store keeps it.
 
     Attributes:
-        id: names it.
-        verb: ``retry``, ``cancel`` or ``delete``.
-        which: for which jobs.
-        phase: ``running``, ``stopped`` or ``ended``.
-        who, by: who began it, and by which means.
-        bound_us: jobs that came to their state later are left alone; microseconds.
-        total: how many were counted before; ``exact`` says whether these were all.
-        rate: jobs a second at most; 0: as fast as pieces are done.
+        ended: whether no job is left to look at.
         looked, done: jobs that were looked at, and on which the verb was done.
-        refused: how many refused, by the reason.
-        ended_us: when it ended or was stopped; 0: not yet.
+        reasons: why others refused, each followed by how many did.
+        cursor: where the next piece begins.
     """
 
-    id: str
-    verb: str
-    which: JobFilter
-    phase: str
-    who: str
-    by: str
-    bound_us: int
-    total: int
-    exact: bool
-    rate: int
-    looked: int
-    done: int
-    refused: Mapping[str, int]
-    ended_us: int
+    ended: int = 0
+    looked: int = 0
+    done: int = 0
+    reasons: list[str | int] = msgspec.field(default_factory=list[str | int])
+    cursor: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many refused, by the reason."""
+        return dict(zip(map(str, self.reasons[::2]), map(int, self.reasons[1::2]), strict=True))
 
     @property
     def words(self) -> str:
-        """How far it has come, in words."""
         refused = "".join(f", {count:,} refused ({why})" for why, count in sorted(self.refused.items()))
         return f"{self.done:,} done{refused}"
 
 
-def errand_of(id: str, fields: Mapping[str, str]) -> Errand:
-    text = {name: fields.get(name, "") for name in ("verb", "phase", "who", "by")}
-    which = JobFilter(*(fields.get(name, "") for name in ("state", "queue", "task", "key", "cause")))
-    refused = {name.partition(":")[2]: number(count) for name, count in fields.items() if name.startswith("refused:")}
-    numbers = {name: number(fields.get(name)) for name in ("total", "rate", "looked", "done")}
-    return Errand(
-        id, text["verb"], which, text["phase"], text["who"], text["by"], number(fields.get("bound")),
-        numbers["total"], fields.get("exact") == "1", numbers["rate"], numbers["looked"], numbers["done"], refused,
-        number(fields.get("ended")),
-    )  # fmt: skip
+_progress = msgspec.msgpack.Decoder(BulkProgress).decode
+
+
+def progress_of(told: bytes) -> BulkProgress:
+    """How far an operation is, of what the store tells; nothing is done where that cannot be read."""
+    try:
+        return _progress(told) if told else BulkProgress()
+    except msgspec.MsgspecError:
+        return BulkProgress()
+
+
+class BulkRequest(msgspec.Struct, frozen=True):
+    """The arguments of the job that does a bulk operation.
+
+    Attributes:
+        verb: ``retry``, ``cancel`` or ``delete``.
+        which: for which jobs.
+        bound_us: jobs that came to their state later are left alone; microseconds.
+        rate: jobs a second at most; 0: as fast as pieces are done.
+        total: how many were counted before; ``exact`` says whether these were all.
+        who, by: who began it, and by which means.
+    """
+
+    verb: str
+    which: JobFilter
+    bound_us: int
+    rate: int
+    total: int
+    exact: bool
+    who: str
+    by: str
+
+
+class BulkOperation(msgspec.Struct, frozen=True):
+    """A verb on many jobs, and how far it is.
+
+    Attributes:
+        id: of the job that does it.
+        state: of that job.
+        request: what was asked for.
+        progress: how far it is.
+        ended_us: when it ended; 0: not yet.
+    """
+
+    id: str
+    state: State
+    request: BulkRequest
+    progress: BulkProgress
+    ended_us: int
+
+    @property
+    def running(self) -> bool:
+        """Whether more is to be done."""
+        return not self.state.final
+
+    @property
+    def words(self) -> str:
+        """How far it is, in words."""
+        return self.progress.words
+
+
+_request = msgspec.msgpack.Decoder(tuple[list[msgspec.Raw], BulkRequest]).decode
+
+
+def operation_of(record: Record) -> BulkOperation | None:
+    """The operation that a job does; None for any other job."""
+    if record.task != BULK_TASK:
+        return None
+    try:
+        request = _request(record.packed_args)[1]
+    except msgspec.MsgspecError:
+        return None
+    progress = progress_of(record.fields.get("bulk", b""))
+    return BulkOperation(record.id, record.state, request, progress, record.finished_us)

@@ -1,5 +1,5 @@
--- Errand count: for how many jobs an errand would be, of a bounded piece.
--- include errand
+-- Bulk count: for how many jobs a bulk operation would be, of a bounded piece.
+-- include bulk
 -- include ids
 -- clock   now
 -- arg     state   text
@@ -12,7 +12,7 @@
 -- arg     lane    text  cursor: the lane in which it waits, or empty
 -- arg     limit   int   jobs that are looked at, at most 1000
 -- return  {jobs that are meant, those of them that are nodes of workflows, jobs that were looked at, score, id and lane
---         of the last one where there may be more}
+--         of the last one where there may be more, now}
 local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member,
   lane = lane, bound = now}
 local found, looked, last = pick(e, limit)
@@ -20,4 +20,4 @@ local nodes = 0
 for _, id in ipairs(found) do
   if is_node(id) then nodes = nodes + 1 end
 end
-return {#found, nodes, looked, last and last[1] or '', last and last[2] or '', last and last[3] or ''}
+return {#found, nodes, looked, last and last[1] or '', last and last[2] or '', last and last[3] or '', now}

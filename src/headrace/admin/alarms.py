@@ -1,0 +1,214 @@
+"""``app.alarms``: figures of the store, and the bounds that raise an alarm.
+
+1. :class:`Alarms`: declares alarms, and reports where they stand.
+2. :func:`look_at_alarms`: one look at the figures of all alarms. A built-in job does it every ten seconds: no code of
+   users runs, but the statistics may have a server of their own, and a dispatcher knows only one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model.activity import (
+    FEWEST,
+    SHARE_WINDOW,
+    AlarmRule,
+    AlarmState,
+    alarm_rule,
+    fields_of,
+    next_state,
+    state_of,
+)
+from headrace.model.job_record import Page
+from headrace.protocol import overviews
+from headrace.protocol.operations import AlarmNote, StoredWatch, note_alarms, stored_watches, watch_name
+from headrace.protocol.overviews import Overview
+from headrace.protocol.script import Call
+from headrace.settings import Duration
+from headrace.store.client import Client, Steps, single, together
+
+if TYPE_CHECKING:
+    from headrace.stats import Stats
+    from headrace.stats.reading import Bucket
+
+# Alarms of one application.
+MAX_ALARMS = 100
+
+
+class AlarmRecord(msgspec.Struct, frozen=True):
+    """Where an alarm stands.
+
+    Attributes:
+        name: of the alarm.
+        state: when it was raised, and the figure then.
+        looked_us: when a worker looked at it last, microseconds.
+    """
+
+    name: str
+    state: AlarmState
+    looked_us: int
+
+
+class Alarms:
+    """``app.alarms``: those that the code declares, and where the store says that they stand.
+
+    Attributes:
+        declared: by name.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.declared: dict[str, AlarmRule] = {}
+        self._client = client
+
+    def declare(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        delay: Duration | None = None,
+        ready: int | None = None,
+        workers: int | None = None,
+        failed: float | None = None,
+        for_: Duration = 60,
+    ) -> None:
+        """Raise an alarm when a figure crosses a bound: ``app.alarm("mail is slow", queue="mail", delay=60)``.
+
+        A job of Headrace's own looks every ten seconds. When the figure has been beyond the bound for
+        ``for_`` seconds, the event ``alarm_raised`` is told, once; when it has been within the bound for as long, and
+        for a minute at least, ``alarm_cleared``. Hooks of these kinds (:meth:`EventHooks.on`) tell people. Nothing
+        looks while no worker runs: see that from outside, with Prometheus or ``headrace health``.
+
+        Args:
+            name: a text of at most 100 characters.
+            queue: that ``delay``, ``ready`` or ``workers`` is about; without it the worst of all queues that are not
+                paused, and all live workers.
+            task: that ``failed`` is about; without it all tasks together.
+            delay: the next job of the queue waits for longer than this.
+            ready: more jobs than this are ready.
+            workers: fewer live workers than this serve the queue.
+            failed: a greater share of the starts of the last ten minutes failed or crashed, and ten of them at least.
+            for_: so long, in seconds.
+
+        Raises:
+            OptionsError: not exactly one of the four figures is given; a value cannot be used; the name is taken.
+
+        Cost: none; a look takes two round trips every ten seconds for all alarms.
+        """
+        bounds = {"delay": delay, "ready": ready, "workers": workers, "failed": failed}
+        rule = alarm_rule(name, bounds, queue, task, for_)
+        if name in self.declared:
+            raise OptionsError(f"there is an alarm {name!r} already: give it another name")
+        if len(self.declared) >= MAX_ALARMS:
+            raise OptionsError(
+                f"an application has at most {MAX_ALARMS} alarms: leave the queue out, for the worst of all"
+            )
+        self.declared[name] = rule
+
+    def page(self) -> Page[AlarmRecord]:
+        """All alarms that a worker looked at within a week, the raised ones first, then by name.
+
+        Cost: one round trip.
+        """
+        return _alarms(self._client.run(self._stored()))
+
+    async def apage(self) -> Page[AlarmRecord]:
+        """See :meth:`page`."""
+        return _alarms(await self._client.arun(self._stored()))
+
+    def _stored(self) -> Call[list[StoredWatch]]:
+        return stored_watches(self._client.keys)
+
+
+def _alarms(found: list[StoredWatch]) -> Page[AlarmRecord]:
+    start = watch_name("alarm", "")
+    rows = [
+        AlarmRecord(one.name.removeprefix(start), state_of(one.fields), one.held_us)
+        for one in found
+        if one.name.startswith(start)
+    ]
+    return Page(sorted(rows, key=lambda row: (row.state.raised_us == 0, row.name)), len(rows), None)
+
+
+def look_at_alarms(client: Client, stats: Stats, rules: Collection[AlarmRule]) -> None:
+    """Read all figures, and record where the alarms stand; an event tells of each that is raised or cleared.
+
+    Raises:
+        HeadraceError: the store does not answer.
+
+    Cost: two round trips, one more where statistics have a server of their own.
+    """
+    every, start = stats.layout.levels[0].cut.name, time.time() - SHARE_WINDOW
+    labels = {_label_of(rule) for rule in rules if rule.figure == "failed"}
+    readings = {label: stats.find(label, start, every=every) for label in labels}
+    calls = [single(stored_watches(client.keys)), single(overviews.overview(client.keys, details=False))]
+    counts: list[Steps[Any]] = [reading.learn_total() for reading in readings.values()]
+    if stats.client is client:
+        stored, seen, *_ = client.drive(together([*calls, *counts]))
+    else:
+        stored, seen = client.drive(together(calls))
+        stats.client.drive(together(counts))
+    # Read with the others.
+    counted = {label: reading.total() for label, reading in readings.items()}
+    states = {one.name: state_of(one.fields) for one in stored}
+    notes = [
+        _judged(rule, states.get(watch_name("alarm", rule.name), NO_STATE), _figure_of(rule, seen, counted), seen.now)
+        for rule in rules
+    ]
+    client.run(note_alarms(client.keys, notes))
+
+
+NO_STATE = state_of({})
+
+
+def _judged(rule: AlarmRule, state: AlarmState, found: FoundFigure, now: int) -> AlarmNote:
+    """Where an alarm stands now, and the event that tells it, if it was raised or cleared."""
+    new = next_state(rule, state, found.value, now)
+    kind, facts = "", dict[str, str | int]()
+    if bool(new.raised_us) != bool(state.raised_us):
+        kind = "alarm_raised" if new.raised_us else "alarm_cleared"
+        about = {"queue": found.queue, "task": found.task}
+        facts = {"alarm": rule.name, "rule": rule.words, "value": f"{found.value:.6g}"}
+        facts |= {word: text for word, text in about.items() if text}
+    return AlarmNote(watch_name("alarm", rule.name), state.raised_us, fields_of(new), kind, facts)
+
+
+class FoundFigure(NamedTuple):
+    """A figure, and the queue or task that has it; empty for all of them."""
+
+    value: float
+    queue: str = ""
+    task: str = ""
+
+
+def _label_of(rule: AlarmRule) -> str:
+    """Where the starts that a share is of are counted."""
+    from headrace.stats.resolutions import TASKS  # at first use: a producer must not pay for statistics
+
+    return f"{TASKS}/{rule.task}" if rule.task else TASKS
+
+
+def _figure_of(rule: AlarmRule, seen: Overview, counted: Mapping[str, Bucket]) -> FoundFigure:
+    """The figure of an alarm; ``counted``: of the last ten minutes, by label."""
+    if rule.figure == "failed":
+        return FoundFigure(_share(counted[_label_of(rule)]), task=rule.task)
+    if rule.figure == "workers":
+        return FoundFigure(seen.served[rule.queue] if rule.queue else len(seen.live), rule.queue)
+    values = [
+        FoundFigure((queue.waited(seen.now) or 0.0) if rule.figure == "delay" else queue.size, queue.name)
+        for queue in seen.queues
+        if not queue.paused and rule.queue in ("", queue.name)
+    ]
+    return max(values, default=FoundFigure(0.0, rule.queue))
+
+
+def _share(bucket: Bucket) -> float:
+    from headrace.stats.resolutions import WRONG
+
+    wrong, started = sum(bucket[field] for field in WRONG), bucket["started"]
+    return wrong / started if wrong >= FEWEST and started else 0.0

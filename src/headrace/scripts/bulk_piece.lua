@@ -1,0 +1,55 @@
+-- Bulk piece: a bulk operation does its next piece; its job, if it has one, is stored with how far it is.
+-- include bulk
+-- include retry_job
+-- include discard
+-- include telling
+-- commit  batch
+-- clock   now
+-- removes first expires
+-- arg     id       text    the job; empty: a program does the pieces itself
+-- arg     request  text    names the operation: a job that it has retried is not retried again
+-- arg     verb     text    retry, cancel or delete
+-- arg     which    packed  {state, queue, task, key, cause}; empty: any
+-- arg     bound    int     no job that came to its state later; microseconds
+-- arg     ttl      int     microseconds that a cancelled job stays
+-- arg     limit    int     jobs that are looked at, at most 1000
+-- arg     most     int     jobs that are done at most; 0: any number
+-- arg     told     text    what the piece before has returned; empty: this is the first one
+-- return  packed, how far it is: {1 at the end, looked at, done, {reason, refused, ...}, {score, id and lane of the
+--         last job}}
+local VERBS = {
+  retry = function(one) return retry_job(one, request) end,
+  cancel = function(one) return withdraw(one, ttl) end,
+  delete = function(one) return discard(one) end,
+}
+local DONE = {retried = true, cancelled = true, asked = true, deleted = true}
+-- Jobs of a piece whose errors must be read.
+local FEW = 100
+
+-- A start that follows another one goes on where that was killed.
+if id ~= '' then told = redis.call('HGET', job .. id, 'bulk') or told end
+local progress = told ~= '' and cmsgpack.unpack(told) or {0, 0, 0, {}, {'', '', ''}}
+local _, looked, done, refused, cursor = unpack(progress)
+if progress[1] == 1 then return told end
+local e = {state = which[1], queue = which[2], task = which[3], key = which[4], cause = which[5], bound = bound,
+  after = cursor[1], member = cursor[2], lane = cursor[3]}
+local found, some, last = pick(e, e.cause ~= '' and math.min(limit, FEW) or limit, most > 0 and most or nil)
+local reasons = {}
+for n = 1, #refused, 2 do reasons[refused[n]] = refused[n + 1] end
+for _, one in ipairs(found) do
+  -- Scripts do not roll back: an unreadable record must not hold up the others.
+  local read, word = pcall(VERBS[verb], one)
+  if read and DONE[word] then done = done + 1
+  else
+    local reason = read and string.match(word, '^%a+') or 'unreadable'
+    reasons[reason] = (reasons[reason] or 0) + 1
+  end
+end
+local flat = {}
+for reason, count in pairs(reasons) do flat[#flat + 1], flat[#flat + 2] = reason, count end
+told = cmsgpack.pack({last and 0 or 1, looked + some, done, flat, last or {'', '', ''}})
+if id ~= '' and redis.call('EXISTS', job .. id) == 1 then
+  redis.call('HSET', job .. id, 'bulk', told)
+  if not last then telling().happened('bulk_ended', {'bulk', id, 'verb', verb, 'text', done .. ' done'}) end
+end
+return told

@@ -1,0 +1,76 @@
+"""Headrace's own tasks, which every worker knows: calls of hooks, looks at alarms, bulk operations.
+
+Their jobs wait in a queue of their own, and run on runners of the kind ``own``. What an application sets for its jobs,
+such as middleware, defaults and limits, does not apply to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from headrace.admin.alarms import look_at_alarms
+from headrace.admin.bulk_operations import KEPT, work
+from headrace.admin.event_log import EventHook
+from headrace.app import Headrace
+from headrace.context import current_job
+from headrace.model.activity import ALARMS_TASK, HOOK_TASKS, event_of
+from headrace.model.bulk_operation import BULK_TASK, BulkRequest, JobFilter
+from headrace.model.form import of_task
+from headrace.model.options import OWN
+from headrace.model.retry import Retry
+from headrace.tasks.task import Task
+
+# Seconds that a call of a hook, or a look at alarms, may take; and two further starts, after 5 and 30 seconds.
+HOOK_TIMEOUT = 30.0
+HOOK_RETRY = Retry(max=2, delay=5, factor=6, jitter=0, on=(BaseException,))
+
+Tasks = dict[str, Task[..., Any, Any]]
+
+
+def own_tasks(app: Headrace) -> Tasks:
+    """The built-in tasks of a worker of this application, by name."""
+    tasks = [_bulk(app), *(_hook(app, hook) for hook in app.hooks.declared.values())]
+    if app.alarms.declared:
+        tasks.append(
+            _task(
+                app,
+                ALARMS_TASK,
+                lambda: look_at_alarms(app.client, app.stats, app.alarms.declared.values()),
+                timeout=HOOK_TIMEOUT,
+                result_ttl=0,
+            )
+        )
+    return {task.name: task for task in tasks}
+
+
+def worker_tasks(app: Headrace) -> Tasks:
+    """All tasks that a worker of this application runs, by name."""
+    return {**app.tasks, **own_tasks(app)}
+
+
+def _task(app: Headrace, name: str, function: Callable[..., None], **options: Any) -> Task[..., None, None]:
+    return Task(app.context, name, function, OWN, of_task(options))
+
+
+def _hook(app: Headrace, hook: EventHook) -> Task[..., None, None]:
+    def call(events: list[tuple[str, dict[str, str]]]) -> None:
+        found: Any = hook.function([event_of(*row) for row in events])
+        if inspect.iscoroutine(found):
+            import asyncio  # at first use: each fork of a job copies the page tables of its image
+
+            asyncio.run(found)
+
+    options = {"timeout": HOOK_TIMEOUT, "retries": HOOK_RETRY, "result_ttl": 0}
+    return _task(app, HOOK_TASKS + hook.name, call, **options)
+
+
+def _bulk(app: Headrace) -> Task[..., None, None]:
+    def bulk(verb: str, which: JobFilter, bound_us: int, rate: int, total: int, exact: bool, who: str, by: str) -> None:
+        job = current_job()
+        for progress in work(app.client, BulkRequest(verb, which, bound_us, rate, total, exact, who, by), job.id):
+            job.progress(min(1.0, progress.done / max(1, total)), progress.words)
+
+    retries = Retry(max=20, delay=1, max_delay=60)
+    return _task(app, BULK_TASK, bulk, retries=retries, max_crashes=100, result_ttl=KEPT, failure_ttl=KEPT)

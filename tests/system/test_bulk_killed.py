@@ -1,0 +1,82 @@
+"""DS27: a bulk operation whose worker, or whose shell, is killed goes on: each job is touched once, and none is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace import Headrace
+from headrace.model.bulk_operation import BulkOperation, JobFilter
+from tests.deadline import eventually
+from tests.program import Program
+from tests.system.fleet import LEASE, Fleet
+
+pytestmark = pytest.mark.system
+
+# So slow that it lasts until something has been killed, however long a busy machine takes for that.
+COUNT, RATE = 600, 60
+
+
+@pytest.fixture
+def lease() -> float:
+    """Another worker takes over when the lease of the killed one has ended."""
+    return LEASE
+
+
+def cancelled(app: Headrace) -> None:
+    """Cancelled jobs of a queue that no worker serves, so that what is retried stays to be counted."""
+    bound = app.by_name("tasks.none", queue="unserved", delay=3600)
+    app.enqueue_many(bound.job(n) for n in range(COUNT))
+    *_, progress = app.bulk.pieces("cancel", JobFilter("scheduled"))
+    assert progress.done == COUNT
+
+
+def check(app: Headrace, one: BulkOperation) -> None:
+    """Each job was retried once: a second time would have been refused, and counted as that."""
+    assert (one.state, one.progress.done, one.progress.refused) == ("succeeded", COUNT, {})
+    states = app.overview().states
+    assert (states["cancelled"], states["ready"]) == (0, COUNT)
+
+
+def test_a_worker_that_is_killed_leaves_the_rest_of_an_operation_to_another(fleet: Fleet) -> None:
+    app = fleet.app
+    cancelled(app)
+    first = fleet.worker()
+    one = app.bulk.start("retry", JobFilter("cancelled"), who="ada", rate=RATE)
+    fleet.until(lambda: app.bulk.get(one.id).progress.done > RATE)
+    assert app.bulk.get(one.id).running, "it ended before anything was killed"
+    first.kill("worker")
+    fleet.worker()
+    fleet.until(lambda: not app.bulk.get(one.id).running)
+    check(app, app.bulk.get(one.id))
+    assert app.job(one.id).refresh().crashes == 1
+
+
+def test_a_shell_that_is_killed_is_followed_by_the_same_verb(url: str, tmp_path: Path) -> None:
+    headrace = Program(tmp_path, url)
+    verb = ("jobs", "retry", "--all", "--state", "cancelled", "--yes")
+    with Headrace(url) as app:
+        cancelled(app)
+        with headrace.start(*verb, "--rate", str(RATE)) as shell:
+            eventually(lambda: app.jobs.count("ready") > RATE, 60)
+            shell.kill()
+            shell.wait(60)
+        left = app.jobs.count("cancelled")
+        assert 0 < left < COUNT
+        # No worker lives: what the next shell does is what the first has left.
+        assert f"{left:,} done" in headrace(*verb).out
+        assert app.overview().states["ready"] == COUNT
+
+
+def test_a_stopped_operation_touches_nothing_more(fleet: Fleet) -> None:
+    app = fleet.app
+    cancelled(app)
+    fleet.worker()
+    one = app.bulk.start("retry", JobFilter("cancelled"), who="ada", rate=RATE)
+    fleet.until(lambda: app.bulk.get(one.id).progress.done > 0)
+    app.bulk.stop(one.id)
+    fleet.until(lambda: not app.bulk.get(one.id).running)
+    one = app.bulk.get(one.id)
+    assert one.state == "cancelled"
+    assert app.overview().states["cancelled"] == COUNT - one.progress.done > 0

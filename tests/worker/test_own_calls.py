@@ -1,0 +1,83 @@
+"""The duty that lines up calls of hooks, with replies and a clock by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.admin.event_log import EventHook
+from headrace.protocol.operations import DueCall
+from headrace.worker.dispatcher.own_calls import EVERY, OwnCalls
+from tests.worker.cranked import arguments
+from tests.worker.worker_states import desk_of, worker_state
+
+ROWS = [("1-0", {"kind": "failed", "task": "tasks.a"}), ("2-0", {"kind": "failed", "task": "other.b"})]
+
+
+def hook(name: str = "tasks.told", task: str = "") -> EventHook:
+    return EventHook(name, lambda _: None, ("failed",), task, "")
+
+
+def duty(*hooks: EventHook, alarms: bool = False) -> OwnCalls:
+    worker = worker_state({})
+    worker.hooks, worker.alarms = hooks, alarms
+    return OwnCalls(worker, desk_of(worker))
+
+
+def stored(made: OwnCalls, now: float) -> list[dict[str, Any]]:
+    """The arguments of the jobs, or moves of a cursor, that are stored now."""
+    steps = made.steps(now)
+    assert {call.script.name for call, _ in steps} <= {"own_store"}
+    for _, read in steps:
+        read("stored")
+    return [arguments(call) for call, _ in steps]
+
+
+def test_code_without_hooks_asks_for_nothing() -> None:
+    assert duty().at == float("inf")
+    assert duty(hook()).at == duty(alarms=True).at == 0.0
+
+
+def test_what_happened_is_stored_as_one_call_with_the_move_of_the_cursor() -> None:
+    made = duty(hook())
+    ((call, read),) = made.steps(100.0)
+    assert call.script.name == "own_calls"
+    assert made.at == 100.0 + EVERY
+    read([DueCall("0-0", "2-0", ROWS, True)])
+    (job,) = stored(made, 100.0)
+    assert (job["hook"], job["was"], job["at"]) == ("hook:tasks.told", "0-0", "2-0")
+    assert job["key"] == "headrace.hook.tasks.told"
+    assert b"1-0" in job["fields"]
+    assert b"2-0" in job["fields"]
+    assert made.stored
+    # Then it sleeps until the next look.
+    assert made.at == 100.0 + EVERY
+    assert [call.script.name for call, _ in made.steps(made.at)] == ["own_calls"]
+
+
+@pytest.mark.parametrize(("task", "count"), [("tasks.*", 1), ("none.*", 0)])
+def test_events_that_a_hook_does_not_want_only_move_its_cursor(task: str, count: int) -> None:
+    made = duty(hook(task=task))
+    ((_, read),) = made.steps(100.0)
+    read([DueCall("0-0", "2-0", ROWS, True)])
+    (job,) = stored(made, 100.0)
+    assert (bool(job["id"]), job["at"], made.stored) == (count > 0, "2-0", count > 0)
+
+
+def test_nothing_is_stored_where_nothing_happened() -> None:
+    made = duty(hook(), alarms=True)
+    ((_, read),) = made.steps(100.0)
+    read([DueCall("2-0", "2-0", [], True), DueCall("x", "x", [], False)])
+    assert made.at == 100.0 + EVERY
+    ((_, read),) = made.steps(101.0)
+    read([DueCall("2-0", "2-0", [], True), DueCall("x", "x", [], True)])
+    (look,) = stored(made, 101.0)
+    assert (look["hook"], look["was"], look["key"]) == ("alarms", "x", "headrace.alarms")
+    assert look["at"] == look["id"]
+
+
+def test_a_worker_that_stops_lines_up_nothing() -> None:
+    made = duty(hook())
+    made._worker.phase = "draining"
+    assert (made.steps(100.0), made.at) == ([], float("inf"))
