@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 import re
+import unittest
 from collections.abc import Callable
 from typing import Any
 
@@ -351,3 +352,75 @@ def test_the_run_of_a_deferred_creation_knows_its_wish(shop: Headrace, atomic: A
     later = graph.options(after_commit=True)
     with atomic():
         assert later.create().start() == "pending"
+
+
+def test_the_outbox_is_written_in_the_transaction(
+    shop: Headrace, atomic: Any, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from django.db import connection
+
+    from headrace.contrib.outbox import Relay
+
+    def rows() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("select count(*) from headrace_outbox")
+            return int(cursor.fetchone()[0])
+
+    bound = shop.tasks["fetch"].options(after_commit="outbox")
+    with atomic():
+        jobs = [bound.enqueue(1)]
+        assert shop.enqueue_many([bound.job(n) for n in range(2)]) == 2
+        with pytest.raises(ZeroDivisionError), atomic():
+            bound.enqueue(3)
+            raise ZeroDivisionError
+        assert rows() == 3
+    assert (rows(), len(stored(shop)), jobs[0].state) == (0, 3, State.READY)
+    import msgspec
+
+    back = shop.move(msgspec.structs.replace(shop.settings, url="redis://127.0.0.1:1", timeout=0.1), {})
+    with atomic():
+        late = bound.enqueue(4)
+    back()
+    assert rows() == 1
+    import threading
+
+    assert Relay(shop, shop.client.deferral.outbox(None)).run(threading.Event(), once=True) == 1
+    assert (rows(), late.state) == (0, State.READY)
+    with pytest.raises(OptionsError, match="not an alias"):
+        shop.tasks["fetch"].options(after_commit="outbox:nowhere").enqueue(1)
+
+
+def test_in_a_test_case_jobs_go_where_the_users_block_ends(shop: Headrace, django_site: Any) -> None:
+    """What a ``TestCase``, and so the fixture of pytest-django, leaves open is no transaction of the user."""
+    from django.db import transaction
+    from django.test import TestCase
+
+    from headrace.testing import Kit
+
+    class Case(TestCase):
+        def test(self) -> None:
+            task = shop.tasks["fetch"]
+            with Kit(shop) as kit:
+                assert task.enqueue(0).state is State.READY
+                with transaction.atomic():
+                    job = task.enqueue(1)
+                    with transaction.atomic():
+                        task.enqueue(2)
+                    with pytest.raises(JobNotFound):
+                        job.refresh()
+                assert len(stored(shop)) == 3
+                for savepoint in (True, False):
+                    with pytest.raises(ZeroDivisionError), transaction.atomic(savepoint=savepoint):
+                        task.enqueue(3)
+                        raise ZeroDivisionError
+                    transaction.set_rollback(False)
+                with transaction.atomic():
+                    task.enqueue(4)
+                assert len(stored(shop)) == 4
+                kit.drain()
+                assert stored(shop) == []
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Case("test")]).run(result)
+    assert result.testsRun == 1
+    assert (result.errors, result.failures) == ([], [])

@@ -88,6 +88,7 @@ class Reader:
             where = f"{self._page.name}:{block.line}"
             match block.words:
                 case ("python", name):
+                    (self._directory / name).parent.mkdir(exist_ok=True)
                     (self._directory / name).write_text(block.text)
                 case ("python",):
                     said = self._run(block.text, where)

@@ -7,7 +7,7 @@ is in drain.py; how a job runs, in inline_runner.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from headrace.app import Headrace
@@ -79,17 +79,22 @@ class Kit:
         self._log: list[Enqueued] = []
         self._expectations: list[Expectation] = []
         self._stubs: list[Stub] = []
+        self._tie = ExitStack()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.url = self.url or private_server().url
+        # Transactions that a test leaves open are not the user's.
+        if (deferral := self.app.client.deferral) is not None:
+            self._tie.enter_context(deferral.in_test())
         wire = Wire(self.clock, self._faults, self._stored, self._astored)
         settings = self._takeover.begin(self.url, wire, self._progress)
         self._driver = DrainDriver(self.app, self.clock, self._faults, self.url, settings)
         try:
             self._driver.declare()
         except BaseException:
+            self._tie.close()
             self._takeover.give_back()
             raise
         return self
@@ -111,6 +116,7 @@ class Kit:
             return
         for stub in reversed(self._stubs):
             stub.remove()
+        self._tie.close()
         self._takeover.give_back()
         try:
             problems = self._problems() if check else []
