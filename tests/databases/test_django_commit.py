@@ -390,7 +390,7 @@ def test_the_outbox_is_written_in_the_transaction(
         shop.tasks["fetch"].options(after_commit="outbox:nowhere").enqueue(1)
 
 
-def test_in_a_test_case_jobs_go_where_the_users_block_ends(shop: Headrace, django_site: Any) -> None:
+def test_in_a_test_case_jobs_go_where_the_users_block_ends(shop: Headrace, django_site: Any, url: str) -> None:
     """What a ``TestCase``, and so the fixture of pytest-django, leaves open is no transaction of the user."""
     from django.db import transaction
     from django.test import TestCase
@@ -400,7 +400,7 @@ def test_in_a_test_case_jobs_go_where_the_users_block_ends(shop: Headrace, djang
     class Case(TestCase):
         def test(self) -> None:
             task = shop.tasks["fetch"]
-            with Kit(shop) as kit:
+            with Kit(shop, url=url) as kit:
                 assert task.enqueue(0).state is State.READY
                 with transaction.atomic():
                     job = task.enqueue(1)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.utils.module_loading import module_has_submodule
 
 TASKS = "tasks"
@@ -29,6 +30,8 @@ class HeadraceConfig(AppConfig):
 
         Raises: what a module raises, with a note that names it.
         """
+        if any("headrace.contrib.django" in str(one.get("BACKEND")) for one in getattr(settings, "TASKS", {}).values()):
+            import_module("headrace.contrib.django.tasks_backend")
         with _set_up():
             for config in apps.get_app_configs():
                 if not module_has_submodule(config.module, TASKS):
