@@ -17,7 +17,7 @@ from headrace.dashboard.why_shown import WhyShown, why_of
 from headrace.model.ids import number_of
 from headrace.model.job import FINAL, State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
-from headrace.picture import MOST, ViewNode, around, boxes_of, of_nodes, urgency
+from headrace.picture import MOST, View, ViewNode, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.why import why
@@ -82,8 +82,11 @@ async def flow(site: DashboardSite, request: Request) -> Response:
     sight = sight_of(site, request)
     now = (await site.frames.get(age=PATIENCE)).now
     far = [node for node in broken.values() if node.number not in {one.number for one in page.rows}]
-    graph = None if form_wanted(request) else await _draw(site, request, record, [*page.rows, *far], jobs)
-    bars, hidden = _timeline([*nodes, *far], record, now)
+    drawn = [*page.rows, *far]
+    view = of_nodes(record.definition, drawn)
+    boxes = boxes_of(view)
+    graph = None if form_wanted(request) else await _draw(site, request, record, drawn, jobs, view, len(boxes.nodes))
+    bars, hidden = _timeline(boxes if len(boxes.nodes) <= BARS else boxes_of(view, collapse=True), drawn, record, now)
     return await site.page(
         request, "workflow.html",
         lambda: {
@@ -141,13 +144,15 @@ async def _draw(
     record: WorkflowRecord,
     nodes: Sequence[NodeRecord],
     jobs: Sequence[NodeRecord],
+    view: View,
+    boxes: int,
 ) -> WorkflowPicture:
     base, asked = base_of(request), request.query_params.get("near", "")
     links = {node.number: f"{base}/jobs/{node.job.id}" for node in nodes if node.role not in ("join", "pass")}
-    view, near = of_nodes(record.definition, nodes), 0
+    near = 0
     if asked.isdecimal() and len(asked) < 10 and int(asked) in links:
         near = int(asked)
-    elif len(boxes_of(view).nodes) > MOST:
+    elif boxes > MOST:
         # What broke or runs is what is looked for first.
         near = jobs[0].number
     shown = around(view, near, STEPS, NEAR) if near else view
@@ -213,12 +218,13 @@ class TimelineBar(msgspec.Struct, frozen=True):
     took: float | None
 
 
-def _timeline(nodes: Sequence[NodeRecord], record: WorkflowRecord, now: int) -> tuple[list[TimelineBar], int]:
+def _timeline(
+    boxes: View, nodes: Sequence[NodeRecord], record: WorkflowRecord, now: int
+) -> tuple[list[TimelineBar], int]:
     """What began or may begin, in the order of time, folded as the graph is; and how many bars are left out."""
     known = {node.number: node for node in nodes}
-    whole = of_nodes(record.definition, nodes)
-    shown = [box for box in boxes_of(whole, collapse=len(nodes) > BARS).nodes if not box.role]
-    rows = [(box, known[box.number].job.due_us or box.began) for box in shown if box.number in known]
+    shown = [box for box in boxes.nodes if not box.role]
+    rows = [(box, known[box.number].job.due_us or box.began) for box in shown]
     rows = [(box, min(ready, box.began or ready)) for box, ready in rows if box.began or box.gravest in _WAITS]
     if not rows:
         return [], 0
