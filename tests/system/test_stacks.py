@@ -105,12 +105,12 @@ def test_the_dashboard_shows_those_of_a_job_and_of_a_worker(fleet: Fleet, tmp_pa
             path = f"/jobs/{job.id}/act/stacks"
             assert path in set((await ask(dashboard, f"/jobs/{job.id}")).links())
             shown = await ask(dashboard, path, form={})
-            assert shown.text.count("<pre") == 1
+            assert shown.text.count('<section class="card"><h2>') == 1
             assert " in _hold" in shown.text
             assert (await ask(Dashboard(app, viewer), path, form={})).status == 403
             owner = (await app.job(job.id).arefresh()).owner
             whole = await ask(dashboard, f"/workers/{owner}/act/stacks", form={})
-            assert whole.text.count("<pre") == 2
+            assert whole.text.count('<section class="card"><h2>') == 2
             assert [act.verb for act in (await app.acts.apage()).rows] == ["stacks", "stacks", "stacks"]
             gate.touch()
             await app.job(job.id).aresult(timeout=60)
