@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.context import current_job as current_job
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.errors import RateLimited as RateLimited
+    from headrace.errors import RetryAfter as RetryAfter
     from headrace.model.activity import EventRecord as EventRecord
     from headrace.model.hidden_values import Secret as Secret
     from headrace.model.job import State as State
@@ -50,6 +51,7 @@ _HOMES = {
     "Workflow": "workflows.definition",
     "HeadraceError": "errors",
     "RateLimited": "errors",
+    "RetryAfter": "errors",
     "Flow": "workflows.scope",
     "Job": "tasks.job_handle",
     "Pool": "pool.pool",

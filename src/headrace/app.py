@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -41,7 +41,7 @@ from headrace.tasks.task import Task
 from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
-    from headrace.cache import Cache, Cached
+    from headrace.cache import Cache, Cached, CachedOptions
     from headrace.schedules.catalog import Schedules
     from headrace.schedules.schedule_handle import CronOptions, EveryOptions, Schedule, Target
     from headrace.stats import Stats
@@ -88,6 +88,7 @@ class Headrace:
         *,
         settings: Settings | None = None,
         defaults: Mapping[str, Any] | None = None,
+        task_defaults: TaskOptions | None = None,
         **overrides: Any,
     ) -> None:
         """Make an application. Nothing connects yet.
@@ -97,10 +98,12 @@ class Headrace:
                 server of this project is started at first use.
             settings: take these instead of the environment's and of ``defaults``.
             defaults: settings that count where neither ``overrides`` nor the environment give a value.
+            task_defaults: options of tasks that say nothing else: ``{"retries": 3, "queue": "mail"}``.
             overrides: single settings, by field of :class:`headrace.settings.Settings`; None counts as not given.
 
         Raises:
             SettingsError: a setting is unknown or has a value that cannot be used.
+            OptionsError: an option of ``task_defaults`` is unknown or out of range.
         """
         setting_layers.warn_of_unknown(os.environ, log.warning)
         given = {**overrides, "url": url}
@@ -108,6 +111,7 @@ class Headrace:
         self.client = Client(self.settings)
         self.registered = Registered(self.client)
         self.context, self.types = self.registered.context, self.client.types
+        self.context.task_defaults = registry.task_defaults(task_defaults)
         self.tasks, self.workflow_definitions = self.registered.tasks, self.registered.definitions
         self.jobs = Jobs(self.client, self.tasks, self.by_name)
         self.queues = Queues(self.client, lambda: self.stats)
@@ -216,29 +220,12 @@ class Headrace:
     @overload
     def cached(self, function: Callable[P, R], /) -> Cached[P, R]: ...
     @overload
-    def cached(
-        self,
-        *,
-        ttl: Duration | None = None,
-        key: Callable[..., str] | None = None,
-        tags: Sequence[str] = (),
-        wait: Duration | None = None,
-    ) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
-    def cached(
-        self,
-        *functions: Callable[..., Any],
-        ttl: Duration | None = None,
-        key: Callable[..., str] | None = None,
-        tags: Sequence[str] = (),
-        wait: Duration | None = None,
-    ) -> Any:
+    def cached(self, **options: Unpack[CachedOptions]) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
+    def cached(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Cache what a function or coroutine function returns: ``@app.cached`` or ``@app.cached(ttl=600)``.
 
         Args:
-            ttl: how long a result stays; without one, the setting ``cache_ttl``.
-            key: called with the arguments, returns a text that names the result; without it, all arguments do.
-            tags: further tags of each result, at most 7.
-            wait: seconds that another process which computes a result is waited for; see :meth:`Cache.get`.
+            options: see :class:`headrace.cache.CachedOptions`.
 
         Raises:
             OptionsError: it cannot be named, or is a method.
@@ -247,7 +234,7 @@ class Headrace:
 
         def decorate(function: Callable[..., Any]) -> Cached[..., Any]:
             name, returns = naming.name_of(function, None), returned(function, self.types)
-            return Cached(self.cache, function, name, returns=returns, ttl=ttl, key=key, tags=tuple(tags), wait=wait)
+            return Cached(self.cache, function, name, returns=returns, **options)
 
         return decorate(functions[0]) if functions else decorate
 

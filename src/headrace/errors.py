@@ -329,6 +329,24 @@ class RateLimited(Interrupt):
         self.limit, self.after = str(name), after
 
 
+class RetryAfter(Interrupt):
+    """Raised by a job that is to run again ``after`` seconds: ``raise RetryAfter(30) from error``.
+
+    It uses up a retry, as any error does; the job fails with it when none is left. The delay is as given, whatever
+    ``Retry`` says: without jitter. ``except Exception`` does not catch it.
+
+    Attributes:
+        after: seconds or a timedelta.
+    """
+
+    def __init__(self, after: float | timedelta) -> None:
+        super().__init__(after)
+        self.after = after
+
+    def __str__(self) -> str:
+        return f"run again after {self.after}{' s' if isinstance(self.after, (int, float)) else ''}"
+
+
 class Snooze(Interrupt):
     """Raised by ``current_job().snooze(delay)``: run this job again ``delay`` seconds later; no attempt is burned."""
 

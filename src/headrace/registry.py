@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 from headrace.errors import DuplicateName, OptionsError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Options that no two tasks have in common.
+_OF_ONE = frozenset({"name", "loose"})
 # All sets of this process, for :func:`left_out`.
 _made: WeakSet[Tasks] = WeakSet()
 
@@ -66,17 +68,17 @@ class Tasks:
         registered, context: of the application, once it is included.
     """
 
-    def __init__(self, *, queue: str | None = None) -> None:
+    def __init__(self, **defaults: Unpack[TaskOptions]) -> None:
         """Make an empty set.
 
         Args:
-            queue: of tasks that name none; without it, ``default``.
+            defaults: options of its tasks that say nothing else, such as ``queue="mail"``; they come before those of
+                the application.
 
         Raises:
-            OptionsError: no queue can have this name.
+            OptionsError: an option is unknown, out of range, or cannot be that of several tasks.
         """
-        self._defaults = {} if queue is None else {"queue": queue}
-        of_task(self._defaults)
+        self._defaults = task_defaults(defaults)
         self.registered = Registered()
         self.context = self.registered.context
         self.types = self.context.types
@@ -94,8 +96,7 @@ class Tasks:
         """Make a function a task, as :meth:`headrace.Headrace.task` does."""
 
         def decorate(function: Callable[..., Any]) -> Any:
-            given = options if options.get("queue") is not None else options | self._defaults
-            task = define_task(self.registered, given, function)
+            task = define_task(self.registered, _over(self._defaults, options, function), function)
             self.tasks[task.name] = task
             return task
 
@@ -149,9 +150,11 @@ def define_task(registered: Registered, options: dict[str, Any], function: Calla
     if own is None or inspect.isbuiltin(function):
         naming.check_found(function)
     try:
-        kind, loose, limits, trace, defaults = _read(function, options)
+        kind, loose, limits, trace, defaults = _read(
+            function, _over(registered.context.task_defaults, options, function)
+        )
         task: Task[..., Any, Any] = Task(registered.context, name, function, kind, defaults, loose=loose, limits=limits)
-        task.trace = trace
+        task.given, task.trace = options, trace
         check_cost(registered.context.limits_of(limits, defaults.queue), defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
@@ -159,6 +162,26 @@ def define_task(registered: Registered, options: dict[str, Any], function: Calla
         raise _duplicate("task", name, registered.tasks[name].function, function)
     registered.tasks[name] = task
     return task
+
+
+def task_defaults(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Options for several tasks.
+
+    Raises:
+        OptionsError: one is unknown, out of range, or belongs to one task.
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    for name in _OF_ONE & given.keys():
+        raise OptionsError(f"{name} cannot be a default of tasks: give it to each @app.task({name}=...)")
+    _read(None, given)
+    return given
+
+
+def _over(defaults: Mapping[str, Any], options: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    known = dict(defaults)
+    if inspect.iscoroutinefunction(function):
+        known.pop("kind", None)
+    return known | {name: value for name, value in options.items() if value is not None}
 
 
 def define_workflow(registered: Registered, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
@@ -208,6 +231,7 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
             new[name] = task
         types = types.joined(one.types)
         joining.append(one)
+    changed = _with_defaults(app.context.task_defaults, joining)
     for one in joining:
         old = one.registered
         definitions = {name: made for name, made in old.definitions.items() if made.definition.task.name in one.tasks}
@@ -221,7 +245,20 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
         app.definitions.update(definitions)
         app.context.lifespans += one.lifespans
         old.join(app)
+    for task, (kind, _, limits, trace, options) in changed:
+        task.have(app.context, kind, options, limits)
+        task.trace = trace
     app.tasks.update(new)
+
+
+def _with_defaults(defaults: Mapping[str, Any], joining: list[Tasks]) -> list[tuple[Task[..., Any, Any], _Read]]:
+    """Tasks that other defaults apply to than until now, and their options."""
+    tasks = (task for one in joining if one.context.task_defaults != defaults for task in one.tasks.values())
+    return [
+        (task, _read(task.function, _over(defaults, task.given, task.function)))
+        for task in tasks
+        if task.given is not None
+    ]
 
 
 def left_out() -> list[str]:
@@ -254,9 +291,10 @@ def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[
     )
 
 
-def _read(
-    function: Callable[..., Any] | None, options: Mapping[str, Any]
-) -> tuple[TaskKind, bool, tuple[str, ...], str, Options]:
+_Read: TypeAlias = tuple[TaskKind, bool, tuple[str, ...], str, Options]
+
+
+def _read(function: Callable[..., Any] | None, options: Mapping[str, Any]) -> _Read:
     """The options of a task but its name: kind, loose, limits, trace; and the defaults of its jobs."""
     given = {name: value for name, value in options.items() if name != "name"}
     kind = _kind(function, given.pop("kind", None))

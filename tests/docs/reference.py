@@ -166,6 +166,7 @@ _WIRE = {
     str: "text",
     int: "integer",
     int | None: "integer",
+    int | tuple[int, ...] | None: "integer or array",
     float | None: "number",
     bool: "boolean",
     dict[str, str]: "map from text to text",

@@ -21,7 +21,7 @@ PACKAGES = ("headrace", "headrace.pool", "headrace.stats", "headrace.cache")
 NOT_A_CLASS = {"headrace.pool.STRATEGIES", "headrace.cache.ABSENT"}
 # The same class under a second name.
 TWICE = {"headrace.Pool": "headrace.pool.Pool"}
-TWICE |= {f"headrace.{name}": f"headrace.errors.{name}" for name in ("HeadraceError", "RateLimited")}
+TWICE |= {f"headrace.{name}": f"headrace.errors.{name}" for name in ("HeadraceError", "RateLimited", "RetryAfter")}
 
 
 # To look for garbage would take a fifth of a build, and to list the names of the reference beside each page another.

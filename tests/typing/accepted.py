@@ -115,7 +115,8 @@ def thumbnails(flow: Flow, url: str, sizes: list[int]) -> None:
     assert_type(flow.run(fetch, url, undo=forget), Node[bytes])
 
 
-apart = Tasks(queue="mail")
+apart = Tasks(queue="mail", retries=Retry(delay=[10, 30, 60]))
+whole = Headrace(task_defaults={"retries": 3, "queue": "mail"})
 
 
 @apart.task

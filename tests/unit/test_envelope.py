@@ -151,6 +151,7 @@ def test_arguments_that_come_from_json_stay_json(app: Headrace) -> None:
         ({"max_crashes": 1001}, "must be a whole number from 1 to 1000, not 1001"),
         ({"retries": -1}, "retries must be a whole number from 0 to 1000, not -1"),
         ({"retries": 1, "at_most_once": True}, "at_most_once and retries contradict each other"),
+        ({"retry_delay": [1, -1]}, "each delay before a retry must be at least 0"),
         ({"retry_delay": -1}, "the delay before a retry must be at least 0"),
         ({"retry_factor": 0.5}, "the factor between retries must be from 1 to 1000, not 0.5"),
         ({"retry_factor": math.nan}, "the factor between retries must be from 1 to 1000, not nan"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Flow, Headrace, Tasks
+from headrace import Flow, Headrace, Retry, Tasks
 from headrace.errors import DuplicateName, OptionsError, PayloadTooLarge, TasksNotIncluded
 
 
@@ -121,6 +121,49 @@ def test_the_queue_of_a_set_is_that_of_its_tasks_that_name_none(app: Headrace) -
     assert queues == ["mail", "mail", "low", "mail"]
     with pytest.raises(OptionsError, match="queue"):
         Tasks(queue="no queue")
+
+
+def test_defaults_apply_where_neither_a_task_nor_its_set_says_more() -> None:
+    app = Headrace(
+        "redis://localhost:1/0", task_defaults={"queue": "mail", "retries": 3, "timeout": 9, "kind": "thread"}
+    )
+    tasks = Tasks(queue="low", retries=Retry(delay=[1, 2]))
+    early = tasks.task(timeout=5, name="early")(double)
+    assert (early.kind, early.defaults.queue, early.defaults.retries.max) == ("process", "low", 2)
+    app.include(tasks)
+    late, own = tasks.task(name="late")(double), app.task(name="own", retries=0)(double)
+    found = [(t.kind, t.defaults.queue, t.defaults.retries.max, t.plan(b"").timeout) for t in (early, late, own)]
+    assert found == [("thread", "low", 2, 5), ("thread", "low", 2, 9), ("thread", "mail", 0, 9)]
+    assert early.job(3).form.queue == "low"
+
+    @app.task(name="loop")
+    async def loop() -> None: ...
+
+    assert (loop.kind, loop.defaults.queue) == ("async", "mail")
+
+
+def test_tasks_that_move_to_another_application_have_its_defaults() -> None:
+    tasks = Tasks()
+    task = tasks.task(double)
+    first = Headrace("redis://localhost:1/0", task_defaults={"queue": "mail"})
+    first.include(tasks)
+    assert task.job(1).form.queue == "mail"
+    Headrace("redis://localhost:1/0").include(tasks, move=True)
+    assert task.job(1).form.queue == "default"
+
+
+def test_defaults_that_a_task_contradicts_are_refused_and_include_nothing() -> None:
+    app = Headrace("redis://localhost:1/0", task_defaults={"retries": 3})
+    tasks = Tasks(at_most_once=True)
+    tasks.task(double)
+    with pytest.raises(OptionsError, match="at_most_once and retries contradict"):
+        app.include(tasks)
+    assert app.tasks == {}
+    for make in (Tasks, lambda **given: Headrace("redis://localhost:1/0", task_defaults=given)):
+        with pytest.raises(OptionsError, match="there is no option 'colour'"):
+            make(colour=3)
+        with pytest.raises(OptionsError, match="name cannot be a default of tasks"):
+            make(name="x")
 
 
 def test_two_tasks_of_one_name_are_refused_wherever_they_come_from(app: Headrace) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import OptionsError, SoftTimeLimit
+from headrace.errors import OptionsError, RetryAfter, SoftTimeLimit
 from headrace.model import retry
 from headrace.model.retry import Retry, policy, with_parts
 
@@ -23,6 +23,24 @@ def test_delays_grow_up_to_the_longest() -> None:
 def test_jitter_moves_a_delay_by_its_share() -> None:
     retry = Retry(delay=10, jitter=0.2)
     assert [retry.wait(1, dice) for dice in (0.0, 0.5, 1.0)] == [8, 10, 12]
+
+
+def test_a_list_has_the_delay_before_each_retry_and_says_how_many_there_are() -> None:
+    retry = Retry(delay=[10, timedelta(minutes=1), 7200], jitter=0)
+    assert (retry.max, retry.delay) == (3, (10, 60, 7200))
+    assert [retry.wait(failures, 0.5) for failures in range(1, 6)] == [10, 60, 7200, 7200, 7200]
+    assert Retry(delay=[10], jitter=0.2).wait(1, 1.0) == 12
+    assert (Retry().max, Retry(max=5, delay=(1, 2)).max) == (3, 5)
+    assert with_parts(Retry(delay=[1, 2]), {"max": 1}).delay == (1, 2)
+    assert with_parts(Retry(), {"delay": (7200.0,)}).wait(1, 0.5) == 7200
+
+
+def test_a_job_that_names_its_next_start_is_retried_unless_never_names_that() -> None:
+    assert retry.fate(Retry(max=1, on=(OSError,)), 0, RetryAfter(3), "") == "retried"
+    assert retry.fate(Retry(max=1, never=(RetryAfter,)), 0, RetryAfter(3), "") == "failed"
+    assert retry.fate(Retry(max=1), 1, RetryAfter(3), "") == "failed"
+    assert pickle.loads(pickle.dumps(RetryAfter(3))).after == 3
+    assert str(RetryAfter(timedelta(seconds=90))) == "run again after 0:01:30"
 
 
 @given(st.integers(1, 1001), st.floats(0, 1), st.floats(0, 1e6), st.floats(1, 1000), st.floats(0, 1e6), st.floats(0, 1))
@@ -88,6 +106,9 @@ def test_a_number_is_a_policy() -> None:
         ({"max": True}, "retries must be a whole number"),
         ({"max": 1.5}, "retries must be a whole number"),
         ({"delay": -1}, "the delay before a retry must be at least 0"),
+        ({"delay": []}, r"delay=\[\] lists no delay"),
+        ({"delay": [1, -1]}, "each delay before a retry must be at least 0"),
+        ({"delay": [1], "max": 1001}, "retries must be a whole number from 0 to 1000"),
         ({"max_delay": "x"}, "the longest delay before a retry must be seconds or a timedelta, not str"),
         ({"factor": 0.5}, "the factor between retries must be from 1 to 1000, not 0.5"),
         ({"factor": float("nan")}, "the factor between retries"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from headrace import CurrentJob, Headrace, Retry, current_job
-from headrace.errors import CancelRequested, Snooze, SoftTimeLimit
+from headrace.errors import CancelRequested, RetryAfter, Snooze, SoftTimeLimit
 
 app = Headrace(result_ttl=60, failure_ttl=600, max_result=10_000)
 
@@ -180,6 +180,11 @@ def never_after_limit() -> None:
 @app.task
 def snooze(delay: float) -> None:
     current_job().snooze(delay)
+
+
+@app.task(retries=Retry(max=2, delay=9))
+def after(delay: float) -> None:
+    raise RetryAfter(delay) from ValueError("not yet")
 
 
 @app.task

@@ -196,6 +196,18 @@ def test_a_snooze_is_no_failure(process: Runner) -> None:
     assert (done.ended.kind, done.ended.data, done.ended.amount) == ("snoozed", b"", 2_500_000)
 
 
+def test_a_job_that_names_its_next_start_uses_a_retry_and_waits_exactly(process: Runner) -> None:
+    first, last = process.one(claim(1, "after", 2.5, failures=1)), process.one(claim(2, "after", 2.5, failures=2))
+    assert (first.ended.kind, first.ended.amount) == ("retry", 2_500_000)
+    assert (last.ended.kind, error_of(last).message) == ("failed", "run again after 2.5 s")
+    assert "ValueError: not yet" in error_of(last).traceback
+    bad = process.one(claim(3, "after", -1.0))
+    assert (bad.ended.kind, error_of(bad).message) == (
+        "failed",
+        "the delay of RetryAfter must be at least 0 and at most 100 years, not -1.0",
+    )
+
+
 def test_an_impossible_snooze_is_a_failure(process: Runner) -> None:
     done = process.one(claim(1, "snooze_badly"))
     assert done.ended.kind == "failed"

@@ -9,8 +9,8 @@ connections, ``local_store`` has the local copies, ``immutable`` makes them safe
 from __future__ import annotations
 
 from headrace.cache.app_cache import Cache
-from headrace.cache.decorator import Cached
+from headrace.cache.decorator import Cached, CachedOptions
 from headrace.cache.local_store import Statistics
 from headrace.cache.values import ABSENT
 
-__all__ = ["ABSENT", "Cache", "Cached", "Statistics"]
+__all__ = ["ABSENT", "Cache", "Cached", "CachedOptions", "Statistics"]

@@ -10,9 +10,9 @@ import hashlib
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -34,6 +34,22 @@ MOST = 1 << 40
 # Types whose equality tells them apart together with their type: only calls of these are remembered by their arguments.
 _SIMPLE = frozenset({str, int, bytes, bool, type(None), float})
 _PLAIN = frozenset({Any, None, type(None), bool, int, float, str, bytes, list, dict, inspect.Parameter.empty})
+
+
+class CachedOptions(TypedDict, total=False):
+    """What ``@app.cached(...)`` takes.
+
+    Attributes:
+        ttl: how long a result stays; without one, the setting ``cache_ttl``.
+        key: called with the arguments, returns a text that names the result; without it, all arguments do.
+        tags: further tags of each result, at most 7.
+        wait: seconds that another process which computes a result is waited for; see :meth:`Cache.get`.
+    """
+
+    ttl: Duration | None
+    key: Callable[..., str] | None
+    tags: Sequence[str]
+    wait: Duration | None
 
 
 def is_plain(annotation: Any) -> bool:
@@ -88,7 +104,7 @@ class Cached(Generic[P, R]):
         returns: Any = inspect.Parameter.empty,
         ttl: Duration | None = None,
         key: Callable[..., str] | None = None,
-        tags: tuple[str, ...] = (),
+        tags: Sequence[str] = (),
         wait: Duration | None = None,
     ) -> None:
         """Use ``@app.cached``. ``returns`` is the annotation of what is returned or awaited."""

@@ -117,7 +117,7 @@ _OF_SETTINGS = {
     "broker_url": "url=",
     "redis_url": "url=",
     "backend": "nothing: results are kept on the same server, for result_ttl= seconds",
-    "retries": "@app.task(retries=...), for each task",
+    "retries": '@app.task(retries=...) for a task, or task_defaults={"retries": ...} for all',
 }
 
 

@@ -21,9 +21,9 @@ from headrace.model.options import ROWS, TASK_ONLY
 from headrace.model.retry import Retry
 
 # Which attribute of a Retry each part of the option ``retries`` is, and its type.
-RETRY_PARTS: dict[str, tuple[str, type]] = {
+RETRY_PARTS: dict[str, tuple[str, Any]] = {
     "retries": ("max", int),
-    "retry_delay": ("delay", float),
+    "retry_delay": ("delay", float | tuple[float, ...]),
     "retry_factor": ("factor", float),
     "retry_max_delay": ("max_delay", float),
     "retry_jitter": ("jitter", float),

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.errors import CancelRequested, Interrupt, JobInterrupted, OptionsError, Snooze, SoftTimeLimit
+from headrace.errors import (
+    CancelRequested,
+    Interrupt,
+    JobInterrupted,
+    OptionsError,
+    RetryAfter,
+    Snooze,
+    SoftTimeLimit,
+)
 from headrace.settings import Duration, seconds
 
 # Arguments of a retry policy elsewhere -> the one here. Not in ``elsewhere.py``: that imports the options, which import
@@ -41,8 +49,9 @@ class Retry:
     """How often and when a job that raised runs again.
 
     Attributes:
-        max: further starts after an error, 0 to 1000.
-        delay: seconds before the first of them.
+        max: further starts after an error, 0 to 1000. Without it 3, or as many as ``delay`` lists.
+        delay: seconds before the first of them. Or a list: seconds before each of them, the last for all that follow;
+            then ``factor`` and ``max_delay`` do not count.
         factor: each later delay is this many times the one before, at least 1.
         max_delay: no delay is longer, seconds; at least ``delay``.
         jitter: each delay is moved by up to this share of itself, 0 to 1, so that a herd spreads out.
@@ -50,8 +59,8 @@ class Retry:
         never: these are not, even when ``on`` names them; likewise.
     """
 
-    max: int = 3
-    delay: Duration = 1.0
+    max: int = cast("int", None)
+    delay: Duration | Sequence[Duration] = 1.0
     factor: float = 2.0
     max_delay: Duration = 3600.0
     jitter: float = 0.1
@@ -70,15 +79,19 @@ class Retry:
             return object.__new__(cls)
 
     def __post_init__(self) -> None:
+        listed = isinstance(self.delay, list | tuple)
+        given = cast("int | None", self.max)
+        if given is None:
+            object.__setattr__(self, "max", len(cast("Sequence[Any]", self.delay)) if listed else 3)
         if isinstance(self.max, bool) or not isinstance(self.max, int) or not 0 <= self.max <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"retries must be a whole number from 0 to 1000, not {self.max!r}")
         if not _is_number(self.factor) or not 1 <= self.factor <= 1000:
             raise OptionsError(f"the factor between retries must be from 1 to 1000, not {self.factor!r}")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise OptionsError(f"jitter is a share of the delay, from 0 to 1, not {self.jitter!r}")
-        object.__setattr__(self, "delay", seconds(self.delay, "the delay before a retry"))
+        object.__setattr__(self, "delay", _delay(self.delay))
         object.__setattr__(self, "max_delay", seconds(self.max_delay, "the longest delay before a retry"))
-        if self.delay > self.max_delay:  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
+        if not listed and self.delay > self.max_delay:  # type: ignore[operator] # pyright: ignore[reportOperatorIssue]
             raise OptionsError(
                 f"delay={self.delay:g} and max_delay={self.max_delay:g} contradict each other: no delay is longer than "
                 f"max_delay; give max_delay={self.delay:g} or more"
@@ -96,16 +109,28 @@ class Retry:
         Args:
             dice: a random number from 0 to 1.
         """
+        shift = 1 + self.jitter * (2 * dice - 1)
+        if isinstance(self.delay, tuple):
+            delays = cast("tuple[float, ...]", self.delay)
+            return delays[min(failures, len(delays)) - 1] * shift
         base = float(self.delay)  # type: ignore[arg-type]
         ceiling = float(self.max_delay)  # type: ignore[arg-type]
         # The exponent is capped: 1000 ** 1000 overflows a float long before max_delay is reached.
         spread = min(base * self.factor ** min(failures - 1, 60), ceiling)
-        return min(spread * (1 + self.jitter * (2 * dice - 1)), ceiling)
+        return min(spread * shift, ceiling)
 
 
-def with_parts(known: Retry, parts: Mapping[str, float]) -> Retry:
+def with_parts(known: Retry, parts: Mapping[str, Any]) -> Retry:
     delay, longest = (parts.get(part, getattr(known, part)) for part in ("delay", "max_delay"))
-    return replace(known, **{**parts, "max_delay": max(delay, longest)})
+    return replace(known, **{**parts, "max_delay": longest if isinstance(delay, tuple) else max(delay, longest)})
+
+
+def _delay(value: Any) -> float | tuple[float, ...]:
+    if not isinstance(value, list | tuple):
+        return seconds(value, "the delay before a retry")
+    if not value:
+        raise OptionsError("delay=[] lists no delay: give one number of seconds, or one before each retry")
+    return tuple(seconds(one, "each delay before a retry") for one in cast("Sequence[Any]", value))
 
 
 def _is_number(value: Any) -> bool:
@@ -148,8 +173,8 @@ def fate(retry: Retry, failures: int, error: BaseException, stopped_by: str) -> 
         return "interrupted"
     if isinstance(error, CancelRequested) or (stopped_by == "cancel" and isinstance(error, JobInterrupted)):
         return "cancelled"
-    # A limit is not an Exception, so the default ``on`` does not name it; only ``never`` can rule it out.
-    limit = isinstance(error, SoftTimeLimit | JobInterrupted)
+    # These are not Exceptions, so the default ``on`` does not name them; only ``never`` can rule them out.
+    limit = isinstance(error, SoftTimeLimit | JobInterrupted | RetryAfter)
     again = not isinstance(error, tuple(retry.never)) if limit else retry.wants(error)
     return "retried" if again and failures < retry.max else "failed"
 

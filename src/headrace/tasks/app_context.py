@@ -111,9 +111,10 @@ class AppContext:
         tasks, limits, lifespans: by name, or in the order of registration; those of the whole
             application, or before there is one, those that share this.
         types: how values are sent that MessagePack has no form for.
+        task_defaults: options of tasks that say nothing else.
     """
 
-    __slots__ = ("_client", "lifespans", "limits", "tasks", "types")
+    __slots__ = ("_client", "lifespans", "limits", "task_defaults", "tasks", "types")
 
     def __init__(self, tasks: Mapping[str, RegisteredTask], client: Client | None = None) -> None:
         """Make one. Without a client it has no application yet: :meth:`join` gives it one."""
@@ -122,6 +123,7 @@ class AppContext:
         self.tasks = tasks
         self.lifespans: list[Lifespan] = []
         self.limits: dict[str, Limit] = {}
+        self.task_defaults: Mapping[str, Any] = {}
 
     @property
     def client(self) -> Client:
@@ -147,7 +149,7 @@ class AppContext:
         """Become that of an application: what is registered from now on is registered there."""
         self.types.join(app.types)
         self._client, self.tasks = app.client, app.tasks
-        self.lifespans, self.limits = app.lifespans, app.limits
+        self.lifespans, self.limits, self.task_defaults = app.lifespans, app.limits, app.task_defaults
 
     def _lost(self) -> TasksNotIncluded:
         names = list(self.tasks)

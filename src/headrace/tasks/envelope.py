@@ -67,11 +67,15 @@ def _option_field(name: str, row: OptionRow) -> OptionField:
 
 def _part_field(name: str, meaning: str) -> OptionField:
     timed = name in ("retry_delay", "retry_max_delay")
-    kind = int if timed else float
+    kind: Any = int if timed else float
+    if name == "retry_delay":
+        kind = int | tuple[int, ...]
     return OptionField(kind | None, None, meaning, True, timed, _seconds if timed else _same)
 
 
-def _seconds(microseconds: int) -> float:
+def _seconds(microseconds: Any) -> Any:
+    if isinstance(microseconds, tuple):
+        return tuple(_seconds(one) for one in cast("tuple[int, ...]", microseconds))
     return microseconds / 1e6
 
 
@@ -88,7 +92,7 @@ def _option_fields() -> Iterator[tuple[str, OptionField]]:
 
 
 _RETRIES = {
-    "retry_delay": "microseconds before the first of them",
+    "retry_delay": "microseconds before the first of them, or an array: before each of them",
     "retry_factor": "each later delay is this many times the one before, 1 to 1000",
     "retry_max_delay": "no delay is longer, microseconds",
     "retry_jitter": "each delay moves by up to this share of itself, 0 to 1",
@@ -194,7 +198,9 @@ def _fields(form: Form, request_id: str) -> dict[str, Any]:
     return found
 
 
-def _duration(seconds: float | None) -> int | None:
+def _duration(seconds: Any) -> Any:
+    if isinstance(seconds, tuple):
+        return tuple(_duration(one) for one in cast("tuple[float, ...]", seconds))
     # 0 says that there is no limit: the shortest one is a microsecond.
     return None if seconds is None else max(1, microseconds(seconds)) if seconds else 0
 

@@ -106,6 +106,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         is_async: whether ``function`` is a coroutine function.
         defaults: the task's options.
         limits: names of its limits.
+        given: what its definition said, with what its ``Tasks`` says for all; None: it is not a user's.
         trace: ``parent`` or ``link``: the trace that its first starts belong to; empty: as the setting ``traces`` says.
     """
 
@@ -126,15 +127,12 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
     ) -> None:
         """Use ``@app.task``."""
         self.signature = Signature(name, function, context.types, loose=loose)
-        super().__init__(context, self.signature, options)
         self.name = name
         self.function = function
-        self.kind: Kind = kind
         self.is_async = kind == "async"
-        self.defaults = options
-        self.limits = limits
+        self.given: Mapping[str, Any] | None = None
         self.trace = ""
-        self._plans: dict[bytes, RunPlan] = {}
+        self.have(context, kind, options, limits)
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
 
@@ -172,6 +170,14 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
             ResultMismatch: it does not fit the return annotation.
         """
         return self.signature.result.pack(value, self.context.client.settings.max_result)
+
+    def have(self, context: AppContext, kind: Kind, options: Options, limits: tuple[str, ...]) -> None:
+        """Take these options, at its definition and when an application with defaults includes it."""
+        super().__init__(context, self.signature, options)
+        self.kind: Kind = kind
+        self.defaults = options
+        self.limits = limits
+        self._plans: dict[bytes, RunPlan] = {}
 
     def prepare(self) -> None:
         """Make what a first job would make for itself: in a process that is forked for each, every job is first."""

@@ -13,12 +13,12 @@ from typing import Literal
 import msgspec
 
 from headrace.context import StopReason
-from headrace.errors import SoftTimeLimit
+from headrace.errors import RetryAfter, SoftTimeLimit
 from headrace.model.ended import Cancelled, Corrupt, Crashed, Ended, Failed, Interrupted, Retried
 from headrace.model.job import Claim, JobError, error_json
 from headrace.model.options import Kind
 from headrace.model.retry import fate
-from headrace.settings import microseconds
+from headrace.settings import microseconds, seconds
 from headrace.tasks.task import RunPlan
 
 
@@ -248,6 +248,8 @@ def of_error(
         case "cancelled":
             return Cancelled(data, plan.failure_ttl)
         case "retried":
+            if isinstance(error, RetryAfter):
+                return Retried(data, microseconds(seconds(error.after, "the delay of RetryAfter")))
             return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, dice)))
         case "failed":
             return Failed(data, plan.failure_ttl)
