@@ -10,6 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import Any, cast
 
 from headrace.app import Headrace
 from headrace.errors import AppImportError
@@ -18,6 +19,9 @@ from headrace.running_job import importing
 
 def load(target: str) -> Headrace:
     """The application of ``module:attribute``, or the only one of ``module``; imported from here first.
+
+    ``module:create_app()`` calls a function without arguments. A site with ``extensions["headrace"]``, as Flask's have
+    after ``init_app``, stands for its application.
 
     Args:
         target: such as ``tasks:app``; the attribute may be dotted.
@@ -112,6 +116,7 @@ def _only(module: ModuleType) -> Headrace:
 
 
 def _attribute(module: ModuleType, attribute: str) -> Headrace:
+    called, attribute = attribute.endswith("()"), attribute.removesuffix("()")
     value: object = module
     for part in attribute.split("."):
         try:
@@ -119,10 +124,29 @@ def _attribute(module: ModuleType, attribute: str) -> Headrace:
         except AttributeError:
             hint = _meant(module) or "it holds no application"
             raise AppImportError(f"{module.__name__}:{attribute} does not exist: {hint}") from None
+    if called:
+        value = _made(module, attribute, value)
+    extensions: Any = getattr(value, "extensions", None)
+    if not isinstance(value, Headrace) and isinstance(extensions, dict):
+        value = cast("dict[str, object]", extensions).get("headrace", value)
     if not isinstance(value, Headrace):
         fault = f"{module.__name__}:{attribute} is a {type(value).__name__}, not a Headrace application"
         raise AppImportError("; ".join(filter(None, (fault, _meant(module)))))
     return value
+
+
+def _made(module: ModuleType, name: str, factory: object) -> object:
+    if not callable(factory):
+        raise AppImportError(f"{module.__name__}:{name} is a {type(factory).__name__}: leave out the parentheses")
+    try:
+        with importing(module.__name__):
+            return factory()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above
+        said = traceback.format_exception_only(error)[-1].strip()
+        own = "".join(traceback.format_exception(_theirs(error))).rstrip()
+        raise AppImportError(f"{module.__name__}:{name}() raised: {said}\n\n{own}") from _theirs(error)
 
 
 def _meant(module: ModuleType) -> str:

@@ -220,6 +220,7 @@ SHORT = {
     "cli/health": "a command is a module",
     "contrib/django/apps": "Django looks for a module of this name",
     "contrib/django/migrations/0001_outbox": "Django looks for a module in this folder",
+    "contrib/flask": "a tie is a module",
     "contrib/django/models": "Django looks for a module of this name",
     "contrib/django/management/commands/headrace": "Django looks for a module of this name",
     "metrics/alert_rules": "it reads data files, which Prometheus and Grafana own the form of",

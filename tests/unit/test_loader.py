@@ -53,6 +53,19 @@ def test_what_is_missing_is_told_with_what_there_is(here: Path, code: str, targe
     assert caught.value.__cause__ is None
 
 
+def test_a_factory_is_called_and_a_site_stands_for_its_application(here: Path) -> None:
+    (here / "shop_f.py").write_text(
+        HEAD + "app = Headrace('redis://x')\nclass Site: extensions = {'headrace': app}\n"
+        "def create_app(): return Site()\ndef make(): return app\ndef fail(): 1 / 0\nsite = Site()\n"
+    )
+    for target in ("create_app()", "make()", "site", "app"):
+        assert load(f"shop_f:{target}").settings.url == "redis://x"
+    with pytest.raises(AppImportError, match=r"(?s)shop_f:fail\(\) raised: ZeroDivisionError.*def fail\(\): 1 / 0"):
+        load("shop_f:fail()")
+    with pytest.raises(AppImportError, match=r"shop_f:site is a Site: leave out the parentheses"):
+        load("shop_f:site()")
+
+
 @pytest.mark.parametrize("target", ["", ":app", "a b:app", "tasks.py", "./tasks.py:app", "3:app"])
 def test_what_names_nothing_is_told(here: Path, target: str) -> None:
     with pytest.raises(AppImportError, match=r"names no application.*such as tasks:app"):

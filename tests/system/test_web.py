@@ -1,0 +1,248 @@
+"""Sites of FastAPI, Starlette, Litestar and Flask: each served by a real server, with real workers."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import redis
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException
+from flask import Flask, current_app, g
+from litestar import Litestar, asgi
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Mount
+
+from headrace import Headrace, Record, Submission
+from headrace.contrib import flask as flask_tie
+from headrace.contrib.asgi import BackgroundTasks, JobSender, background_tasks, jobs_site, lifespan
+from headrace.errors import JobFailed, OptionsError
+from headrace.testing import Kit
+from tests.deadline import eventually
+from tests.system.fleet import Fleet
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+@contextmanager
+def served(site: Any) -> Generator[Callable[..., tuple[int, bytes]]]:
+    """A site on loopback; yields a function that sends a request."""
+    server = uvicorn.Server(uvicorn.Config(site, host="127.0.0.1", port=0, log_level="error", ws="none"))
+    started = threading.Event()
+    startup = server.startup
+
+    async def announced(*args: Any, **kwargs: Any) -> None:
+        await startup(*args, **kwargs)
+        started.set()
+
+    server.startup = announced  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    assert started.wait(60)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    def ask(method: str, path: str, **headers: str) -> tuple[int, bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    try:
+        yield ask
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url) as app:
+        yield app
+
+
+def test_jobs_of_a_request_are_stored_at_once_before_its_response_begins(app: Headrace) -> None:
+    task = app.task(name="add")(add)
+    acts: list[Submission] = []
+
+    @app.enqueue_middleware
+    @contextmanager
+    def seen(act: Submission) -> Generator[None]:
+        yield
+        acts.append(act)
+
+    api = FastAPI(lifespan=lifespan(app))
+    api.add_middleware(JobSender, app=app)
+
+    @api.post("/sums/{count}")
+    async def sums(count: int, tasks: Annotated[BackgroundTasks, Depends(background_tasks)]) -> list[str]:
+        ids = [tasks.add_task(task, n, n).id for n in range(count)]
+        if count > 5:
+            raise HTTPException(409)
+        return ids
+
+    with served(api) as ask:
+        status, body = ask("POST", "/sums/3")
+        assert status == 200
+        assert [app.job(id).state for id in json.loads(body)] == ["ready"] * 3
+        assert ask("POST", "/sums/6")[0] == 409
+        assert [len(act.jobs) for act in acts] == [3]
+
+
+def test_a_request_whose_jobs_the_store_refuses_has_no_answer_that_says_otherwise(app: Headrace) -> None:
+    task = app.task(name="add")(add)
+
+    @app.enqueue_middleware
+    @contextmanager
+    def refuse(act: Submission) -> Generator[None]:
+        raise ConnectionError("away")
+        yield
+
+    api = FastAPI()
+    api.add_middleware(JobSender, app=app)
+
+    @api.post("/")
+    async def one(tasks: Annotated[BackgroundTasks, Depends(background_tasks)]) -> str:
+        return tasks.add_task(task, 1, 2).id
+
+    with served(api) as ask:
+        assert ask("POST", "/")[0] == 500
+    assert app.queues["default"].size == 0
+
+
+def test_an_ordinary_function_and_a_site_without_the_sender_are_refused() -> None:
+    with pytest.raises(OptionsError, match=r"add_task takes a task, not <function add.*@app.task"):
+        BackgroundTasks().add_task(add, 1, 2)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionsError, match="add_middleware"):
+        background_tasks(Request({"type": "http"}))
+
+
+def may_see(request: Request, record: Record) -> bool:
+    return record.headers.get("user") == request.headers.get("user")
+
+
+def mounted(kind: str, jobs: Starlette) -> Any:
+    if kind == "litestar":
+        return Litestar([asgi("/jobs", is_mount=True, copy_scope=True)(jobs)], openapi_config=None)
+    if kind == "fastapi":
+        api = FastAPI()
+        api.mount("/jobs", jobs)
+        return api
+    return Starlette(routes=[Mount("/jobs", jobs)])
+
+
+@pytest.mark.parametrize("kind", ["starlette", "fastapi", "litestar"])
+def test_a_job_is_shown_and_cancelled_for_its_user_only(app: Headrace, kind: str) -> None:
+    job = app.by_name("nobody.knows", headers={"user": "ada"}).enqueue()
+    with served(mounted(kind, jobs_site(app, authorize=may_see))) as ask:
+        status, body = ask("GET", f"/jobs/{job.id}", user="ada")
+        assert (status, json.loads(body)["state"]) == (200, "ready")
+        for path in (job.id, f"{job.id}/events", "0" * 21, "nonsense"):
+            assert ask("GET", f"/jobs/{path}", user="ben")[0] == 404
+        assert ask("POST", f"/jobs/{job.id}/cancel", user="ben")[0] == 404
+        assert ask("GET", f"/jobs/{job.id}/cancel", user="ada")[0] == 405
+        assert ask("POST", f"/jobs/{job.id}/cancel", user="ada") == (200, b'{"state":"cancelled"}')
+        assert job.state == "cancelled"
+
+
+def test_pages_of_jobs_without_an_authorisation_are_refused(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="an id gives no permission"):
+        jobs_site(app, authorize=None)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def test_a_browser_reads_the_changes_of_a_job_to_its_end(fleet: Fleet, app: Headrace, tmp_path: Path) -> None:
+    fleet.worker()
+    go = tmp_path / "go"
+    job = fleet.enqueue("process.say", str(go))
+    with served(mounted("starlette", jobs_site(app, authorize=lambda request, record: True))) as ask:
+        fleet.until(lambda: job.refresh().progress == 0.5)
+        go.touch()
+        status, body = ask("GET", f"/jobs/{job.id}/events")
+        events = body.decode().split("\n\n")[:-1]
+        assert (status, events[-1].splitlines()[1]) == (200, "event: end")
+        assert json.loads(events[-1].partition("data: ")[2])["state"] == "succeeded"
+        last = events[-1].splitlines()[0].removeprefix("id: ")
+        assert ask("GET", f"/jobs/{job.id}/events", **{"Last-Event-ID": last}) == (200, b"")
+
+
+def test_a_program_reads_each_change_once_and_ends_with_the_job(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.worker()
+    go = tmp_path / "go"
+    job = fleet.enqueue("process.say", str(go))
+    seen: list[Record] = []
+    for record in job.events(every=0.05):
+        seen.append(record)
+        if record.progress == 0.5:
+            go.touch()
+    assert (seen[-1].state, seen[-1].progress) == ("succeeded", 1.0)
+    assert 0.5 in [record.progress for record in seen]
+
+    async def again() -> list[str]:
+        return [str(record.state) async for record in job.aevents()]
+
+    assert asyncio.run(again()) == ["succeeded"]
+
+
+def test_a_thousand_requests_that_wait_share_two_connections(app: Headrace, client: redis.Redis) -> None:
+    jobs = [app.by_name("nobody.knows").enqueue() for _ in range(20)]
+
+    def connections() -> int:
+        return sum(one["name"] == "headrace" or "headrace" in one["lib-name"] for one in client.client_list())
+
+    async def wait() -> int:
+        async with app:
+            waits = [asyncio.ensure_future(jobs[n % 20].aresult(timeout=60)) for n in range(1000)]
+            await asyncio.to_thread(eventually, lambda: len(client.pubsub_channels("*")) >= 20)
+            found = connections()
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+            return found
+
+    before = connections()
+    assert asyncio.run(wait()) - before <= 2
+
+
+@pytest.fixture
+def site(app: Headrace) -> Flask:
+    site = Flask(__name__)
+    site.config["GREETING"] = "hello"
+    flask_tie.init_app(site, app)
+    return site
+
+
+def test_each_job_has_an_application_context_and_its_teardown(app: Headrace, site: Flask, url: str) -> None:
+    ends: list[str] = []
+
+    @site.teardown_appcontext
+    def leave(error: BaseException | None) -> None:
+        ends.append(f"{g.pop('used', '-')} {type(error).__name__}")
+
+    @app.task(name="greet")
+    def greet(name: str) -> str:
+        assert "used" not in g
+        g.used = name
+        if not name:
+            raise ValueError("no name")
+        return f"{current_app.config['GREETING']}, {name}"
+
+    with Kit(app, url=url) as kit:
+        jobs = [greet.enqueue(name) for name in ("ada", "", "ben")]
+        kit.drain(raises=False)
+        assert (jobs[0].result(timeout=0), jobs[2].result(timeout=0)) == ("hello, ada", "hello, ben")
+        with pytest.raises(JobFailed, match="no name"):
+            jobs[1].result(timeout=0)
+    assert ends == ["ada NoneType", " ValueError", "ben NoneType"]
+    flask_tie.init_app(Flask("another"), app)
+    assert len(app.middlewares) == 1
