@@ -23,7 +23,7 @@ def make() -> Advice:
 
 def two_starts(one: Advice) -> None:
     for _ in range(2):
-        one.heard("shop.report", "fork", found([("pandas", 50_000)], [SETUP]))
+        one.on_found("shop.report", "fork", found([("pandas", 50_000)], [SETUP]))
         one.ended("shop.report")
 
 
@@ -36,15 +36,15 @@ def test_the_first_runners_of_a_kind_are_profiled_then_one_in_sixteen() -> None:
 
 def test_a_child_that_was_seen_once_may_be_an_accident() -> None:
     one = make()
-    one.heard("t", "fork", found([("pandas", 500_000)]))
+    one.on_found("t", "fork", found([("pandas", 500_000)]))
     assert list(one.lines()) == []
-    one.heard("t", "fork", found([("pandas", 500_000)]))
+    one.on_found("t", "fork", found([("pandas", 500_000)]))
     assert len(list(one.lines())) == 1
 
 
 def test_what_costs_next_to_nothing_is_no_advice() -> None:
     one = make()
-    one.heard("t", "process", found([("json", 400)], [("a:b", 400)]))
+    one.on_found("t", "process", found([("json", 400)], [("a:b", 400)]))
     shown = msgspec.json.decode(one.summary())
     assert (shown["preload"], shown["maybe"]) == ([], [])
 
@@ -68,13 +68,13 @@ def test_the_log_says_it_once_and_whenever_it_has_doubled() -> None:
 def test_functions_below_each_other_are_counted_once() -> None:
     one = make()
     for _ in range(2):
-        one.heard("t", "fork", found((), [SETUP, ("orm:outer", 120_000)]))
+        one.on_found("t", "fork", found((), [SETUP, ("orm:outer", 120_000)]))
     assert one.rows["t"].sums == (120_000, 240_000)
 
 
 def test_a_long_lived_runner_loses_it_once() -> None:
     one = make()
-    one.heard("t", "process", found([("pandas", 50_000)]))
+    one.on_found("t", "process", found([("pandas", 50_000)]))
     for _ in range(1000):
         one.ended("t")
     assert list(one.lines()) == []
@@ -96,7 +96,7 @@ def test_the_summary_is_bounded_whatever_jobs_do() -> None:
     one = make()
     for task in range(200):
         imports = [(f"package{task}.module{n}.{'x' * 80}", 10_000) for n in range(100)]
-        one.heard(
+        one.on_found(
             f"task-{task}-{'y' * 100}", "process", found(imports, [(f"m{task}:f{n}", 50_000) for n in range(100)])
         )
         one.ended(f"task-{task}")

@@ -196,7 +196,7 @@ class Worker:
     def wait(self) -> bool:
         """Let time pass; whether it has something to look at anew."""
         if self.anew:
-            self.known, self.anew = self.known.looked_anew(), False
+            self.known, self.anew = self.known.from_the_front(), False
             return True
         return False
 

@@ -81,11 +81,11 @@ def test_what_lifespans_yield_is_the_state_of_jobs_and_they_are_left_after_the_l
     app.on_exit(lambda: say("exit"))
     app.after_fork_child(lambda: say("hook"))
     one = start(kind, app=app)
-    state, pid = one.value(one.one(job(kind)).token)
+    state, pid = one.value(one.one(job(kind)).number)
     assert one.parting == [Up()]
     assert state == str({"outer": pid, "inner": "x"})
     if kind != "fork":
-        assert one.value(one.one(job(kind, 2)).token)[0] == state
+        assert one.value(one.one(job(kind, 2)).number)[0] == state
         assert one.leave() == 0
     assert one.wait() == 0
     assert one.stdout().split("\n") == ["hook", "outer in", "inner in", "inner out", "outer out", "exit", ""]
@@ -115,7 +115,7 @@ def test_an_asynchronous_lifespan_lives_on_the_loop_of_its_jobs(start: Callable[
         return current_job().state["loop"] is asyncio.get_running_loop()
 
     one = start("async", 10, app=app)
-    assert one.value(one.one(claim(1, "x.same")).token) is True
+    assert one.value(one.one(claim(1, "x.same")).number) is True
     assert one.leave() == 0
     assert one.stdout().splitlines() == ["on the loop: True", "sync left", "True True False", "left"]
 
@@ -135,7 +135,7 @@ def test_a_job_that_cancels_every_task_of_the_loop_closes_no_lifespan(
     one.noisy = True
     one.run(claim(1, "x.cancel_all"))
     one.done(1)
-    assert one.value(one.one(job("async", 2)).token)[0] == "pool"
+    assert one.value(one.one(job("async", 2)).number)[0] == "pool"
     assert one.stdout() == ""
     assert "the task that holds the lifespans was cancelled, by a job or for a failed child" in one.stderr()
     assert one.leave() == 0
@@ -160,7 +160,7 @@ def test_a_task_group_of_a_lifespan_whose_child_fails_tells_it_and_closes_nothin
     app.after_fork_child(to_stderr)
     one = start("async", 10, app=app)
     one.noisy = True
-    assert one.value(one.one(job("async")).token)[0] == "pool"
+    assert one.value(one.one(job("async")).number)[0] == "pool"
     assert one.stdout() == ""
     assert one.leave() == 0
     assert one.stdout() == "left\n"
@@ -381,7 +381,7 @@ def test_a_slow_start_is_told_of(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
         yield 3
 
     held = Lifespans(app.context.lifespans)
-    with module.told_when_slow(held):
+    with module.reported_when_slow(held):
         held.enter()
     assert held.state == 3
     assert "headrace: the lifespan" in said[-1]
@@ -391,7 +391,7 @@ def test_a_slow_start_is_told_of(monkeypatch: pytest.MonkeyPatch, capfd: pytest.
 def test_a_runner_without_lifespans_says_nothing_more_than_before(start: Callable[..., Runner], app: Headrace) -> None:
     app.lifespan(kind="thread")(first)
     one = start("process", app=app)
-    assert one.value(one.one(job("process")).token)[0] == "None"
+    assert one.value(one.one(job("process")).number)[0] == "None"
     assert one.leave() == 0
     assert (one.parting, one.stdout()) == ([], "")
 

@@ -72,7 +72,9 @@ async def aadds(task: str) -> str:
 
 
 def claimed(token: int, task: str, *args: Any, **kwargs: Any) -> Claim:
-    return Claim(f"id{token}", token, "default", 0, task, msgspec.msgpack.encode((args, kwargs)), headers=HEADERS)
+    return Claim(
+        f"id{token}", token, "default", 0, task, msgspec.msgpack.encode((args, kwargs)), token, headers=HEADERS
+    )
 
 
 def node(token: int, task: str, *args: Any, maps: bool = False) -> Claim:
@@ -80,7 +82,7 @@ def node(token: int, task: str, *args: Any, maps: bool = False) -> Claim:
     facts = pack_facts(NodeFacts("first", "graph", maps))
     data = msgspec.msgpack.encode((args, {}))
     id = node_id(flow_id(1, 1), 1)
-    return Claim(id, token, "default", 0, task, data, facts=facts, headers=HEADERS)
+    return Claim(id, token, "default", 0, task, data, token, facts=facts, headers=HEADERS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -33,7 +33,7 @@ def test_jobs_run_at_once(loop: Runner) -> None:
 
 
 def test_a_result_is_kept(loop: Runner) -> None:
-    assert loop.value(loop.one(claim(1, "aadd", 2, 3)).token) == 5
+    assert loop.value(loop.one(claim(1, "aadd", 2, 3)).number) == 5
 
 
 def test_each_coroutine_has_its_own_current_job(loop: Runner) -> None:
@@ -62,7 +62,7 @@ def test_a_stop_reaches_whatever_a_coroutine_waits_for(loop: Runner, how: str, r
     assert "headrace/worker" not in error.traceback
     assert "_collections_abc" not in error.traceback
     # Its mate neither ended nor holds the loop.
-    assert loop.value(loop.one(claim(3, "aadd", 1, 1)).token) == 2
+    assert loop.value(loop.one(claim(3, "aadd", 1, 1)).number) == 2
     assert not loop.ended(2)
 
 
@@ -88,7 +88,7 @@ def test_a_limit_that_is_told_again_does_not_interrupt_the_cleaning_up(loop: Run
     for token in (2, 3, 4):
         loop.stop(1)
         # The stop was filed before this.
-        assert loop.value(loop.one(claim(token, "aadd", 1, 1)).token) == 2
+        assert loop.value(loop.one(claim(token, "aadd", 1, 1)).number) == 2
     gate.touch()
     assert loop.value(1) == "cleaned False"
 
@@ -192,12 +192,12 @@ def test_the_end_of_a_job_that_a_mate_cancelled_is_not_kept_behind_one_that_wait
 def test_system_exit_ends_a_job_and_not_the_loop(loop: Runner) -> None:
     loop.noisy = True
     assert loop.one(claim(1, "aexits", "here")).ended.kind == "failed"
-    assert loop.value(loop.one(claim(2, "aexits", "in a task")).token) == "True"
-    assert loop.value(loop.one(claim(3, "aadd", 1, 1)).token) == 2
+    assert loop.value(loop.one(claim(2, "aexits", "in a task")).number) == "True"
+    assert loop.value(loop.one(claim(3, "aadd", 1, 1)).number) == 2
 
 
 def test_a_job_that_stops_the_loop_does_not(loop: Runner) -> None:
-    assert loop.value(loop.one(claim(1, "astops_loop")).token) == "still here"
+    assert loop.value(loop.one(claim(1, "astops_loop")).number) == "still here"
 
 
 def test_exit_lets_what_is_held_end_and_ends_what_jobs_left_behind(loop: Runner) -> None:

@@ -43,7 +43,7 @@ def run() -> Iterator[Callable[..., tuple[Done, Runner]]]:
     runner = Runner(app=app)
 
     def start(task: str, *args: Any) -> tuple[Done, Runner]:
-        claim = Claim("id1", 1, "slow", 5, task, msgspec.msgpack.encode((args, {})), cost=3)
+        claim = Claim("id1", 1, "slow", 5, task, msgspec.msgpack.encode((args, {})), 1, cost=3)
         return runner.one(claim), runner
 
     yield start

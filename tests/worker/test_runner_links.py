@@ -174,7 +174,7 @@ def test_a_runner_that_closed_its_socket_is_told_of_once_and_can_be_spoken_to(ri
     assert rig.turn() == [RunnerClosed(7)]
     assert rig.turn() == []
     rig.links.give(Give(7, claims(1)))
-    rig.links.tell(Notify(7, Exit()))
+    rig.links.send(Notify(7, Exit()))
     rig.links.take_back(TakeBack(7, 1))
     assert rig.turn() == [TakenBack(7, 1)]
 

@@ -122,7 +122,7 @@ def test_every_exception_ends_its_job_and_only_that(process: Runner, how: str, k
     done = process.one(claim(1, "fail", how))
     assert (done.ended.kind, error_of(done).type) == ("failed", kind)
     assert message in error_of(done).message
-    assert process.value(process.one(claim(2, "add", 1)).token) == 2
+    assert process.value(process.one(claim(2, "add", 1)).number) == 2
 
 
 def test_a_long_text_is_cut(process: Runner) -> None:
@@ -138,7 +138,7 @@ def test_a_huge_traceback_keeps_its_last_lines(process: Runner, task: str) -> No
     assert done.ended.kind == "failed"
     assert 0 < len(error.traceback) <= TRACEBACK_CAP
     assert error.traceback.rstrip().splitlines()[-1].startswith(("RecursionError: maximum", "KeyError: 1999"))
-    assert process.value(process.one(claim(2, "add", 1)).token) == 2
+    assert process.value(process.one(claim(2, "add", 1)).number) == 2
 
 
 def test_a_signal_in_a_group_is_still_that_signal(process: Runner) -> None:

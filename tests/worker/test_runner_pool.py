@@ -95,7 +95,7 @@ def test_a_runner_that_stalled_is_sent_less_ahead_until_it_has_run_many_more() -
 
     def ends(*tokens: int) -> int:
         rig.give(*tokens, now=10)
-        rig.runner_pool.heard(Heard(7, [Done(token, Succeeded(b"", 0), 5, 0) for token in tokens]), 10)
+        rig.runner_pool.on_messages(Heard(7, [Done(token, Succeeded(b"", 0), 5, 0) for token in tokens]), 10)
         return rig.handle.most
 
     assert [ends(*range(1, CALM)), ends(CALM)] == [LEAST_AHEAD, MOST_AHEAD]
@@ -224,5 +224,5 @@ def test_what_a_job_spends_again_and_again_is_one_sum_for_each_limit() -> None:
     rig = Rig("process")
     rig.give(1)
     words: list[FromRunner] = [JobProgress(1, None, "", (), spent=((limit, 2),)) for limit in ("api", "slow", "api")]
-    rig.runner_pool.heard(Heard(7, words), 0)
+    rig.runner_pool.on_messages(Heard(7, words), 0)
     assert rig.runner_pool.notes[1].spent == (("api", 4), ("slow", 2))

@@ -131,7 +131,7 @@ def test_a_stop_read_with_its_job_still_counts(process: Runner) -> None:
 def test_signals_while_idle_do_nothing(process: Runner) -> None:
     for _ in range(20):
         process.wake()
-    assert process.value(process.one(claim(1, "add", 1)).token) == 2
+    assert process.value(process.one(claim(1, "add", 1)).number) == 2
 
 
 def test_messages_behind_a_stop_are_kept(process: Runner) -> None:
@@ -198,8 +198,8 @@ def test_a_stop_waits_for_the_end_of_a_frame(process: Runner) -> None:
 
 
 def test_a_stray_fork_of_a_job_is_not_heard(process: Runner) -> None:
-    assert process.value(process.one(claim(1, "forked", "raise")).token) == 1
-    assert process.value(process.one(claim(2, "forked", "speak")).token) == 0
+    assert process.value(process.one(claim(1, "forked", "raise")).number) == 1
+    assert process.value(process.one(claim(2, "forked", "speak")).number) == 0
     assert process.said == []
     assert process.order == [1, 2]
     assert process.leave() == 0

@@ -43,7 +43,7 @@ def test_as_many_jobs_as_slots_run_at_once(threads: Runner) -> None:
 def test_a_job_starts_while_another_runs(threads: Runner) -> None:
     threads.run(claim(1, "stubborn"))
     threads.started(1)
-    assert threads.value(threads.one(claim(2, "add", 1)).token) == 2
+    assert threads.value(threads.one(claim(2, "add", 1)).number) == 2
 
 
 def test_each_thread_has_its_own_current_job(threads: Runner) -> None:
@@ -122,7 +122,7 @@ def test_a_stop_ends_one_job_and_none_of_its_mates(threads: Runner, reason: str,
     assert "headrace/worker" not in error_of(done).traceback
     assert not threads.hear(timeout=0.05)
     # The thread takes the next job.
-    assert threads.value(threads.one(claim(4, "add", 1)).token) == 2
+    assert threads.value(threads.one(claim(4, "add", 1)).number) == 2
 
 
 def test_a_job_can_be_profiled_after_another_was_stopped(start: Callable[..., Runner]) -> None:
@@ -132,7 +132,7 @@ def test_a_job_can_be_profiled_after_another_was_stopped(start: Callable[..., Ru
     one.started(1)
     one.stop(1)
     assert one.done(1).ended.kind == "failed"
-    assert one.value(one.one(claim(2, "profiled")).token) > 0
+    assert one.value(one.one(claim(2, "profiled")).number) > 0
 
 
 def test_a_job_may_clean_up_after_its_limit(threads: Runner) -> None:
@@ -214,8 +214,8 @@ def test_system_exit_ends_a_job_and_no_thread(threads: Runner) -> None:
 
 
 def test_a_stray_fork_of_a_job_is_not_heard(threads: Runner) -> None:
-    assert threads.value(threads.one(claim(1, "forked", "raise")).token) == 1
-    assert threads.value(threads.one(claim(2, "forked", "speak")).token) == 0
+    assert threads.value(threads.one(claim(1, "forked", "raise")).number) == 1
+    assert threads.value(threads.one(claim(2, "forked", "speak")).number) == 0
     assert threads.said == []
     assert threads.leave() == 0
 
@@ -223,7 +223,7 @@ def test_a_stray_fork_of_a_job_is_not_heard(threads: Runner) -> None:
 def test_the_wake_up_of_other_kinds_does_no_harm(threads: Runner) -> None:
     threads.one(claim(1, "noop"))
     threads.wake()
-    assert threads.value(threads.one(claim(2, "add", 1)).token) == 2
+    assert threads.value(threads.one(claim(2, "add", 1)).number) == 2
 
 
 def test_exit_lets_what_is_held_end_and_stops_still_work(threads: Runner, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_stacks_that_come_too_late_are_in_no_answer_and_stay_out_of_the_log() ->
         requests.ask("me")
         assert worker.actions.take() == [Capture(7, pytest.approx(now + WAIT + LATE)), Signal(7, "stacks")]
         for part in texts:
-            requests.heard(StackHeard(7, part))
+            requests.on_stacks(StackHeard(7, part))
         assert told(requests, now) == []
         (answer,) = told(requests, now + WAIT)
         assert (answer.requests, [one.text for one in answer.runners]) == (["me"], [text])
-        requests.heard(StackHeard(7, b"late\n"))
+        requests.on_stacks(StackHeard(7, b"late\n"))
         assert told(requests, now + WAIT) == []

@@ -42,7 +42,7 @@ class Life:
         return self.runner_pool.assignment.handles[number]
 
     def says(self, number: int, message: FromRunner) -> None:
-        self.runner_pool.heard(Heard(number, [message]), NOW)
+        self.runner_pool.on_messages(Heard(number, [message]), NOW)
 
     def asked(self) -> list[str]:
         """Kinds of the runners that were asked for since."""

@@ -144,7 +144,7 @@ def test_where_descriptors_cannot_be_listed_threads_alone_are_looked_for(monkeyp
         raise FileNotFoundError(errno.ENOENT, "no /proc", path)
 
     monkeypatch.setattr(os, "listdir", absent)
-    seen = lifecycle_hooks.look()
+    seen = lifecycle_hooks.read_state()
     assert threading.current_thread() in seen.threads
     assert not seen.sockets
 
@@ -159,9 +159,9 @@ def test_our_own_clients_may_be_used_in_a_preload(url: str) -> None:
             assert app.cache.get("rate") == 1
         app.stats.add("warm", {"count": 1})
         assert app.queues["default"].size == 0
-        assert lifecycle_hooks.look() != before, "this must have opened something, or nothing is tested"
+        assert lifecycle_hooks.read_state() != before, "this must have opened something, or nothing is tested"
 
-    before = lifecycle_hooks.look()
+    before = lifecycle_hooks.read_state()
     warmup.warm_up(app)
     assert (lifecycle_hooks.threads_since(before), lifecycle_hooks.sockets_since(before)) == ([], [])
     assert app.cache.get("rate") == 1, "it can be used again"

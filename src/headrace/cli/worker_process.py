@@ -63,7 +63,7 @@ def _obey(order: Order) -> int:
     session = Session(Output(json=order.json), order.settings)
     with _reporting(parent):
         stamps = HealthStamps(str(order.target), "" if parent is None else parent.health)
-        before = lifecycle_hooks.look()
+        before = lifecycle_hooks.read_state()
         app = session.code(order.target)
         if app.settings.url:
             stamps.serves(app.settings.url)

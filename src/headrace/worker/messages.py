@@ -232,14 +232,14 @@ _EXPIRED = "it did not start before its time was over"
 
 
 def of_error(
-    plan: RunPlan, claim: Claim, error: BaseException, data: bytes, dice: float, stopped_by: StopReason = ""
+    plan: RunPlan, claim: Claim, error: BaseException, data: bytes, random: float, stopped_by: StopReason = ""
 ) -> Ended:
     """The outcome of a start whose code raised.
 
     Args:
         error: the exception, or the signal that a group of exceptions carries.
         data: the exception as a stored error.
-        dice: a random number from 0 to 1, for the jitter of the retry.
+        random: a random number from 0 to 1, for the jitter of the retry.
         stopped_by: what was stopping the start.
     """
     match fate(plan.retry, claim.failures, error, stopped_by):
@@ -250,22 +250,22 @@ def of_error(
         case "retried":
             if isinstance(error, RetryAfter):
                 return Retried(data, microseconds(seconds(error.after, "the delay of RetryAfter")))
-            return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, dice)))
+            return Retried(data, microseconds(plan.retry.wait(claim.failures + 1, random)))
         case "failed":
             return Failed(data, plan.failure_ttl)
 
 
 def of_death(
-    plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, dice: float, why: str = TIME_OVER
+    plan: RunPlan, claim: Claim, stop_reason: StopVerdict, error: JobError, random: float, why: str = TIME_OVER
 ) -> Ended:
     """The outcome of a start whose runner died; ``error``: how the runner died; ``why``: the reason of ``other``."""
     if stop_reason == "cancel":
         return Cancelled(cancelled(claim), plan.failure_ttl)
     if stop_reason == "hard":
-        data = _told(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
-        return of_error(plan, claim, SoftTimeLimit(), data, dice)
+        data = _changed_error(error, "HardTimeLimit", "it ran past its hard time limit and was killed")
+        return of_error(plan, claim, SoftTimeLimit(), data, random)
     if stop_reason == "other":
-        data = _told(error, "Interrupted", f"{why}: {_ONCE if claim.once else _FREE}")
+        data = _changed_error(error, "Interrupted", f"{why}: {_ONCE if claim.once else _FREE}")
         return Interrupted(data, plan.failure_ttl)
     return Crashed(error_json(error), plan.failure_ttl)
 
@@ -275,5 +275,5 @@ def cancelled(claim: Claim) -> bytes:
     return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=claim.attempt))
 
 
-def _told(error: JobError, kind: str, text: str) -> bytes:
+def _changed_error(error: JobError, kind: str, text: str) -> bytes:
     return error_json(msgspec.structs.replace(error, type=kind, message=text))

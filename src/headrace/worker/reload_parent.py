@@ -170,7 +170,7 @@ class ReloadParent:
             self._reload()
 
     def _on_signals(self) -> None:
-        for number, times in child_process.heard().items():
+        for number, times in child_process.taken_signals().items():
             if number == signal.SIGCHLD:
                 for pid, status, _ in reap():
                     self._ended(pid, status)

@@ -74,15 +74,15 @@ class QueueOrder(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ("default",)
     weights: tuple[float, ...] = ()
 
-    def arrange(self, dice: list[float]) -> tuple[str, ...]:
+    def arrange(self, randoms: list[float]) -> tuple[str, ...]:
         """The order of one claim.
 
         Args:
-            dice: one random number from 0 to 1 for each queue; a heavier queue tends to come first, and none starves.
+            randoms: a random number from 0 to 1 for each queue; a heavier queue tends to come first, and none starves.
         """
         if not self.weights:
             return self.names
-        drawn = zip(self.names, self.weights, dice, strict=True)
+        drawn = zip(self.names, self.weights, randoms, strict=True)
         return tuple(name for name, _, _ in sorted(drawn, key=lambda row: row[2] ** (1 / row[1]), reverse=True))
 
 

@@ -104,7 +104,7 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
         # It is before a cursor again.
         return replace(self, waiting=self.waiting | more, crowded=self.crowded | more, over=self.over | more)
 
-    def looked_anew(self) -> QueueKnowledge:
+    def from_the_front(self) -> QueueKnowledge:
         """The same, to look at the queues from their fronts again: something may have come before the cursors."""
         return replace(self, cursors={}, beyond=bool(self.cursors))
 
@@ -188,7 +188,7 @@ class ClaimDemand:
     def begin_turn(self, now: float) -> None:
         """Before anything is decided: it may be time to look at the queues from their fronts again."""
         if self._timers.due("anew", now):
-            self.known = self.known.looked_anew()
+            self.known = self.known.from_the_front()
             self._timers.clear("anew")
 
     def may_wait(self) -> None:

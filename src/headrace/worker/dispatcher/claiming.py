@@ -184,10 +184,10 @@ class Claiming:
             call, reply, number = self.arrivals.popleft()
             claimed = call.parse(reply)
             if self._took(claimed, number):
-                self._look_for_the_end(claimed, number)
+                self._check_for_the_end(claimed, number)
                 self._placement.start(claimed)
 
-    def _look_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
+    def _check_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
         """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
         if not self._worker.options.burst or claimed.jobs or self._demand.known.waiting:
             return

@@ -340,12 +340,12 @@ class Core:
         worker, pool, control, timers = self.worker, self.runner_pool, self._control, self._desk.timers
         endings, returned = self._endings, self._placement.returned
         return {
-            Heard: lambda event: endings.ended(pool.heard(event, worker.now)),
+            Heard: lambda event: endings.ended(pool.on_messages(event, worker.now)),
             TakenBack: lambda event: returned(pool.taken_back(event, worker.now)),
             Spawned: lambda event: self._supply.up(event, worker.now),
             RunnerClosed: lambda event: pool.closed(event.runner, garbled=event.garbled),
             RunnerDied: lambda event: returned(pool.died(event, worker.now, overdue=timers.due("fence", worker.now))),
-            StackHeard: self._stacks.heard,
+            StackHeard: self._stacks.on_stacks,
             Drain: lambda event: self._drain(now=event.now),
             Resize: lambda event: control.grow(event.by),
             Size: lambda event: control.resize(event.kind, event.size),

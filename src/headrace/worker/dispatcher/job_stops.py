@@ -138,7 +138,7 @@ class JobStops:
         """Tell every job that runs that its worker stops; or raise in it: from now on its end is free of charge."""
         for handle in self._assignment.handles.values():
             for start in handle.starts.values():
-                self._commands.say(handle, Stop(start.claim.number, reason))
+                self._commands.send(handle, Stop(start.claim.number, reason))
                 if reason == "interrupt":
                     start.stop_reason = start.stop_reason or "other"
                 if handle.serial:
@@ -163,10 +163,10 @@ class JobStops:
         if stage != "again":
             start.reminders = 0
             start.limited = stage == "soft"
-            self._commands.say(handle, Stop(start.claim.number, stage))
+            self._commands.send(handle, Stop(start.claim.number, stage))
         elif start.limited and not start.stop_reason:
             # A runner that was slow forgot it, since the code had not begun.
-            self._commands.say(handle, Stop(start.claim.number, "soft"))
+            self._commands.send(handle, Stop(start.claim.number, "soft"))
         if handle.kind != "thread":
             self._commands.signal(handle, "stop")
         if handle.serial or start.limited:

@@ -88,7 +88,7 @@ class Dispatcher:
         self._ask = ControlLink(control, self._watched, links, self._inbox).ask
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: links.give,
-            Notify: links.tell,
+            Notify: links.send,
             TakeBack: links.take_back,
             Capture: links.capture,
             **dict.fromkeys(get_args(ToSupervisor), self._ask) | {Begun: self._on_begun},

@@ -181,7 +181,7 @@ class StackRequests:
                 worker.actions.add(Signal(handle.number, "stacks"))
         worker.timers.set(_TIMER, worker.now + WAIT)
 
-    def heard(self, event: StackHeard) -> None:
+    def on_stacks(self, event: StackHeard) -> None:
         if not self._requests:
             # Too late.
             return

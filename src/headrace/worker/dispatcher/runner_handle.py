@@ -199,7 +199,7 @@ class RunnerCommands:
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
 
-    def say(self, handle: RunnerHandle, message: Stop | Exit) -> None:
+    def send(self, handle: RunnerHandle, message: Stop | Exit) -> None:
         if not handle.gone:
             self._actions.add(Notify(handle.number, message))
 

@@ -219,7 +219,7 @@ class RunnerLinks:
             else:
                 self._mind(link)
 
-    def tell(self, action: Notify) -> None:
+    def send(self, action: Notify) -> None:
         if (link := self._links.get(action.runner)) is not None:
             self._offer(link, action.message)
 

@@ -190,7 +190,7 @@ class RunnerSupply:
     def dismiss(self, handle: RunnerHandle) -> None:
         handle.leaving = True
         self._assignment.reindex(handle)
-        self._commands.say(handle, Exit())
+        self._commands.send(handle, Exit())
 
     def dismiss_idle(self) -> None:
         for handle in self._assignment.handles.values():
@@ -373,7 +373,7 @@ class RunnerPool:
         ]
         return Returned(ends, [start for start in back if start.stop_reason != "cancel"])
 
-    def heard(self, event: Heard, now: float) -> list[End]:
+    def on_messages(self, event: Heard, now: float) -> list[End]:
         handle = self.assignment.handles.get(event.runner)
         if handle is None:
             return []
@@ -390,7 +390,7 @@ class RunnerPool:
                 if (end := self._done(handle, message, share)) is not None:
                     ends.append(end)
             elif isinstance(message, JobProgress):
-                self._said(handle, message)
+                self._on_progress(handle, message)
             elif isinstance(message, ChildCrashed):
                 handle.fell = message
             elif isinstance(message, Exit):
@@ -398,7 +398,7 @@ class RunnerPool:
             elif isinstance(message, Up):
                 self.supply.started(handle, now)
             elif (start := handle.starts.get(message.number)) is not None:
-                self.advice.heard(start.claim.task, handle.kind, message)
+                self.advice.on_found(start.claim.task, handle.kind, message)
         if ends:
             handle.progress = now
             if handle.done >= handle.calm_at:
@@ -427,7 +427,7 @@ class RunnerPool:
             self.supply.recycle(handle, done.memory)
         return End(claim, done.ended, done.cost, done.memory, start.logged)
 
-    def _said(self, handle: RunnerHandle, say: JobProgress) -> None:
+    def _on_progress(self, handle: RunnerHandle, say: JobProgress) -> None:
         start = handle.starts.get(say.number)
         if start is None:
             return

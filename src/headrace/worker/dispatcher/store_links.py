@@ -144,7 +144,7 @@ class StoreConnection:
         replies, self._replies, self._expected, self.deadline = self._replies, [], 0, math.inf
         return replies
 
-    def heard(self) -> list[Any]:
+    def messages(self) -> list[Any]:
         """What has arrived on a subscription: lists that begin with a kind, such as ``message``, or an error.
 
         Raises:
@@ -362,7 +362,7 @@ class StoreLinks:
             if link.backlog:
                 link.flush()
                 self._watched.also_write(link, wanted=bool(link.backlog))
-            replies = link.receive() if awaited else link.heard()
+            replies = link.receive() if awaited else link.messages()
         except (driver.RedisError, OSError) as error:
             self.fail(error, "answer", self._name(link))
             return []
@@ -382,7 +382,7 @@ class StoreLinks:
     def refused(self, error: Exception, doing: str) -> None:
         text = str(verdict(error, self.target, doing))
         self._refused[doing] = text
-        self.tell(logging.ERROR, text, code="store.refuses")
+        self.report(logging.ERROR, text, code="store.refuses")
 
     def accepted(self, doing: str) -> None:
         if self._refused and doing in self._refused:
@@ -411,9 +411,9 @@ class StoreLinks:
         refused = isinstance(word, HeadraceError)
         text = str(word) if refused else f"the store does not answer ({error}); trying again"
         level = logging.ERROR if refused else logging.WARNING
-        self.tell(level, text, name, code="store.refuses" if refused else "store.away")
+        self.report(level, text, name, code="store.refuses" if refused else "store.away")
 
-    def tell(self, level: int, text: str, name: str = "", *, code: str) -> None:
+    def report(self, level: int, text: str, name: str = "", *, code: str) -> None:
         """Write a line into the log, unless it was written a short time ago."""
         now = time.monotonic()
         if now >= self._say_again.get((name, text), 0.0):

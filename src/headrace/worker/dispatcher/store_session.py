@@ -98,7 +98,7 @@ class StoreSession:
         self._held_back: list[Step] = []
         self._goes_ahead = False
         # Whether the loop was told that a request can be sent.
-        self._told_ready = False
+        self._reported_ready = False
         self._disarm_at = math.inf
         # Until when it polls; when it claims next; when it subscribes again, and how often that was refused in a row.
         self._polls_until = 0.0
@@ -130,19 +130,19 @@ class StoreSession:
 
     def send(self, steps: list[Step]) -> None:
         """Send calls in one round trip; each gets its reply, whenever that comes."""
-        self._told_ready = self._goes_ahead = False
+        self._reported_ready = self._goes_ahead = False
         self._inflight = steps
         self._resend()
 
     def send_first(self, steps: list[Step]) -> None:
         """Send these in one round trip, before what is held back and after those that were given so."""
-        self._told_ready = False
+        self._reported_ready = False
         if self.links.made is not None:
             self._before.append(steps)
 
     def go_on(self) -> None:
         """Send what was to go first, then what that held back, then tell that there is room for more."""
-        if self._told_ready or self._inflight or self.links.made is None:
+        if self._reported_ready or self._inflight or self.links.made is None:
             return
         self._goes_ahead = bool(self._before)
         if self._before:
@@ -150,7 +150,7 @@ class StoreSession:
         else:
             self._inflight, self._held_back = self._held_back, []
         self._resend()
-        self._tell_ready()
+        self._report_ready()
 
     def subscribe(self, channel: str) -> None:
         """Hear of cancellations on this channel from now on, and no longer on the one before."""
@@ -187,7 +187,7 @@ class StoreSession:
 
         Cost: one round trip, on the connection for requests, behind the request that is under way.
         """
-        self._told_ready = False
+        self._reported_ready = False
         made = self.links.made
         if made is None or self.armed is None or "unblock" in self._awaited:
             return
@@ -208,12 +208,12 @@ class StoreSession:
         """Claim twice a second for a while, since the server does not let this worker sleep."""
         if not self._polls_until:
             text = f"{self.links.target.shown} does not let a worker wait for jobs ({why}): it asks twice a second"
-            self.links.tell(logging.WARNING, text, code="store.polled")
+            self.links.report(logging.WARNING, text, code="store.polled")
         self._polls_until = time.monotonic() + SLEEP_AGAIN
 
-    def _tell_ready(self) -> None:
-        if self.idle and not self._told_ready:
-            self._told_ready = True
+    def _report_ready(self) -> None:
+        if self.idle and not self._reported_ready:
+            self._reported_ready = True
             self._inbox.append(Ready())
 
     def _resend(self, scripts: Collection[Script] = ()) -> None:
@@ -238,7 +238,7 @@ class StoreSession:
 
     def _lost(self) -> None:
         self._inbox.append(Disconnected())
-        self._awaited, self._told_ready = [], False
+        self._awaited, self._reported_ready = [], False
         self._poll_at = self._subscribe_at = math.inf
         if self._goes_ahead:
             # The next connection asks anew.
@@ -276,7 +276,7 @@ class StoreSession:
             # What goes ahead reads, which a server may permit that refuses all else.
             self.links.answered()
         # At once, so that the next request is decided before the replies are read in full.
-        self._tell_ready()
+        self._report_ready()
 
     def _failed(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: load scripts that it lacks, give back what it refused, or connect anew."""

@@ -273,8 +273,8 @@ class StoreRequests:
 
     # -- what the store refused -------------------------------------------------------------------------------------
 
-    def refused(self, step: Step, now: float, dice: float) -> None:
-        """A call was refused; ``dice``: a random number below 1."""
+    def refused(self, step: Step, now: float, random: float) -> None:
+        """A call was refused; ``random``: a random number below 1."""
         name = step[0].script.name
         one = self._refusals.setdefault(name, Refusal([]))
         if name not in ONCE:
@@ -282,7 +282,7 @@ class StoreRequests:
         if now >= one.again_at:
             # Several calls of one trip count once.
             one.count += 1
-            one.again_at = now + min(pause_before(one.count, dice), self._longest)
+            one.again_at = now + min(pause_before(one.count, random), self._longest)
 
     def accepted(self, script: str) -> None:
         if script in self._refusals and not self._refusals[script].steps:

@@ -152,7 +152,7 @@ def listen(numbers: Iterable[int]) -> int:
     return _ends[0]
 
 
-def heard() -> Counter[int]:
+def taken_signals() -> Counter[int]:
     """Those that have come since, and how often."""
     try:
         return Counter(os.read(_ends[0], 1 << 16))

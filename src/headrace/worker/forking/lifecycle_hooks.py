@@ -105,7 +105,7 @@ class Seen(msgspec.Struct, frozen=True):
     sockets: frozenset[tuple[int, int]]
 
 
-def look(*, sockets: bool = True) -> Seen:
+def read_state(*, sockets: bool = True) -> Seen:
     """What this process has now; without ``sockets`` where descriptors cannot be listed."""
     return Seen(frozenset(threading.enumerate()), frozenset(_sockets() if sockets else ()))
 

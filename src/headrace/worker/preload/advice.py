@@ -96,7 +96,7 @@ class Advice:
         if row is not None:
             row.jobs += 1
 
-    def heard(self, task: str, kind: Kind, found: Found) -> None:
+    def on_found(self, task: str, kind: Kind, found: Found) -> None:
         if found.born:
             count, cost = self._born.get(kind, (0, 0))
             self._born[kind] = count + 1, cost + found.born

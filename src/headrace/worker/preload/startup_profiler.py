@@ -227,11 +227,11 @@ class Sampler:
     def start(self) -> None:
         # Who uses this signal itself is not disturbed.
         handler = signal.getsignal(signal.SIGVTALRM)
-        if not self._main or handler not in (signal.SIG_DFL, only_wake, self._look):
+        if not self._main or handler not in (signal.SIG_DFL, only_wake, self._sample):
             return
-        if handler != self._look:
+        if handler != self._sample:
             # It stays: a last ring that is on its way would end the process otherwise.
-            signal.signal(signal.SIGVTALRM, self._look)
+            signal.signal(signal.SIGVTALRM, self._sample)
         self._counts = {}
         self._looks = 0
         self._runs = True
@@ -243,7 +243,7 @@ class Sampler:
         if not self._runs:
             return []
         self._runs = False
-        if signal.getsignal(signal.SIGVTALRM) == self._look:
+        if signal.getsignal(signal.SIGVTALRM) == self._sample:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         looks, counts = self._looks, self._counts
         if looks < 2:
@@ -256,7 +256,7 @@ class Sampler:
             for count, module, code in hot[:TOLD]
         ]
 
-    def _look(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
+    def _sample(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a handler
         if not self._runs:
             return
         self._looks += 1

@@ -75,7 +75,7 @@ def find(name: str) -> Callable[[], object]:
 
 
 def _take(app: Headrace, step: str, action: Callable[[], object]) -> None:
-    before = lifecycle_hooks.look()
+    before = lifecycle_hooks.read_state()
     try:
         action()
     except KeyboardInterrupt:

@@ -91,7 +91,7 @@ class Drive(Generator[Any, Any, Any]):
             # A limit is meant for code that runs.
             if reason != "soft":
                 self._reason = reason
-        elif not self._reason and not told(self._job, reason):
+        elif not self._reason and not notified(self._job, reason):
             self._reason = reason
             self._asked = self.task.cancel()
 
@@ -165,7 +165,7 @@ def _paused(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
         coroutine = coroutine.cr_await
 
 
-def told(job: CurrentJob, reason: StopReason) -> bool:
+def notified(job: CurrentJob, reason: StopReason) -> bool:
     """Whether this is a limit that the job heard of: the dispatcher repeats it, and the code may be cleaning up."""
     return reason == "soft" and job.stopped_by not in ("", "shutdown")
 
@@ -181,7 +181,7 @@ class Loop:
     """One process whose event loop runs many jobs at once."""
 
     def __init__(self, runner_context: RunnerContext, options: RunnerOptions, loop: asyncio.AbstractEventLoop) -> None:
-        self.gate = MainGate(self._look, SIGNALS)
+        self.gate = MainGate(self._check, SIGNALS)
         self._channel = options.channel
         self._tickets = options.tickets
         self._slots = options.slots
@@ -305,9 +305,9 @@ class Loop:
         began = self.reporter.begin(claim)
         job_reporter = JobReporter(self.reporter, claim.number)
         ended = await self._aperform(self._runner_context, drive, claim, job_reporter)
-        self._tell(job_reporter, claim, ended, began)
+        self._report(job_reporter, claim, ended, began)
 
-    def _tell(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
+    def _report(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
         self.reporter.done(job_reporter, claim, ended, began)
         if self._channel.full and not self._sends:
             self._sends = True
@@ -330,7 +330,7 @@ class Loop:
             if task.cancelled():
                 self._unbegun -= 1
                 # A mate cancelled every task of the loop before this one had begun: it goes back to its queue.
-                self._tell(JobReporter(self.reporter, claim.number), claim, Released(), time.monotonic_ns())
+                self._report(JobReporter(self.reporter, claim.number), claim, Released(), time.monotonic_ns())
             else:
                 task.result()
         except Closed:
@@ -339,7 +339,7 @@ class Loop:
             end_faulty()
         self._file()
 
-    def _look(self, job: CurrentJob) -> StopReason:
+    def _check(self, job: CurrentJob) -> StopReason:
         try:
             # Ends of mates do not wait for this one.
             self.reporter.flush()
@@ -362,7 +362,7 @@ class Loop:
             self._suspected, self._blocked_at = stop, now + PATIENCE
             # Not threading.Thread: this may have interrupted the start of another one, which holds a lock.
             try:
-                _thread.start_new_thread(_look_again, ())
+                _thread.start_new_thread(_check_again, ())
             except RuntimeError:
                 # The system has no room for it, and the job's code is not to hear of that.
                 self._blocked_at = now
@@ -373,10 +373,10 @@ class Loop:
 
     def _stop_of(self, job: CurrentJob) -> Stop | None:
         stops = (message for message in self._stash if isinstance(message, Stop) and message.number == job.number)
-        return next((stop for stop in stops if not told(job, stop.reason)), None)
+        return next((stop for stop in stops if not notified(job, stop.reason)), None)
 
 
-def _look_again() -> None:
+def _check_again() -> None:
     time.sleep(PATIENCE)
     main = threading.main_thread().ident
     if main is not None:

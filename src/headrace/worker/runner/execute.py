@@ -127,7 +127,7 @@ def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> E
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job ends the job, not its runner
             return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _tell_swallowed(runner, claim, job, job.swallowed, emit)
+            _report_swallowed(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -155,7 +155,7 @@ async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: E
         except BaseException as error:  # noqa: BLE001 - as above
             return conclude(runner, claim, plan, error, job)
         if job.swallowed is not None:
-            _tell_swallowed(runner, claim, job, job.swallowed, emit)
+            _report_swallowed(runner, claim, job, job.swallowed, emit)
         return packed(runner, claim, task, plan, value, job)
     except Refused as refused:
         return refused.ended
@@ -195,7 +195,7 @@ def _not_added(runner: RunnerContext, claim: Claim, error: BaseException) -> End
         forget(error)
 
 
-def _tell_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
+def _report_swallowed(runner: RunnerContext, claim: Claim, job: CurrentJob, error: BaseException, emit: Emit) -> None:
     told = evidence(error, claim.attempt, runner.place, hide=job.hide).decode()
     emit(Note(claim.id, claim.token, swallowed=told))
     forget(error)
@@ -314,7 +314,7 @@ def conclude(runner: RunnerContext, claim: Claim, plan: RunPlan, error: BaseExce
         if isinstance(signal, RateLimited):
             return RateRefused(runner.limit_of(claim, signal.limit), pause_of(signal.after))
         data = evidence(error, claim.attempt, runner.place, type(signal), job.hide)
-        return of_error(plan, claim, signal, data, runner.dice(), job.stopped_by)
+        return of_error(plan, claim, signal, data, runner.random(), job.stopped_by)
     except (OptionsError, NotFound) as odd:
         return Failed(plain(odd, claim.attempt, runner.place), plan.failure_ttl)
     finally:

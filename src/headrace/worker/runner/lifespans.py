@@ -197,7 +197,7 @@ class Lifespans:
             finally:
                 if timer is not None:
                     timer.cancel()
-                self._told(left)
+                self._on_leaving(left)
 
     async def _turn(self) -> None:
         """Wait until the next one may be left; what was cut before it may have been cancelled too late."""
@@ -210,7 +210,7 @@ class Lifespans:
             except asyncio.CancelledError:
                 _uncancel()
 
-    def _told(self, left: asyncio.Future[None] | None) -> None:
+    def _on_leaving(self, left: asyncio.Future[None] | None) -> None:
         """One was left: the code that waits for it goes on."""
         if self._cut:
             self._cut = False
@@ -284,7 +284,7 @@ def _logged(lifespan: Lifespan) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def told_when_slow(lifespans: Lifespans) -> Generator[None]:
+def reported_when_slow(lifespans: Lifespans) -> Generator[None]:
     """Around the entering: say on stderr which one is still being entered. Owns SIGALRM meanwhile."""
     waited = 0.0
 

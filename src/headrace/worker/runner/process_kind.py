@@ -172,7 +172,7 @@ class ForkServer:
         self._child = 0
         said, leaves, used_store, self.recalls = _WORD.unpack(self._page[: _WORD.size])
         if said != _SAID:
-            self._say(_fall(child))
+            self._send(_fall(child))
             return False
         os.waitpid(child, 0)
         if used_store and self._store_use is not None and not store_is_loaded():
@@ -181,11 +181,11 @@ class ForkServer:
             return False
         if _something_lives():
             # It ends with our group, when the supervisor buries us.
-            self._say(Exit())
+            self._send(Exit())
             return False
         return True
 
-    def _say(self, message: ChildCrashed | Exit) -> None:
+    def _send(self, message: ChildCrashed | Exit) -> None:
         with contextlib.suppress(Closed):
             self._channel.send(message)
 
@@ -222,7 +222,7 @@ class Process:
         self, runner_context: RunnerContext, options: RunnerOptions, *, perform: Perform | None = None
     ) -> None:
         """Make one; ``perform`` is what runs its starts; None: as the application wants it."""
-        self.gate = MainGate(self._look)
+        self.gate = MainGate(self._check)
         self.reporter = Reporter(options.channel, self.gate, measure_memory=options.measure_memory)
         self.runner_context = runner_context
         self._perform = perform or performers(runner_context)[0]
@@ -308,7 +308,7 @@ class Process:
             keep_stop(self._pending, stop.number, stop.reason)
         return ""
 
-    def _look(self, job: CurrentJob) -> StopReason:
+    def _check(self, job: CurrentJob) -> StopReason:
         """Why to raise in this start; reads without waiting. Called during user code, so a dead dispatcher waits."""
         try:
             if reason := _raised(job, self._pending.pop(job.number, "")):

@@ -304,7 +304,7 @@ class Reporter:
             self._amid = False
             self._lock.release()
 
-    def say(self, job_reporter: JobReporter, note: Note) -> None:
+    def report(self, job_reporter: JobReporter, note: Note) -> None:
         """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the job that
         speaks.
         """
@@ -358,7 +358,7 @@ class JobReporter:
         self._reporter, self._number = reporter, number
 
     def __call__(self, note: Note) -> None:
-        self._reporter.say(self, note)
+        self._reporter.report(self, note)
 
     def take(self, note: Note, now: float) -> JobProgress | None:
         """What to send now; None: it waits for the next word or the end."""

@@ -208,7 +208,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
             one must not see. A task on an event loop has its own copy anyway.
         place: ``host:pid`` of the worker, for errors.
-        dice: random numbers from 0 to 1, for the jitter of retries.
+        random: random numbers from 0 to 1, for the jitter of retries.
         app: the application, as its tasks know it.
         registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
@@ -220,7 +220,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     failure_ttl: int
     context: Context
     place: str
-    dice: Callable[[], float]
+    random: Callable[[], float]
     app: AppContext
     registered: Lookup
     state: Any = None
@@ -238,9 +238,9 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         return name_of_own(limits, claim.task, limit)
 
 
-def runner_context(app: Headrace, place: str, dice: Callable[[], float], state: Any = None) -> RunnerContext:
+def runner_context(app: Headrace, place: str, random: Callable[[], float], state: Any = None) -> RunnerContext:
     """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
     return RunnerContext(
-        app.tasks, app.middlewares, ttl, copy_context(), place, dice, app.context, app.registered, state
+        app.tasks, app.middlewares, ttl, copy_context(), place, random, app.context, app.registered, state
     )

@@ -61,7 +61,7 @@ from headrace.worker.own_tasks import own_tasks
 from headrace.worker.preload import warmup
 from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
 from headrace.worker.runner.execute import perform
-from headrace.worker.runner.lifespans import Lifespans, starts_up, told_when_slow
+from headrace.worker.runner.lifespans import Lifespans, reported_when_slow, starts_up
 from headrace.worker.runner.process_kind import ForkServer, Process
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
 from headrace.worker.runner.thread_kind import Threads
@@ -209,7 +209,7 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
         if fork_server.first:
-            _say_up(options.channel)
+            _send_up(options.channel)
     return work
 
 
@@ -226,7 +226,7 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
         work = _process(options, context)
     work.reporter.profiler = profiler
     if starts_up(app, options.kind):
-        _say_up(options.channel)
+        _send_up(options.channel)
     if not isinstance(work, Threads):
         signal.signal(signal.SIGUSR1, work.gate.on_signal)
         # The supervisor's handler does nothing, and until here it was ours: a stop may have come already.
@@ -244,7 +244,7 @@ def _process(options: RunnerOptions, context: RunnerContext) -> Process:
     return Process(context, options, perform=perform if options.kind == OWN else None)
 
 
-def _say_up(channel: Channel[ToRunner]) -> None:
+def _send_up(channel: Channel[ToRunner]) -> None:
     with contextlib.suppress(Closed):
         channel.send(Up())
 
@@ -262,7 +262,7 @@ def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans
     for hook in app.after_fork_child_hooks:
         hook()
     if lifespans:
-        with told_when_slow(lifespans):
+        with reported_when_slow(lifespans):
             lifespans.enter(cuts=True)
     if profiler is not None:
         profiler.ready()

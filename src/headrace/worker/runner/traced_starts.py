@@ -47,7 +47,7 @@ class TracedStarts:
         """See :func:`headrace.worker.runner.execute.perform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
-            self._tell_crash(span, self._quietly(claim))
+            self._report_crash(span, self._quietly(claim))
         own = runner_context.context.copy()
         own.run(contexts.attach, context)
         ended = perform(replace(runner_context, context=own), gate, claim, emit)
@@ -58,7 +58,7 @@ class TracedStarts:
         """See :func:`headrace.worker.runner.execute.aperform`."""
         span, context = self._begin(runner_context, claim)
         if claim.crashes and span.is_recording():
-            self._tell_crash(span, await self._aquietly(claim))
+            self._report_crash(span, await self._aquietly(claim))
         token = contexts.attach(context)
         try:
             ended = await aperform(runner_context, drive, claim, emit)
@@ -121,7 +121,7 @@ class TracedStarts:
         except Exception:  # noqa: BLE001 - as above
             return None
 
-    def _tell_crash(self, span: Span, error: JobError | None) -> None:
+    def _report_crash(self, span: Span, error: JobError | None) -> None:
         facts: dict[str, Any] = {}
         if error is not None and error.type == "Crashed":
             known = {

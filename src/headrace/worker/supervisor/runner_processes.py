@@ -106,7 +106,7 @@ class DispatcherProcess:
         self._control = Channel(mine, ToSupervisor)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
 
-    def tell(self, message: FromSupervisor, descriptors: list[int] | None = None) -> None:
+    def send(self, message: FromSupervisor, descriptors: list[int] | None = None) -> None:
         """Send it a message. What a dead one should have heard does not matter: its death is noticed."""
         if self._control is not None:
             with contextlib.suppress(Closed):
@@ -251,7 +251,7 @@ class RunnerProcesses:
         self.last += 1
         self._children[pid] = Child(self.last, kind, pid, is_fork_server)
         spawned = Spawned(self.last, kind, pid, is_fork_server, starts_up(self._app, kind))
-        self._dispatcher.tell(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
+        self._dispatcher.send(spawned, [mine.fileno(), ticket_read, ticket_write, err_read])
 
     def signal(self, message: Signal) -> None:
         """Interrupt what a runner runs, have it write its stacks, or end it with all that it started."""
@@ -280,7 +280,7 @@ class RunnerProcesses:
         kill_group(child.pid)
         code = os.waitstatus_to_exitcode(status)
         size = memory if sys.platform == "darwin" else memory * 1024
-        self._dispatcher.tell(Died(child.number, max(0, -code), max(0, code), size))
+        self._dispatcher.send(Died(child.number, max(0, -code), max(0, code), size))
         return True
 
     def stop(self, patience: float) -> None:

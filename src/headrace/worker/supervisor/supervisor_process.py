@@ -214,7 +214,7 @@ class Supervisor:
         child_process.let_in()
 
     def _on_signal(self) -> None:
-        heard = child_process.heard()
+        heard = child_process.taken_signals()
         for number in heard:
             if number == signal.SIGCHLD:
                 self._reap()
@@ -235,7 +235,7 @@ class Supervisor:
         if self.parent is not None:
             # The address is the next worker's. A probe must not hear of a reload that the worker stops.
             self._stop_sides()
-        self._dispatcher.tell(Drain(again))
+        self._dispatcher.send(Drain(again))
 
     def _on_hang_up(self) -> None:
         if not self.terminal.gone:
@@ -258,7 +258,7 @@ class Supervisor:
             match message:
                 case Size(kind, size):
                     self.options = self.options.resized(kind, size)
-                    self._dispatcher.tell(message)
+                    self._dispatcher.send(message)
                 case Resize(by):
                     self._grow(by)
 
@@ -268,7 +268,7 @@ class Supervisor:
 
     def _grow(self, by: int) -> None:
         if not self.stopping:
-            self._dispatcher.tell(Resize(by))
+            self._dispatcher.send(Resize(by))
 
     # -- the dispatcher and the runners -----------------------------------------------------------------------------
 
