@@ -246,7 +246,7 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
         app.context.lifespans += one.lifespans
         old.join(app)
     for task, (kind, _, limits, trace, options) in changed:
-        task.have(app.context, kind, options, limits)
+        task.settle_in(app.context, kind, options, limits)
         task.trace = trace
     app.tasks.update(new)
 

@@ -37,7 +37,7 @@ from tests.nursery import Forked, Purpose, headrace, nursery_of
 
 PATIENCE = 60
 # Plugins that only we have installed: a reader's tests run in the order of their file.
-OURS = ("randomly", "asyncio", "anyio", "valkey", "hypothesispytest", "cacheprovider")
+OURS = ("randomly", "asyncio", "anyio", "celery", "valkey", "hypothesispytest", "cacheprovider")
 # What a line is no single command with.
 SHELL = set("|&;<>$`*?\n")
 # As on a terminal: what is said to either stream stands in its order.

@@ -94,7 +94,7 @@ class TestOverride(Fixture):
 
 
 # Hypothesis is imported by its plugin at the end of each run, which takes longer than the run.
-WITHOUT = ("-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:hypothesispytest")
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:celery", "-p", "no:valkey", "-p", "no:hypothesispytest")
 ALONE = ("-p", "no:asyncio", "-p", "no:anyio")
 
 

@@ -212,7 +212,7 @@ def test_the_invariants_see_what_is_wrong_with_an_order(stage: Stage) -> None:
     first, second = put(stage, 2)
     assert_invariants(stage.client)
     for what, damage in {
-        "nobody has": lambda: stage.client.delete(stage.keys("turn:k")),
+        "no job has": lambda: stage.client.delete(stage.keys("turn:k")),
         "which is blocked": lambda: stage.client.set(stage.keys("turn:k"), second),
         "which is not stored": lambda: stage.client.set(stage.keys("turn:gone"), "0" * 21),
         "wait in chains": lambda: stage.client.hincrby(stage.keys("totals"), "blocked", 1),

@@ -271,10 +271,10 @@ ALONE = {
         "cron",
         "every",
     },
-    Task: {"unpack", "pack_result", "plan", "prepare"},
+    Task: {"unpack", "pack_result", "plan", "prepare", "settle_in"},
     BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw"},
     Jobs: {"handle", "handle_of", "reader"},
-    Job: set[str](),
+    Job: {"events", "aevents"},  # two iterators
     Queue: set[str](),
     Schedule: set[str](),
     Schedules: {"cron", "every"},

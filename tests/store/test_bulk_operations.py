@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from headrace import Headrace
 from headrace.admin.bulk_operations import BulkOperations, JobCount
-from headrace.errors import JobNotFound, OptionsError
+from headrace.errors import JobNotFound, OptionsError, StoreFull
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.job_record import cause_id
 from headrace.testing import Kit
+from tests.servers import Server
 
 FAILED = JobFilter("failed")
 
@@ -147,3 +148,18 @@ def test_a_rate_below_nothing_and_unknown_ids_are_refused(app: Headrace) -> None
 def test_each_verb_has_its_pair() -> None:
     verbs = {name for name in vars(BulkOperations) if not name.startswith("_")} - {"pieces"}
     assert {name for name in verbs if f"a{name}" not in verbs} == {f"a{name}" for name in verbs if f"a{name}" in verbs}
+
+
+def test_a_full_store_is_emptied_by_a_deletion_whose_job_has_no_room(new_server: Callable[..., Server]) -> None:
+    server = new_server("valkey-9")
+    with Headrace(server.url) as app, pytest.raises(StoreFull):
+        server.client().config_set("maxmemory", 16 * 2**20)
+        for _ in range(10_000):
+            app.by_name("shop.mail").enqueue("x" * 20_000)
+    with Headrace(server.url) as app:
+        with pytest.raises(StoreFull):
+            app.bulk.start("cancel", JobFilter("ready", queue="default"), who="ada")
+        waiting = app.jobs.count("ready")
+        begun = app.bulk.start("delete", JobFilter("ready", queue="default"), who="ada")
+        assert begun.request.total == app.jobs.count("ready") < waiting
+        app.by_name("shop.mail").enqueue("there is room again")

@@ -48,7 +48,7 @@ OTHERS: dict[type, set[str]] = {
         "close", "cron", "disconnect", "enqueue_middleware", "every", "include", "job", "lifespan", "middleware", "move", "on_exit",
         "on_preload", "overview", "override", "task", "wait", "workflow",
     },
-    Task: {"pack_result", "plan", "prepare", "unpack"},
+    Task: {"pack_result", "plan", "prepare", "settle_in", "unpack"},
     BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options"},
     UnsentJob: {"pack", "take", "untaken"},
     # create_as is create under an id of the caller's, by the same steps.
@@ -57,7 +57,7 @@ OTHERS: dict[type, set[str]] = {
         "await_", "cancel", "delete", "expire", "fresh", "job", "node", "nodes", "outputs", "refresh", "retry_failed",
         "stop", "wait", "was_created",
     },
-    Job: {"attempts", "cancel", "delete", "logs", "move", "refresh", "result", "retry", "why"},
+    Job: {"attempts", "cancel", "delete", "events", "logs", "move", "refresh", "result", "retry", "why"},
     # again is an enqueue of a BoundTask.
     Jobs: {"again", "apply", "count", "get", "handle", "handle_of", "ids", "own", "page", "reader", "why"},
     Queue: {"load", "pause", "paused", "purge", "resume"},

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 pytest.importorskip("starlette", reason="the extra dashboard is not installed")
 
-from headrace.admin.event_log import AlarmRecord
+from headrace.admin.alarms import AlarmRecord
 from headrace.cli import output
 from headrace.dashboard import svg_plots, values_shown
 from headrace.dashboard.figures import SPANS, Course, TaskFigures, figures_of

@@ -17,7 +17,7 @@ SOURCES = [
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
 # ``log.info(...)`` of a process, ``actions.log(...)`` of the dispatcher's core, and functions that lead there.
 LOGS = re.compile(
-    r"log\.(debug|info|warning|error|exception|critical|log)|(\w+\.)*_?actions\.log|self\._log|self\.(links\.)?tell"
+    r"log\.(debug|info|warning|error|exception|critical|log)|(\w+\.)*_?actions\.log|self\._log|self\.(links\.)?report"
 )
 
 

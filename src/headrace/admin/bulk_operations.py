@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from headrace.admin.job_paging import own_page
-from headrace.errors import JobNotFound, OptionsError, Snooze
+from headrace.errors import JobNotFound, OptionsError, Snooze, StoreFull
 from headrace.model.activity import MEANS, storable
 from headrace.model.bulk_operation import (
     BULK_TASK,
@@ -42,6 +42,8 @@ LONGEST_START = 10.0
 KEPT = 7 * 86400
 # A count looks so often at most: a dashboard has 20 round trips in a second.
 LOOKS = 15
+# Pieces that a program does itself where the store is too full for the operation's job.
+ROOM_PIECES = 20
 # Jobs of one look, which takes the server two milliseconds; half as many where errors must be read for their causes.
 EACH = 400
 
@@ -114,7 +116,7 @@ class BulkOperations:
             OptionsError: as for :meth:`count`, or the rate is below 0.
             JobNotFound: no job can have this id.
 
-        Cost: three round trips, and those of a count.
+        Cost: three round trips, and those of a count; in a full store up to 20 pieces of a deletion, done here first.
         """
         return self._client.drive(_start(self._client, verb, which, who, by, rate, total, id))
 
@@ -255,9 +257,19 @@ def _start(
     request = BulkRequest(
         verb, which, bound.now, rate, counted.matched, exact=counted.exact, who=storable(who, 200), by=by
     )
-    args = msgspec.msgpack.encode(((), request))
-    yield operations.store_own(client.keys, id, {"task": BULK_TASK, "args": args})
-    return (yield from _read(client, id))
+    told, tries = b"", ROOM_PIECES if verb == "delete" else 0
+    while True:
+        try:
+            args = msgspec.msgpack.encode(((), request))
+            yield operations.store_own(client.keys, id, {"task": BULK_TASK, "args": args})
+            return (yield from _read(client, id))
+        except StoreFull:
+            if not tries:
+                raise
+        # A full store takes no job. Its first pieces are done here, until there is room for one.
+        tries -= 1
+        told = yield _piece(client, request, "", id, told)
+        request = msgspec.structs.replace(request, total=max(0, counted.matched - progress_of(told).done))
 
 
 def _stop(client: Client, id: str) -> Steps[BulkOperation]:

@@ -3,6 +3,7 @@
 -- include lane_exit
 -- include unique_start
 -- commit  batch
+-- clock   now
 -- key     self    hash    owner:<owner>
 -- key     claims  zset    claims:<owner>
 -- key     last    string  token            last fencing token
@@ -44,10 +45,11 @@ for n = 1, #starts, 2 do
   end
 end
 zadd_all(claims, back)
--- The newest lease in the store is a minute older than one that it gave: its data are an old copy, since a failover
--- loses seconds. Jobs that are ready there have ended. All leases end, and register refuses until an operator decides.
+-- The newest lease in the store is a minute older than one that it gave, and ended a minute ago: its data are an old
+-- copy, since a failover loses seconds. (By the clock of a new primary that is behind it ends later.) Jobs that are
+-- ready there have ended. All leases end, and register refuses until an operator decides.
 local newest = tonumber(redis.call('ZRANGE', rest, -1, -1, 'WITHSCORES')[2] or 0)
-if newest > 0 and promise - newest > 60000000 then
+if newest > 0 and promise - newest > 60000000 and now - newest > 60000000 then
   redis.call('HSET', copy, 'lost', promise - newest)
   redis.call('ZUNIONSTORE', rest, 1, rest, 'WEIGHTS', 0)
 end

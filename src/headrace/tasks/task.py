@@ -132,7 +132,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         self.is_async = kind == "async"
         self.given: Mapping[str, Any] | None = None
         self.trace = ""
-        self.have(context, kind, options, limits)
+        self.settle_in(context, kind, options, limits)
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
 
@@ -171,7 +171,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         """
         return self.signature.result.pack(value, self.context.client.settings.max_result)
 
-    def have(self, context: AppContext, kind: Kind, options: Options, limits: tuple[str, ...]) -> None:
+    def settle_in(self, context: AppContext, kind: Kind, options: Options, limits: tuple[str, ...]) -> None:
         """Take these options, at its definition and when an application with defaults includes it."""
         super().__init__(context, self.signature, options)
         self.kind: Kind = kind
