@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,10 @@ def engine(database: str) -> Iterator[sqlalchemy.Engine]:
     metadata.create_all(made)
     yield made
     made.dispose()
+    with warnings.catch_warnings():
+        # A relay that died in this process has its connection still.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture
