@@ -94,8 +94,9 @@ class TestOverride(Fixture):
 
 
 # Hypothesis is imported by its plugin at the end of each run, which takes longer than the run.
-WITHOUT = ("-p", "no:cacheprovider", "-p", "no:celery", "-p", "no:valkey", "-p", "no:hypothesispytest")
-ALONE = ("-p", "no:asyncio", "-p", "no:anyio")
+WITHOUT = ("-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:hypothesispytest")
+# The plugin of random orders imports what other packages want to seed, msgspec with it.
+ALONE = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:randomly")
 
 
 def run(directory: Path, *args: str) -> str:
