@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -309,6 +309,30 @@ def test_wrong_words_end_with_a_line_that_says_what_is_right(headrace: Program, 
         "--queues needs the name" in headrace("bridge", "rq", "--from", their_server.url, "--queues", ",", code=2).err
     )
     assert "--from" in headrace("bridge", "rq", "--from", "ftp://x", "--queues", "a", "--until-empty", code=2).err
+    for away in ("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"):
+        said = headrace("bridge", "celery", "--from", away, "--queues", "a", "--until-empty", code=1)
+        assert "their server, --from, cannot be used" in said.fault
     assert json.loads(headrace("bridge", "rq", "--from", their_server.url, "--queues", "none", "--until-empty", "--json").out) == {
         "moved": 0, "repeated": 0, "left": {},
     }  # fmt: skip
+
+
+def test_a_bridge_goes_on_when_their_server_is_back(
+    headrace: Program, url: str, new_server: Callable[..., Server]
+) -> None:
+    server = new_server("valkey-9")
+    queue = rq.Queue("mail", connection=server.client(), serializer=JSONSerializer)
+    line = ("bridge", "rq", "--from", server.url, "--queues", "mail")
+    bridge = headrace.start(*line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        with Headrace(url) as app:
+            queue.enqueue("shop.note", 1)
+            eventually(lambda: app.jobs.count("ready") == 1, 60)
+            server.kill()
+            assert "again in 1 s" in bridge.stderr.readline()  # type: ignore[union-attr]
+            server.start()
+            queue.enqueue("shop.note", 2)
+            eventually(lambda: app.jobs.count("ready") == 2, 60)
+    finally:
+        bridge.terminate()
+        bridge.communicate(timeout=30)

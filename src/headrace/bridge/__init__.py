@@ -10,15 +10,13 @@ twice makes one job, and a bridge that is killed at any moment is simply started
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from headrace.errors import EnvelopeError
-from headrace.model.ids import make_id
+from headrace.tasks.bound_task import new_id
 from headrace.tasks.envelope import VERSION, EnvelopeReader
 
 if TYPE_CHECKING:
@@ -64,7 +62,13 @@ class TakenMessages(msgspec.Struct):
 
 
 class MessageSource(Protocol):
-    """The queues of the other system."""
+    """The queues of the other system.
+
+    Attributes:
+        errors: what the server behind them raises.
+    """
+
+    errors: tuple[type[Exception], ...]
 
     def take(self, most: int) -> TakenMessages:
         """Move up to ``most`` messages out of their queues; first those that an earlier bridge took and left."""
@@ -94,7 +98,8 @@ class Envelopes:
     """
 
     def __init__(self, app: Headrace, prefix: str, to: str | None) -> None:
-        self._reader = EnvelopeReader(app.settings.max_payload, 0)
+        self._shard = app.client.keys.shard
+        self._reader = EnvelopeReader(app.settings.max_payload, self._shard)
         self._prefix = prefix
         self._to = to
 
@@ -111,11 +116,9 @@ class Envelopes:
         given = {name: value for name, value in fields.items() if value is not None}
         if self._to is not None:
             given["queue"] = self._to
-        ours = make_id(time.time_ns() // 1_000_000, secrets.randbits(55))
+        own = {"v": VERSION, "id": new_id(self._shard), "task": task, "request_id": f"{self._prefix}:{id}"}
         try:
-            envelope = msgspec.msgpack.encode(
-                {"v": VERSION, "id": ours, "task": task, "request_id": f"{self._prefix}:{id}", **given}
-            )
+            envelope = msgspec.msgpack.encode(own | given)
             self._reader.read(envelope, 0)
         except EnvelopeError as error:
             raise Unmovable(id, str(error).partition("cannot be stored: ")[2] or str(error)) from None
@@ -144,8 +147,8 @@ class Bridge:
         """Move what one round takes; how many messages that were.
 
         Raises:
-            HeadraceError, OSError, redis.RedisError: a server cannot be reached, or refuses. The next step goes on
-                where this one stopped.
+            HeadraceError, ``source.errors``: a server cannot be reached, or refuses. The next step goes on where this
+                one stopped.
         """
         try:
             taken = self._source.take(MOST)

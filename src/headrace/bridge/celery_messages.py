@@ -159,11 +159,16 @@ class CeleryBroker:
     def __init__(self, url: str, queues: Sequence[str], envelopes: Envelopes, clock: Callable[[], float]) -> None:
         try:
             import kombu
+            from kombu.exceptions import OperationalError
         except ImportError as error:
             raise MissingExtra("a broker other than Redis needs kombu: pip install 'headrace[amqp]'") from error
         broker: Any = kombu
         self._connection: Any = broker.Connection(url, connect_timeout=5)
         self._queue: Any = broker.Queue
+        connection = self._connection
+        self.errors: tuple[type[Exception], ...] = (
+            OperationalError, *connection.connection_errors, *connection.channel_errors,
+        )  # fmt: skip
         self._queues = queues
         self._envelopes = envelopes
         self._clock = clock

@@ -77,6 +77,8 @@ class RedisQueues:
         forget: what else to send when these are acknowledged.
     """
 
+    errors: tuple[type[Exception], ...] = (redis.RedisError,)
+
     def __init__(
         self,
         url: str,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from headrace.cli.arguments import option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode, UsageFault
+from headrace.cli.failure import ExitCode, OperationFault, UsageFault
 from headrace.cli.output import several
 from headrace.cli.session import Session
 
@@ -112,17 +112,19 @@ def _drain(
 
 
 def _run(session: Session, bridge: Bridge, source: MessageSource, stop: threading.Event, *, until_empty: bool) -> None:
-    from redis.exceptions import ConnectionError as Away
-
     from headrace.cli.output import bar_of
     from headrace.errors import StoreFull, StoreUnavailable
 
-    waiting = source.waiting()
+    try:
+        waiting = source.waiting()
+    except source.errors as error:
+        raise OperationFault(f"their server, --from, cannot be used: {error}") from error
+    away: tuple[type[Exception], ...] = (StoreUnavailable, StoreFull, *source.errors)
     with bar_of(session.output, waiting if until_empty else None) as advance:
         while not stop.is_set():
             try:
                 count = bridge.step()
-            except (StoreUnavailable, StoreFull, Away, TimeoutError, ConnectionError) as error:
+            except away as error:
                 session.output.remark(f"{error}; again in {PAUSE:g} s")
                 stop.wait(PAUSE)
                 continue
