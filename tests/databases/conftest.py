@@ -60,5 +60,16 @@ def shop(django_site: Any, url: str) -> Iterator[Headrace]:
         connection.close()
 
 
+@pytest.fixture
+def app(url: str, engine: Any) -> Iterator[Headrace]:
+    """An application that is tied to the module's engine of SQLAlchemy, with a task ``fetch``."""
+    from headrace.contrib import sqlalchemy as tie
+
+    with Headrace(url, timeout=20) as made:
+        tie.install(made, engine)
+        made.task(name="fetch")(fetch)
+        yield made
+
+
 def fetch(n: int = 0, *, name: str = "") -> int:
     return n

@@ -26,7 +26,6 @@ from headrace.contrib import sqlalchemy as tie
 from headrace.contrib.outbox import BATCH, Relay
 from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.job import State
-from tests.databases.conftest import fetch
 from tests.databases.sql_servers import mariadb, postgresql
 from tests.databases.test_django_commit import stored
 
@@ -68,14 +67,6 @@ def engine(database: str) -> Iterator[sqlalchemy.Engine]:
         # A relay that died in this process has its connection still.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-@pytest.fixture
-def app(url: str, engine: sqlalchemy.Engine) -> Iterator[Headrace]:
-    with Headrace(url, timeout=20) as made:
-        tie.install(made, engine)
-        made.task(name="fetch")(fetch)
-        yield made
 
 
 def count(engine: sqlalchemy.Engine) -> int:

@@ -49,14 +49,6 @@ def engine(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
     made.dispose()
 
 
-@pytest.fixture
-def app(url: str, engine: sqlalchemy.Engine) -> Iterator[Headrace]:
-    with Headrace(url, timeout=20) as made:
-        tie.install(made, engine)
-        made.task(name="fetch")(fetch)
-        yield made
-
-
 def test_a_job_waits_for_the_commit_of_its_session(app: Headrace, engine: sqlalchemy.Engine) -> None:
     task = app.tasks["fetch"]
     with Session(engine) as session:
