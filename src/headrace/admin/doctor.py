@@ -118,7 +118,7 @@ class KeyspaceDoctor:
         self._known: set[tuple[str, str]] = set()
         # Seconds that the server works for a page or for an id of a piece, at least.
         self._least: dict[str, float] = defaultdict(lambda: math.inf)
-        self._followers, self._chains = 0, set[str]()
+        self._followers, self._chains, self._walked = 0, set[str](), 0
         self._ttl = microseconds(client.settings.failure_ttl)
         self._apart = client.settings.lease if apart is None else apart
 
@@ -131,10 +131,10 @@ class KeyspaceDoctor:
         Cost: about 15 microseconds of the server a job, at most ``share`` of its time; two leases at least where
             something looks wrong that may be on its way.
         """
-        token = self._server.get(self._keys("token"))
+        token, size = self._server.get(self._keys("token")), self._total("bytes")
         self._walk()
         # Counters are judged if no job has started since: what ends or lines up meanwhile would look like a fault.
-        self._count(lambda: self._server.get(self._keys("token")) == token)
+        self._count(lambda: self._server.get(self._keys("token")) == token, size)
         everywhere: dict[str, Callable[[], Iterable[str]]] = {
             "workers": lambda: (said for said in self._of_all(owner_breaches) if said[:7] != "claims:"),
             "claims": lambda: self._of_all(owner_breaches, "claims:"),
@@ -212,7 +212,8 @@ class KeyspaceDoctor:
             for hole in values[family]:
                 place = f"{family}:{hole}" if hole else family
                 for piece in self._members(place):
-                    self._examine(place, [id for id in piece if id[:1] not in ("~", "-")])
+                    size = self._examine(place, [id for id in piece if id[:1] not in ("~", "-")])
+                    self._walked += size if place in FINAL else 0
 
     def _members(self, place: str) -> Iterator[list[str]]:
         """The members of a structure, in pieces. Those of a final state in their order, each once: they are counted."""
@@ -316,12 +317,15 @@ class KeyspaceDoctor:
 
     # -- counters and claims -------------------------------------------------------------------------------------------
 
-    def _count(self, still: Callable[[], bool]) -> None:
-        """Judge counters, if no job has started meanwhile and each job is where it should be."""
-        if any(self._found[row] for row in ("no-record", "misplaced", "twice", "unreadable")):
+    def _count(self, still: Callable[[], bool], size: int) -> None:
+        """Judge counters, if no job has started meanwhile and each job is where it should be. ``size``: the bytes of
+        results before the walk. Where they are the same now, the walk has summed them.
+        """
+        if not still() or any(self._found[row] for row in ("no-record", "misplaced", "twice", "unreadable")):
             return
         for field, count in (("bytes", self._bytes), ("blocked", self._blocked)):
-            seen, right = self._total(field), count()
+            seen = self._total(field)
+            right = self._walked if field == "bytes" and seen == size and not self.repaired else count()
             if seen == right or not still() or self._total(field) != seen:
                 continue
             if self._repair and self._client.run(operations.recount(self._keys, field, seen, right)):
