@@ -413,6 +413,18 @@ def test_a_second_stop_kills_a_worker_that_does_not_move(rolled: Rolled, monkeyp
     child.channel.close()
 
 
+def test_a_signal_and_the_last_message_of_a_worker_may_come_in_one_turn() -> None:
+    parent = ReloadParent(WorkerCommand(["true"], dict(os.environ), "/"), 60, None, ())
+    parent._reload()
+    (child,) = parent._children.values()
+    ready = parent._selector.select(60)
+    _, status = os.waitpid(child.process.pid, 0)
+    parent._ended(child.process.pid, status)
+    for key, _ in ready:
+        key.data()
+    assert (parent._children, child.channel.closed) == ({}, True)
+
+
 @pytest.mark.slow
 def test_ten_reloads_under_load_lose_and_charge_nothing(rolled: Rolled) -> None:
     task = "\n@app.task(kind={0!r})\n{1} work_{0}() -> int:\n    return VERSION\n"

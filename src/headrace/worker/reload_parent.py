@@ -207,6 +207,9 @@ class ReloadParent:
             child.send(Size(kind, size))
 
     def _on_messages(self, child: ReloadedWorker) -> None:
+        # A signal of the same turn told that it has ended, and its messages were read then.
+        if child.channel.closed:
+            return
         try:
             messages = child.channel.receive(wait=False)
         except Closed:
