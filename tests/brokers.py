@@ -183,6 +183,10 @@ class Rabbit:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def stores(self, name: str) -> bool:
+        """Whether this name is in the log of declarations that the broker reads after a crash."""
+        return any(name.encode() in file.read_bytes() for file in self.directory.glob("data/*/LATEST.LOG"))
+
     def log(self) -> str:
         text = (self.directory / "log").read_text(errors="replace") if (self.directory / "log").exists() else ""
         return "\n".join(text.splitlines()[-20:])
