@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TextIO
 
 from headrace.model.notation import shown_share, utc
@@ -188,19 +187,6 @@ class Output:
             widths = [max([len(names[n]), *(row[n].cell_len for row in cells)]) for n in chosen if n != place]
             shown.columns[place].max_width = max(len(spare), self.console().width - sum(widths) - 3 * len(chosen))
         self._print(shown)
-
-    def left(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int | None:
-        """How many characters a terminal leaves for one more column of a table; None: a pipe takes any line."""
-        from rich.cells import cell_len
-
-        if not sys.stdout.isatty():
-            return None
-        cells = [
-            [plain(column.lstrip(">")) for column in columns],
-            *([self._shown(cell) for cell in row] for row in rows),
-        ]
-        widths = [max(cell_len(row[n]) for row in cells) for n in range(len(columns))]
-        return max(0, self.console().width - sum(widths) - 3 * (len(columns) + 1))
 
     def facts(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one a line; further lines of a value are indented. None and "" are left out."""
@@ -370,48 +356,6 @@ def _hidden(output: Output) -> bool:
     return output.json or not sys.stderr.isatty()
 
 
-# -- series as text: a sparkline in a cell of a table, and a plot with an axis -----------------------------------------
-
-_EIGHTHS = " ▁▂▃▄▅▆▇█"
-_NOTHING = "·"
-
-
-def spark(values: Sequence[float]) -> str:
-    """One character a value, from the least (0 at most) to the greatest; a dot for nothing."""
-    return (
-        "".join(_NOTHING if not value else block for value, block in zip(values, _rows(values, 1)[0], strict=True))
-        if values
-        else ""
-    )
-
-
-def plot(values: Sequence[float], left: str, right: str, width: int, height: int = 8) -> list[str]:
-    """Bars over an axis, a line of text each; a value to the left of the top and the bottom. ``left``, ``right``: what
-    stands below the ends of the axis. ``width``: columns that there are; neighbours share one when there are more
-    values.
-    """
-    high, low = max(0.0, *values), min(0.0, *values)
-    marks = [number(high), number(low)]
-    margin = max(len(mark) for mark in marks)
-    shown = squeeze(values, max(10, width - margin - 3))
-    lines: list[str] = []
-    for n, row in enumerate(_rows(shown, height)):
-        mark = marks[0] if n == 0 else marks[1] if n == height - 1 else ""
-        lines.append(f"{mark:>{margin}} │{''.join(row)}".rstrip())
-    lines.append(f"{'':>{margin}} └{'─' * len(shown)}")
-    gap = max(2, len(shown) - len(left) - len(right))
-    lines.append(f"{'':>{margin}}  {left}{' ' * gap}{right}")
-    return lines
-
-
-def squeeze(values: Sequence[float], most: int) -> list[float]:
-    """At most this many values: the greatest of neighbours stands for them, so that no peak is lost."""
-    if len(values) <= most:
-        return list(values)
-    edges = [n * len(values) // most for n in range(most + 1)]
-    return [max(values[first:last]) for first, last in pairwise(edges)]
-
-
 def number(value: float) -> str:
     """A number for people, in few characters: ``1,234``, ``1.2M``, ``0.034``."""
     size = abs(value)
@@ -421,15 +365,3 @@ def number(value: float) -> str:
     if value == int(value) or size >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 10 else f"{value:.3g}"
-
-
-def _rows(values: Sequence[float], height: int) -> list[list[str]]:
-    low = min(0.0, *values)
-    span = max(0.0, *values) - low
-    eighths = [round((value - low) / span * height * 8) if span else 0 for value in values]
-    # What is not nothing is to be seen.
-    eighths = [max(n, 1) if value > low else n for n, value in zip(eighths, values, strict=True)]
-    rows = [[_EIGHTHS[min(8, max(0, n - row * 8))] for n in eighths] for row in range(height - 1, -1, -1)]
-    if height == 1:
-        rows[0] = [block if block != " " else "▁" for block in rows[0]]
-    return rows

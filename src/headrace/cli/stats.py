@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
 
 from headrace.cli.arguments import Flags, argument, flag, option, with_flags
 from headrace.cli.commands import command, group
-from headrace.cli.failure import UsageFault
-from headrace.cli.output import span
+from headrace.cli.failure import OperationFault, UsageFault
+from headrace.cli.output import number, span
 from headrace.cli.session import Session
+from headrace.stats.reading import PERCENTS, ask, series_document
+from headrace.stats.resolutions import QUEUES, TASKS, WORKERS, unit_of
+
+if TYPE_CHECKING:
+    from headrace.cli.output import Output
+    from headrace.stats import Reading, Stats
+    from headrace.stats.resolutions import Resolutions
+
+# Buckets of a series at most, where no --every chooses their size.
+FEW = 60
+# Labels below the one that is shown.
+CHILDREN = 50
+# Fields of each of them.
+FIELDS = 3
+# Names that a wrong one is compared with.
+NAMES = 1000
+WATCH = 2.0
 
 
 class _Group(typer.core.TyperGroup):
@@ -31,8 +50,7 @@ app = group("Show, serve and consume statistics; without a command: show.", _Gro
 
 _HOW: Flags = {
     "since": flag(float | None, "--since TIME", "How far back to read.", "1h"),
-    "every": flag(str | None, "--every RESOLUTION", "second to year. Default: the resolution that fits into a line."),
-    "plot": flag(str | None, "--plot FIELD", "Draw this field over time."),
+    "every": flag(str | None, "--every RESOLUTION", "second to year. Default: one with at most 60 buckets."),
     "watch": flag(bool, "--watch", "Print it again every two seconds, until Ctrl-C."),
 }
 
@@ -46,9 +64,9 @@ def show(
 ) -> None:
     """Show the counts of a label: totals, rates and percentiles; then the labels below it.
 
-    Times are UTC in JSON and local in a plot. With --json one document for the label, and one for each below it.
+    With --json one document for the label, and one for each below it, with their counts over time; times are UTC.
     """
-    _show(session, label, None, **how)
+    _show(session, label, "", **how)
 
 
 @command(app, "task")
@@ -62,7 +80,7 @@ def task(
 
     The same as show jobs/NAME. A label of your own that is called task is shown with show task.
     """
-    _show(session, "task", name, **how)
+    _show(session, name, "task", **how)
 
 
 @command(app, "queue")
@@ -76,7 +94,7 @@ def queue(
 
     The same as show queues/NAME.
     """
-    _show(session, "queue", name, **how)
+    _show(session, name, "queue", **how)
 
 
 @command(app, "worker")
@@ -90,7 +108,7 @@ def worker(
 
     The same as show workers/NAME. It is kept for a week.
     """
-    _show(session, "worker", name, **how)
+    _show(session, name, "worker", **how)
 
 
 @command(app, "serve")
@@ -180,7 +198,106 @@ def consume(
                 time.sleep(max(0.05, 1.0 if every is None else every))
 
 
-def _show(session: Session, label: str, name: str | None, *, since: float | None, **how: Any) -> None:
-    from headrace.cli.stats_output import show_counts
+def _show(session: Session, label: str, kind: str, *, since: float | None, every: str | None, watch: bool) -> None:
+    """Show a label; of a ``kind`` the one of what workers counted of the task, queue or worker that is called so."""
+    since = since or 3600.0
+    with session.view(stats=True) as headrace:
+        if kind:
+            label = _of_jobs(headrace.stats, kind, label)
+        while True:
+            shown, more = _read(headrace.stats, label, since, every, series=session.output.json)
+            if watch and sys.stdout.isatty():
+                print("\x1b[H\x1b[J", end="")
+            documents = (series_document(one.label, one.query.every, one.total(), one.series()) for one in shown)
+            if not session.output.documents(documents):
+                _print(session.output, shown[0], shown[1:], since)
+                if more:
+                    session.output.remark(f"there are more labels below: these are the {CHILDREN} that were counted last")
+            if not watch:
+                return
+            sys.stdout.flush()
+            time.sleep(WATCH)
 
-    show_counts(session, label, name, since or 3600.0, **how)
+
+def _of_jobs(stats: Stats, kind: str, name: str) -> str:
+    """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
+    above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
+    if not name:
+        return above
+    label = stats.find(f"{above}/{name}", time.time()).label
+    coarsest = stats.find(label, 0).query.kept.levels[-1]
+    whole = stats.find(label, max(0, time.time() - coarsest.keep), every=coarsest.cut.name).total()
+    if not whole.counts and not whole.histograms:
+        below = stats.find(above, time.time()).children(limit=NAMES)
+        names = [child.label.removeprefix(f"{above}/") for child in below]
+        near = difflib.get_close_matches(name, names, 3) or [one for one in names if name.casefold() in one.casefold()]
+        hint = f"did you mean {' or '.join(near[:3])}?" if near else f"headrace stats {kind} shows all"
+        raise OperationFault(f"there are no counts of a {kind} {name!r}: {hint}")
+    return label
+
+
+def _read(stats: Stats, label: str, since: float, every: str | None, *, series: bool) -> tuple[list[Reading], bool]:
+    """A label and those below it, the last counted ones, and whether there are more of these."""
+    now = time.time()
+    chosen: Any = every or _fitting(stats.find(label, now).query.kept, since)
+    reading = stats.find(label, now - since, every=chosen)
+    below = reading.children(limit=CHILDREN + 1)
+    kept = [
+        child
+        for child in reading.children(limit=CHILDREN)
+        if any(level.cut.name == reading.query.every for level in child.query.kept.levels)
+    ]
+    shown = [reading, *kept]
+    ask(stats.client, shown, shown if series else ())
+    return shown, len(below) > CHILDREN
+
+
+def _fitting(layout: Resolutions, since: float) -> str:
+    for level in layout.levels:
+        step = level.cut.step or level.cut.months * 2_629_746
+        if since / step <= FEW and since <= level.keep:
+            return level.cut.name
+    return layout.levels[-1].cut.name
+
+
+def _print(output: Output, shown: Reading, below: Sequence[Reading], seconds: float) -> None:
+    total = shown.total()
+    if not total.exact:
+        output.remark(f"the counts begin at {total.start.astimezone():%Y-%m-%d %H:%M %Z}: finer ones have expired")
+    if not total.counts and not total.histograms and not below:
+        output.remark(f"there are no counts under {shown.label or 'any label'} in the last {span(seconds)}")
+        return
+    name = shown.label or "(no label)"
+    if total.counts:
+        output.table((name, ">total", ">per second"), [_count(shown, one, seconds) for one in sorted(total.counts)])
+    if total.histograms:
+        columns = (name, ">count", ">mean", *(f">p{p}" for p in PERCENTS))
+        output.table(columns, [_observed(shown, one) for one in sorted(total.histograms)])
+    if below:
+        rows = [row for child in below for row in _child(child, seconds)]
+        output.table(("label", "field", ">total", ">per second"), rows)
+
+
+def _count(shown: Reading, field: str, seconds: float) -> tuple[str, ...]:
+    n = shown.total().counts[field]
+    return _named(shown, field), f"{n:,}", number(n / seconds)
+
+
+def _observed(shown: Reading, field: str) -> tuple[str, ...]:
+    whole = shown.total().histograms[field]
+    percentiles = (number(whole.percentile(p)) for p in PERCENTS)
+    return _named(shown, field), f"{whole.count:,}", number(whole.mean), *percentiles
+
+
+def _named(shown: Reading, field: str) -> str:
+    unit = unit_of(shown.label, field)
+    return f"{field} ({unit})" if unit else field
+
+
+def _child(child: Reading, seconds: float) -> Iterator[tuple[str, ...]]:
+    total = child.total()
+    for field in sorted(name for name in total.counts if "/" not in name)[:FIELDS]:
+        yield child.label, *_count(child, field, seconds)
+    for field in sorted(name for name in total.histograms if "/" not in name)[:FIELDS]:
+        named, count, _, p50, *_ = _observed(child, field)
+        yield child.label, f"p50 of {named}", count, p50
