@@ -134,7 +134,7 @@ def test_live_workers_are_shown_however_many_there_were(headrace: Program, make_
     stats.flush()
     shown = headrace("stats", "worker")
     assert "workers/live:1" in shown.out
-    assert "there are more labels below: these are the 50 that were counted last" in shown.err
+    assert "there are more labels below: these 50 were counted last" in shown.err
     assert headrace("stats", "worker", "past:599", "--json").json["label"] == "workers/past:599"
 
 

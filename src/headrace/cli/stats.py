@@ -212,7 +212,7 @@ def _show(session: Session, label: str, kind: str, *, since: float | None, every
             if not session.output.documents(documents):
                 _print(session.output, shown[0], shown[1:], since)
                 if more:
-                    session.output.remark(f"there are more labels below: these are the {CHILDREN} that were counted last")
+                    session.output.remark(f"there are more labels below: these {CHILDREN} were counted last")
             if not watch:
                 return
             sys.stdout.flush()
