@@ -8,7 +8,7 @@
 A header is executable, so that Lua and Python cannot disagree::
 
     -- Settle: record how starts ended.                    title; the loader's bindings count as its line
-    -- include finish                                      another file's functions (and its declarations)
+    -- include finish journal                              functions (and declarations) of other files
     -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument;
                                                            a constant one is made of the prefix, see Header.sent
     -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
@@ -163,8 +163,10 @@ class _Found:
 
     def take(self, words: list[str]) -> bool:
         match words:
-            case ["include" | "step" as word, name]:
-                self.words[word].append(name)
+            case ["include", *names] if names:
+                self.words["include"] += names
+            case ["step", name]:
+                self.words["step"].append(name)
             case ["key" | "derive" as word, name, kind, pattern, *_]:
                 self.keys[word].append(Key(name, kind, pattern))
             case ["channel", name, pattern, *_]:

@@ -1,6 +1,5 @@
 -- Again: failed nodes of a workflow line up once more, with fresh budgets. Included, never run alone.
--- include compensate
--- include edges
+-- include compensate edges
 -- lazy    graph retry_broken
 -- The caller has taken it out of those that failed.
 local function retry_node(id, f)

@@ -3,8 +3,7 @@
 -- Jobs that were accepted before count when they wait, also after a retry; they are never refused. Delayed, ordered and
 -- unique ones are not counted when they come.
 -- lazy    limiting overfull
--- include lane_classes
--- include limited_values
+-- include lane_classes limited_values
 -- clock   now
 -- derive  lane  zset  lane:<lane>
 -- Of batches as accept has them: {limit, its backlog, jobs that wait} of a lane that would have too many, else nothing.

@@ -1,6 +1,5 @@
 -- Begin: what waits for a workflow's start lines up: its roots, and what was held while it was stopped. Included.
--- include compensate
--- include edges
+-- include compensate edges
 -- lazy    graph begin_roots begin_held
 -- derive  held  zset  held:<flow>
 -- Each goes on until the script's room is used up, and leaves the rest as a chore.

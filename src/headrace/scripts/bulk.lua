@@ -1,7 +1,5 @@
 -- Bulk: which jobs a bulk operation is meant for, in bounded pieces. Included, never run alone.
--- include slice
--- include telling
--- include queue_lanes
+-- include slice telling queue_lanes
 -- derive  succeeded_at    zset  succeeded
 -- derive  failed_at       zset  failed
 -- derive  cancelled_at    zset  cancelled
@@ -10,7 +8,6 @@
 -- derive  ready_at        zset  ready:<queue>
 -- derive  parked_at       zset  parked:<task>
 -- derive  lane_at         zset  lane:<lane>
--- derive  job             hash  job:<id>
 -- Fields that are read of a job; where fewer are asked for, the first ones are enough: each costs the server a sixth of
 -- a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}

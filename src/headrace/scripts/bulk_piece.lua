@@ -1,8 +1,5 @@
 -- Bulk piece: a bulk operation does its next piece; its job, if it has one, is stored with how far it is.
--- include bulk
--- include retry_job
--- include discard
--- include telling
+-- include bulk retry_job discard telling
 -- commit  batch
 -- clock   now
 -- removes first expires

@@ -1,6 +1,5 @@
 -- Cache list: cached values, those that end soonest first, each with its size and tags. Changes nothing.
--- include slice
--- include cache_untag
+-- include slice cache_untag
 -- clock   now
 -- key     cached  zset  cached
 -- arg     tag     text  only values with this tag; empty: all

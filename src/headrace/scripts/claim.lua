@@ -1,11 +1,5 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
--- include ids
--- include wake
--- include lease
--- include unique_start
--- include serve
--- include node_start
--- include pass_over
+-- include ids wake lease unique_start serve node_start pass_over
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last request
@@ -13,8 +7,6 @@
 -- key     paused     set     paused
 -- key     last       string  token            last fencing token
 -- key     scheduled  zset    scheduled
--- derive  ready      zset    ready:<queue>
--- derive  job        hash    job:<id>
 -- removes first claims
 -- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike

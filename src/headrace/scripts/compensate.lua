@@ -1,16 +1,11 @@
 -- Compensate: a workflow without active nodes has ended, or undoes what it did, node by node.
 -- Included, never run alone.
--- include node
--- include callback
--- include telling
+-- include node callback telling
 -- lazy    graph
 -- clock   now
 -- key     lapses  zset    lapses
 -- key     waited  zset    waited
--- derive  flow    hash    flow:<flow>
--- derive  undo    zset    undo:<flow>
 -- derive  live    string  live:<live>
--- derive  job     hash    job:<id>
 -- channel done    done:<id>
 -- step    count_all
 -- Nothing of it is active any more: it has ended, or goes back over what can be undone, or waits to be started again.

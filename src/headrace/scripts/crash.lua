@@ -1,7 +1,5 @@
 -- Crash: a start ended without an outcome; the job runs again, fails (at most once) or is quarantined. Included.
--- include finish
--- include again
--- derive  job     hash  job:<id>
+-- include finish again
 -- The worker that ran it knows the budget of its task where the record names none: its 'owner' key says so.
 local function budget_of(task, owner)
   local known = redis.call('HMGET', owner, 'budget:' .. (task or ''), 'budget:')

@@ -3,8 +3,7 @@
 -- The word of the newest code counts: of what was said of one thing, what was first said last. Old code that is still
 -- there, or starts again, says what was superseded, and is heard only where no worker says what counts that lives and
 -- goes on claiming.
--- include look_anew
--- include sort_anew
+-- include look_anew sort_anew
 -- clock   now
 -- derive  about         hash  owner:<owner>
 -- derive  limit_at      hash  limit:<limit>

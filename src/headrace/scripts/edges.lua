@@ -1,8 +1,6 @@
 -- Edges: the children of nodes that ended are counted down, and line up or end with them. Included, never run alone.
--- include node
--- include background_work
+-- include node background_work
 -- lazy    graph
--- derive  job      hash  job:<id>
 -- batch   falling  {}    {child, workflow} of the children whose parents have ended in this script, in order
 -- batch   falls    {}    by child: how many of its parents these were; one count-down a child
 -- step    walk_all

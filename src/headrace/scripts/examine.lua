@@ -1,14 +1,9 @@
 -- Examine: jobs whose record and structures contradict each other are found and, where asked for, led back.
--- include ids
--- include crash
--- include again
--- include journal
--- include let_go
+-- include ids crash again journal let_go
 -- commit  batch
 -- clock   now
 -- key     scheduled  zset    scheduled
 -- key     parking    set     parking
--- derive  job        hash    job:<id>
 -- derive  ready      zset    ready:<queue>
 -- derive  parked     zset    parked:<task>
 -- derive  claims     zset    claims:<owner>

@@ -1,10 +1,6 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
 -- The caller takes the job out of its old structure.
--- include compensate
--- include edges
--- include turn
--- include telling
--- include unique_end
+-- include compensate edges turn telling unique_end
 -- clock   now
 -- key     succeeded    zset  succeeded     finished and kept, by time
 -- key     failed       zset  failed        likewise
@@ -13,10 +9,8 @@
 -- key     expires      zset  expires       finished and kept, by the end of retention
 -- key     totals       hash  totals        bytes that kept results and errors take
 -- key     waited       zset  waited        ids that a caller waits for
--- derive  job          hash  job:<id>
 -- derive  log          list  log:<id>
 -- channel done         done:<id>           told the final state
--- many    ZADD
 -- many    UNLINK
 -- batch   gone      {}   keys of the jobs that do not stay
 -- batch   indexed   {}   by state: {time, id, ...} of those that stay

@@ -1,13 +1,11 @@
 -- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
--- include due_ticks
--- include declarers
+-- include due_ticks declarers
 -- clock   now
 -- removes first ticking
 -- commit  batch
 -- many    ZADD
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
--- derive  plan       hash  schedule:<name>
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks
 --         wanted, ...} of those that need more ticks, names of those whose records cannot be read} A schedule that

@@ -1,7 +1,6 @@
 -- Gates: the gates that a script meets, and what is stored of them. A gate is a limit for one value.
 -- Included, never run alone.
--- include gate_numbers
--- include gate_record
+-- include gate_numbers gate_record
 -- lazy    limiting gate_of gate_of_all read_gates
 -- derive  gate    string  gate:<gate>
 -- batch   gates_met      {}  by name

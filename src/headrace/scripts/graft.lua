@@ -1,6 +1,5 @@
 -- Graft: what a running node adds is stored, up to 500 nodes a call; it is reached when the node is settled as grown.
--- include ids
--- include flow_state
+-- include ids flow_state
 -- key     claims  zset  claims:<owner>
 -- derive  job     hash  job:<id>
 -- arg     owner   text

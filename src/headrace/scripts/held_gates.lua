@@ -1,8 +1,6 @@
 -- Held gates: a start that runs closes a gate that it holds, spends more of its rate, or holds it again after an
 -- outage. Included, never run alone.
--- include lanes
--- include gate_starts
--- include limited_values
+-- include lanes gate_starts limited_values
 -- lazy    limiting hold_again hold_off spend_held
 -- clock   now
 -- derive  newest     string  token

@@ -1,10 +1,7 @@
 -- Lane entry: limited jobs that become ready go to their lanes. Included, never run alone.
--- include lane_exit
--- include limited_values
--- include excess
+-- include lane_exit limited_values excess
 -- lazy    limiting enter_lane sort_line
 -- clock   now
--- derive  job    hash  job:<id>
 -- derive  ready  zset  ready:<queue>
 -- many    ZADD
 -- batch   entering  {}  by lane: {score, id, ...} of the jobs that come

@@ -1,7 +1,5 @@
 -- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes. Included, never run alone.
--- include class_state
--- include gate_starts
--- include gate_waits
+-- include class_state gate_starts gate_waits
 -- lazy    limiting
 -- clock   now
 -- derive  gate     string  gate:<gate>

@@ -2,9 +2,7 @@
 -- Included, never run alone.
 -- A class stands in the line of its queue, as '~' and its limits, and its lanes take turns. What waits for a closed
 -- gate is behind that gate instead: a lane, or, where the limit goes by no value, its class.
--- include wake
--- include class_state
--- include gate_waits
+-- include wake class_state gate_waits
 -- lazy    limiting timers_moved
 -- clock   now
 -- key     scheduled  zset    scheduled

@@ -1,10 +1,8 @@
 -- Let go: starts that left their owner's claims let go of their gates, and only these. Included, never run alone.
 -- Nothing is read of the jobs, whose records may be gone: what a start holds is said beside the claims.
--- include lone_gates
--- include held_gates
+-- include lone_gates held_gates
 -- lazy    limiting let_go
 -- key     rewound  string  rewound
--- derive  slots    hash  slots:<owner>
 -- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether
 -- one was fine. Those of one claim mostly hold the same.
 local function by_held(ids, texts, unused, poor)

@@ -1,8 +1,6 @@
 -- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes
 -- them away; what waits feels it at once.
--- include look_anew
--- include overrides
--- include declare
+-- include look_anew overrides declare
 -- clock   now
 -- commit  batch
 -- key     numbers    hash  limit:<limit>

@@ -5,7 +5,6 @@
 -- commit  batch
 -- key     timers  zset  timers
 -- removes first timers
--- derive  about   hash    owner:<owner>
 -- arg     owner   text    the incarnation whose code it is; empty: a program that is not a worker
 -- arg     tasks   packed  {task, ...} that it knows
 -- arg     limits  packed  {{name, {field, value, ...}}, ...} that its code declares

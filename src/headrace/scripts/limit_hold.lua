@@ -1,7 +1,6 @@
 -- Limit hold: a program passes a gate as a job would, and holds it until it lets go or its lease is over.
 -- A hold is an entry of timers: hold:<gate>|<holder>, scored by the end of its lease.
--- include limit_timers
--- include declare
+-- include limit_timers declare
 -- clock   now
 -- commit  batch
 -- key     numbers    hash  limit:<limit>

@@ -10,7 +10,6 @@
 -- derive  classes      hash    classes:<queue>
 -- derive  class        zset    class:<class>
 -- derive  lane         zset    lane:<lane>
--- derive  waiting      set     waiting:<limit>
 -- arg     names        packed  of limits; none: a page of all, by name
 -- arg     after        text    the page begins behind this name
 -- arg     limit        int     most limits of a page, or most values that are told, at most 500

@@ -1,6 +1,5 @@
 -- Limit release: a program lets go of a gate; what waits for it hears of it.
--- include lanes
--- include gate_starts
+-- include lanes gate_starts
 -- clock   now
 -- commit  batch
 -- key     timers  zset  timers

@@ -1,13 +1,9 @@
 -- Limit timers: what is due of limits: gates that may open, holds and an operator's words that end, lanes that are
 -- looked at anew. Included, never run alone.
--- include look_anew
--- include sort_anew
--- include gate_starts
--- include overrides
+-- include look_anew sort_anew gate_starts overrides
 -- lazy    limiting run_timers keep_lease
 -- clock   now
 -- key     timers  zset  timers
--- derive  class   zset  class:<class>
 local function gate_named(name)
   return gate_of(name, string.match(name, '^[^:]*'))
 end

@@ -1,7 +1,5 @@
 -- Line: a job becomes ready, and a sleeping dispatcher is woken for it. Included, never run alone.
 -- include lane_entry
--- many    ZADD
--- derive  ready   zset  ready:<queue>
 -- batch   lines   {}    by queue: {score, id, ...} of the jobs that line up
 -- batch   limits  nil   whether any limit is known, where the script has asked
 -- step    line_up_all

@@ -10,7 +10,6 @@
 -- key     limited    hash  limited
 -- derive  job        hash  job:<id>
 -- derive  claims     zset  claims:<owner>
--- derive  ready      zset  ready:<queue>
 -- arg     names      packed  queues whose ready jobs are counted, at most 1000
 -- arg     soon       int   microseconds ahead within which a scheduled job comes due
 -- arg     look       int   most running jobs (one a worker at least), and most scheduled ones, whose queue is looked up

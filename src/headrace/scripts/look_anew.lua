@@ -3,7 +3,6 @@
 -- lazy    limiting look_anew look_at_limit look_at_all
 -- clock   now
 -- key     timers   zset  timers
--- derive  waiting  set   waiting:<limit>
 -- The numbers of a limit changed: its classes are looked at now, their lanes a piece at a time.
 local function look_anew(name)
   for _, unit in ipairs(redis.call('SMEMBERS', waiting .. name)) do

@@ -1,12 +1,8 @@
 -- Move: a job that waits gets another queue, priority or time; all else of it stays.
--- include again
--- include take_out
+-- include again take_out
 -- clock   now
 -- key     scheduled  zset  scheduled
--- derive  ready      zset  ready:<queue>
--- derive  parked     zset  parked:<task>
 -- derive  lane       zset  lane:<lane>
--- derive  job        hash  job:<id>
 -- removes first scheduled
 -- commit  batch
 -- arg     id        text

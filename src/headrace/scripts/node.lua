@@ -1,20 +1,14 @@
 -- Node: a node of a workflow lines up, or ends. Included, never run alone.
 -- A node is known by its id: nothing is read of a plain job.
--- include ids
--- include wake
--- include again
--- include flow_state
--- include callback
+-- include ids wake again flow_state callback
 -- lazy    graph is_part end_node open_node
 -- clock   now
 -- key     scheduled  zset  scheduled
 -- key     failed      zset  failed
 -- key     quarantined zset  quarantined
--- derive  flow       hash  flow:<flow>
 -- derive  broken     zset  broken:<flow>
 -- derive  undo       zset  undo:<flow>
 -- derive  held       zset  held:<flow>
--- derive  job        hash  job:<id>
 -- batch   walks      {}    nodes that ended, whose children are told
 local SUCCESS = {succeeded = true, skipped = true}
 

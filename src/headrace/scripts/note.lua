@@ -4,7 +4,6 @@
 -- commit  batch
 -- key     self    hash    owner:<owner>    the incarnation's last notes
 -- key     claims  zset    claims:<owner>
--- derive  job     hash    job:<id>
 -- derive  log     list    log:<id>
 -- many    RPUSH
 -- removes first claims

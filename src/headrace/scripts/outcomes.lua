@@ -1,16 +1,11 @@
 -- Outcomes: what becomes of jobs whose starts ended without success, or added nodes.
 -- Included by settle, never run alone.
--- include finish
--- include again
--- include crash
--- include knowers
--- include held_gates
+-- include finish again crash knowers held_gates
 -- lazy    outs new_handlers
 -- clock   now
 -- key     scheduled  zset  scheduled
 -- key     parking    set   parking        tasks that have parked jobs
 -- derive  parked     zset  parked:<task>
--- derive  job        hash  job:<id>
 local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
 
 -- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.

@@ -2,8 +2,7 @@
 -- Bounded by live queues, tasks and workers, not by jobs or history.
 -- A queue that is empty, not paused and served by no worker is idle. Of idle ones the first 500 are told, and the
 -- others forgotten.
--- include line_size
--- include own_jobs
+-- include line_size own_jobs
 -- clock   now
 -- key     scheduled    zset  scheduled
 -- key     succeeded    zset  succeeded
@@ -19,9 +18,7 @@
 -- key     totals       hash  totals
 -- key     limited      hash  limited
 -- key     timers       zset  timers
--- derive  ready        zset  ready:<queue>
 -- derive  wake         zset  wake:<queue>
--- derive  job          hash  job:<id>
 -- derive  parked       zset  parked:<task>
 -- derive  claims       zset  claims:<owner>
 -- derive  facts        hash  owner:<owner>

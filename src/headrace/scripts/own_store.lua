@@ -4,7 +4,6 @@
 -- clock   now
 -- key     own      zset  own
 -- key     expires  zset  expires
--- derive  job      hash  job:<id>
 -- derive  watch    hash  watch:<watch>
 -- arg     id       text    of the job; empty: only the cursor moves
 -- arg     key      text    of an ordered job; empty: it is not ordered

@@ -1,7 +1,5 @@
 -- Page: the jobs in one structure, a bounded piece at a time: their ids, or what is stored of them, too.
--- include slice
--- include records
--- include line_size
+-- include slice records line_size
 -- key     line    zset  <index>
 -- key     timers  zset  timers
 -- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or

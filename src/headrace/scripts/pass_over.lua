@@ -1,8 +1,6 @@
 -- Pass over: a claim takes jobs from behind others, of whose kinds the worker can run no more now.
 -- Included by claim, never run alone.
--- include slice
--- include wake
--- include serve
+-- include slice wake serve
 -- lazy    crowding pass_over
 -- derive  ready  zset  ready:<queue>
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What

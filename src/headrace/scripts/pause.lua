@@ -1,7 +1,6 @@
 -- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish.
 -- End and reason of an earlier pause do not count any more.
--- include hurry
--- include telling
+-- include hurry telling
 -- clock   now
 -- key     paused    set   paused
 -- key     resumes   zset  resumes

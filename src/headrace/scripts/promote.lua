@@ -1,6 +1,5 @@
 -- Promote: scheduled jobs whose time has come become ready.
--- include again
--- include limit_timers
+-- include again limit_timers
 -- clock   now
 -- commit  batch
 -- key     scheduled  zset  scheduled

@@ -1,11 +1,8 @@
 -- Purge: ready jobs of a queue are deleted, a bounded number at a time; callers that wait for them hear that they were
 -- cancelled.
--- include finish
--- include lane_exit
--- include line_size
+-- include finish lane_exit line_size
 -- commit  batch
 -- key     queues  set   queues
--- derive  ready   zset  ready:<queue>
 -- derive  wake    zset  wake:<queue>
 -- arg     queue   text
 -- arg     limit   int   most jobs, at most 1000

@@ -1,12 +1,5 @@
 -- Reclaim: what a dead incarnation ran goes back to its queues, each start counted as a crash.
--- include finish
--- include line
--- include crash
--- include journal
--- include left_behind
--- include lease
--- include let_go
--- include worker_lost
+-- include finish line crash journal left_behind lease let_go worker_lost
 -- clock   now
 -- removes first owners
 -- commit  batch

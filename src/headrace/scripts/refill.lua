@@ -3,7 +3,6 @@
 -- clock   now
 -- removes first ticking
 -- key     ticking zset    ticking
--- derive  plan    hash    schedule:<name>
 -- arg     rows    packed  {name, version, last known tick, its ticks (nominal and due time of each, two doubles),
 --                         missed ticks that are left out, 1 if there were more, 1 if these are the last} each
 -- return  {how many schedules were refilled, now, when the next tick is due or 0}

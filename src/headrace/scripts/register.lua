@@ -1,7 +1,5 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
--- include lease
--- include set_back
--- include telling
+-- include lease set_back telling
 -- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>

@@ -1,7 +1,5 @@
 -- Renew: an incarnation keeps everything that it holds, however much, for another lease, and hears what else is due.
--- include wake
--- include lease
--- include set_back
+-- include wake lease set_back
 -- clock   now
 -- key     self       hash    owner:<owner>
 -- key     claims     zset    claims:<owner>

@@ -1,7 +1,5 @@
 -- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
--- include held_gates
--- include lane_exit
--- include unique_start
+-- include held_gates lane_exit unique_start
 -- commit  batch
 -- clock   now
 -- key     self    hash    owner:<owner>
@@ -11,7 +9,6 @@
 -- key     rest    zset    owners
 -- key     copy    hash    copy
 -- derive  ready   zset    ready:<queue>
--- derive  job     hash    job:<id>
 -- many    ZADD
 -- removes first claims
 -- arg     owner   text

@@ -1,7 +1,5 @@
 -- Resume: jobs of a paused queue are claimed again, and a worker is woken for them.
--- include wake
--- include hurry
--- include telling
+-- include wake hurry telling
 -- key     paused   set   paused
 -- key     resumes  zset  resumes
 -- key     pauses   hash  pauses

@@ -1,7 +1,5 @@
 -- Resume due: pauses end whose time has come, soonest first, as if a person had resumed their queues.
--- include wake
--- include hurry
--- include telling
+-- include wake hurry telling
 -- clock   now
 -- key     paused   set   paused
 -- key     resumes  zset  resumes

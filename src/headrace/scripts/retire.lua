@@ -1,9 +1,6 @@
 -- Retire: an incarnation that holds nothing any more leaves.
 -- A broadcast to it that has not begun ends as cancelled.
--- include finish
--- include left_behind
--- include telling
--- include worker_lost
+-- include finish left_behind telling worker_lost
 -- commit  batch
 -- key     owners   zset  owners
 -- key     self     hash  owner:<owner>

@@ -1,7 +1,6 @@
 -- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
 -- Included, never run alone.
--- include again
--- include unique_holder
+-- include again unique_holder
 -- clock   now
 -- key     succeeded    zset  succeeded
 -- key     failed       zset  failed
@@ -9,7 +8,6 @@
 -- key     quarantined  zset  quarantined
 -- key     expires      zset  expires
 -- key     totals       hash  totals
--- derive  job          hash  job:<id>
 -- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:
 -- that job has its name. A node's workflow goes on from it, see flow_retry.
 local function retry_job(id, request)

@@ -2,7 +2,6 @@
 -- include lane_turn
 -- lazy    limiting
 -- clock   now
--- derive  gate   string  gate:<gate>
 -- many    MSET
 -- many    ZADD
 -- many    ZREM

@@ -4,7 +4,6 @@
 -- clock   now
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
--- derive  plan       hash  schedule:<name>
 -- derive  history    list  ticks:<name>
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name

@@ -1,12 +1,9 @@
 -- Serve: a claim takes jobs from a line in which classes of limited jobs stand. Included by claim, never run alone.
--- include rounds
--- include lane_entry
+-- include rounds lane_entry
 -- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
 -- clock   now
 -- derive  slots  hash  slots:<owner>
--- derive  job    hash  job:<id>
 -- many    HSET
--- many    ZADD
 -- Jobs that one claim moves to their lanes.
 local MOVES = 500
 

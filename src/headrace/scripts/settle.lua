@@ -1,8 +1,5 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
--- include finish
--- include outcomes
--- include journal
--- include let_go
+-- include finish outcomes journal let_go
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request

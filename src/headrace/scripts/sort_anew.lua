@@ -10,9 +10,6 @@
 -- derive  classes  hash  classes:<queue>
 -- derive  class    zset  class:<class>
 -- derive  lane     zset  lane:<lane>
--- derive  ready    zset  ready:<queue>
--- derive  job      hash  job:<id>
--- many    ZADD
 -- many    ZREM
 -- batch   sorted   0     jobs that this script has looked at
 -- batch   all_lines nil  whether all lines are due already: a worker may declare many tasks

@@ -1,10 +1,7 @@
 -- Tick: a tick of a schedule makes its job, unless another one of the schedule is at work. Included, never run alone.
 -- The id of the job is made of the schedule's name and the tick, so that the same tick never makes two.
--- include withdraw
--- include unique_store
--- include tick_note
+-- include withdraw unique_store tick_note
 -- clock   now
--- derive  job      hash    job:<id>
 -- derive  turn     string  turn:<key>
 -- derive  chain    zset    chain:<key>
 -- Jobs that wait with the policy buffer_all.

@@ -1,9 +1,7 @@
 -- Tick failures: pauses a schedule whose jobs failed too often, one after the other. Included, never run alone.
--- include tick
--- include telling
+-- include tick telling
 -- clock   now
 -- derive  plan  hash  schedule:<name>
--- derive  job   hash  job:<id>
 -- Whether the last jobs of a schedule failed, one after the other, so often (most) that it is paused now.
 local function failed_too_often(name, most)
   local f = redis.call('HMGET', plan .. name, 'last_job', 'failing')

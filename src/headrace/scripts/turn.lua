@@ -2,15 +2,13 @@
 -- Included, never run alone.
 -- An ordered job is known by its id. It has the turn of its key from the first time it lines up until it has ended,
 -- whatever happens in between.
--- include ids
--- include line
+-- include ids line
 -- lazy    turns await_turns may_line_up pass_on leave_chain
 -- clock   now
 -- derive  sums    hash    totals         blocked: how many jobs wait for their turn
 -- derive  job     hash    job:<id>
 -- derive  turn    string  turn:<key>
 -- derive  chain   zset    chain:<key>
--- many    ZADD
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
 
 local function key_of(id)

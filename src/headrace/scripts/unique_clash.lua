@@ -1,10 +1,7 @@
 -- Unique clash: what happens to a unique job whose name another one has. Included, never run alone.
--- include unique_holder
--- include take_out
+-- include unique_holder take_out
 -- lazy    naming
 -- clock   now
--- derive  job        hash    job:<id>
--- derive  unique     string  unique:<name>
 -- derive  sums       hash    totals         blocked: how many jobs wait for their turn
 -- derive  lane       zset    lane:<lane>
 local function at_time(head, due)

@@ -3,7 +3,6 @@
 -- The value of a name is the job that holds it or, where another one waits for its end, both: '<id> <id>'.
 -- include again
 -- lazy    naming name_ended
--- derive  job     hash    job:<id>
 -- derive  unique  string  unique:<name>
 -- derive  sums    hash    totals         blocked: how many jobs wait for their turn
 -- The one that follows holds the name, and lines up.

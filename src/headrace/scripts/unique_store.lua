@@ -1,11 +1,9 @@
 -- Unique store: a unique job is stored with its name or, where another one has that, its rule says what happens.
 -- Included, never run alone.
--- include turn
--- include unique_clash
+-- include turn unique_clash
 -- lazy    naming store_named
 -- clock   now
 -- key     scheduled  zset    scheduled
--- derive  job        hash    job:<id>
 -- A new job with its name, stored as accept stores others. blocked: it follows the one that has the name.
 local function put(id, name, args, head, blocked, cap)
   local queue, priority, delay, at, ends, fields, key = unpack(head)

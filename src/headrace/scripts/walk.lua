@@ -1,11 +1,7 @@
 -- Walk: the jobs in several structures, one structure after the other, a bounded piece at a time; of a search those
 -- that may match.
 -- Behind the line of a queue come the lanes in which its limited jobs wait.
--- include slice
--- include records
--- include queue_lanes
--- include line_size
--- include own_jobs
+-- include slice records queue_lanes line_size own_jobs
 -- key     succeeded_at    zset  succeeded
 -- key     failed_at       zset  failed
 -- key     cancelled_at    zset  cancelled
@@ -15,8 +11,6 @@
 -- derive  parked_at       zset  parked:<task>
 -- derive  claims_at       zset  claims:<owner>
 -- derive  chain_at        zset  chain:<key>
--- derive  lane            zset  lane:<lane>
--- derive  job             hash  job:<id>
 -- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
 --                         claims:<owner>, chain:<key>; own: built-in jobs, which the others leave out
 -- arg     place   text    cursor in the first of them: a lane of its queue, see queue_lanes; empty: its line

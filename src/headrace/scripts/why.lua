@@ -1,9 +1,6 @@
 -- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it.
 -- Changes nothing.
--- include why_others
--- include why_workers
--- include why_gates
--- include why_server
+-- include why_others why_workers why_gates why_server
 -- commit  batch
 -- clock   now
 -- key     scheduled  zset    scheduled
@@ -11,12 +8,9 @@
 -- key     resumes    zset    resumes
 -- key     pauses     hash    pauses
 -- key     schema     string  schema
--- derive  job        hash    job:<id>
 -- derive  flow       hash    flow:<flow>
--- derive  ready      zset    ready:<queue>
 -- derive  parked     zset    parked:<task>
 -- derive  held       zset    held:<flow>
--- derive  claims     zset    claims:<owner>
 -- derive  cancels    set     cancels:<owner>
 -- derive  asked      string  request:<request>
 -- arg     id         text

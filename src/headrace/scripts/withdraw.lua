@@ -1,6 +1,5 @@
 -- Withdraw: a waiting job ends as cancelled; a running one is asked to stop. Included, never run alone.
--- include finish
--- include take_out
+-- include finish take_out
 -- Returns cancelled | asked | missing | the state in which there is nothing to cancel.
 local function withdraw(id, ttl)
   local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner')
