@@ -137,10 +137,7 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     assert "raised" in retried
     # Measured, not made up: the figures hang together.
     assert cost["rate"] == pytest.approx(cost["jobs"] / cost["seconds"])
-    assert 0 < cost["busy"] <= 1
     assert 0 < cost["trips"] < 60
-    assert 0 < cost["wait_p50"] <= cost["wait_p99"]
-    assert 0 < cost["idle_p50_ms"] <= cost["idle_p99_ms"]
 
 
 def test_a_pipe_gets_lines_and_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:

@@ -31,12 +31,6 @@ def main(*, processes: int, limit: int | None, picture: Path | None, json: bool)
 
     Returns:
         0 when every job succeeded, else 1.
-
-    Raises:
-        OptionsError: ``picture`` cannot be written.
-        PictureError: the ending of ``picture`` does not say which form it is.
-        ServerError: no private server could be started.
-        DemoError: the workflow failed, or the worker ended before it did.
     """
     place = place_of(picture)
     console = Console(quiet=json, highlight=False, markup=False, emoji=False)
@@ -61,7 +55,7 @@ def main(*, processes: int, limit: int | None, picture: Path | None, json: bool)
             trips = reads() - 1 - app.store.round_trips - before
             nodes = watch.collect(run)
             survived = watch.survived(nodes)
-            cost = watch.bill(nodes, packages, watch.idle(), processes, trips)
+            cost = watch.bill(nodes, processes, trips)
     for text in survived:
         console.print(text, style="yellow", soft_wrap=True)
     for table in (watch.findings(packages), watch.costs(cost)):

@@ -9,11 +9,10 @@ import ast
 import os
 import signal
 import sysconfig
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -41,19 +40,14 @@ class Package:
     Attributes:
         name: a path below the library's directory; ``single files`` are the modules in no directory.
         longest: file and name of the longest function, which has ``length`` lines.
-        refused: why Python cannot parse some of the files, by path.
-        seconds: how long the measurement took.
     """
 
     name: str
     files: int = 0
     lines: int = 0
     functions: int = 0
-    classes: int = 0
     longest: str = ""
     length: int = 0
-    refused: dict[str, str] = field(default_factory=dict[str, str])
-    seconds: float = 0.0
 
 
 @app.workflow(name="survey")
@@ -80,18 +74,16 @@ def scan(limit: int | None) -> list[Source]:
 def measure(source: Source) -> Package:
     """Parse one file of the library and count what it holds."""
     if source.fault and current_job().attempt == 1:
-        _go_wrong(source.fault)
-    path = source.path
-    began = time.perf_counter()
-    text = (LIBRARY / path).read_bytes()
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        found = Package(path, refused={path: str(error)})
-    else:
-        found = _count(path, tree)
-    return replace(found, files=1, lines=len(text.splitlines()), seconds=time.perf_counter() - began)
+        if source.fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ConnectionError("the demo cuts this connection once")
+    text = (LIBRARY / source.path).read_bytes()
+    with warnings.catch_warnings(action="ignore"):
+        nodes = ast.walk(ast.parse(text))
+    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    sizes = {f"{Path(source.path).stem}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for node in functions}
+    longest = max(sizes, key=sizes.__getitem__, default="")
+    return Package(source.path, 1, len(text.splitlines()), len(functions), longest, sizes.get(longest, 0))
 
 
 @app.task(name="demo.group")
@@ -115,12 +107,6 @@ def report(packages: list[Package]) -> list[Package]:
     return sorted(packages, key=lambda package: -package.lines)
 
 
-@app.task(name="demo.delay")
-def delay(called: float) -> float:
-    """Seconds since ``called``, by the clock that all processes of a machine share."""
-    return time.monotonic() - called
-
-
 def sources() -> list[str]:
     """List the library's files without its tests, which some systems' Python does not have."""
     strangers = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
@@ -134,34 +120,10 @@ def sources() -> list[str]:
 
 def together(name: str, parts: Sequence[Package]) -> Package:
     longest = max(parts, key=lambda part: part.length, default=Package(""))
-    return Package(
-        name,
-        files=sum(part.files for part in parts),
-        lines=sum(part.lines for part in parts),
-        functions=sum(part.functions for part in parts),
-        classes=sum(part.classes for part in parts),
-        longest=longest.longest,
-        length=longest.length,
-        refused={path: why for part in parts for path, why in part.refused.items()},
-        seconds=sum(part.seconds for part in parts),
-    )
+    files, lines, functions = (sum(getattr(part, count) for part in parts) for count in ("files", "lines", "functions"))
+    return Package(name, files, lines, functions, longest.longest, longest.length)
 
 
 def _package(path: str) -> str:
     head, slash, _ = path.partition("/")
     return head if slash else "single files"
-
-
-def _go_wrong(fault: Fault) -> None:
-    if fault == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise ConnectionError("the demo cuts this connection once")
-
-
-def _count(path: str, tree: ast.Module) -> Package:
-    nodes = list(ast.walk(tree))
-    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    sizes = {f"{Path(path).stem}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for node in functions}
-    longest = max(sizes, key=sizes.__getitem__, default="")
-    classes = sum(isinstance(node, ast.ClassDef) for node in nodes)
-    return Package(path, functions=len(functions), classes=classes, longest=longest, length=sizes.get(longest, 0))

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from headrace import embedded
 from headrace.errors import HeadraceError
@@ -63,19 +63,12 @@ class DemoWorker:
         return "\n".join(f"    {line}" for line in lines[-15:]) or "    (nothing)"
 
 
-class Stage:
-    """The server, by name and URL; :meth:`worker` adds the worker."""
+class Stage(NamedTuple):
+    """The server, by its version and URL; ``worker`` starts a worker of this many process runners."""
 
-    def __init__(self, directory: Path, url: str, end: ExitStack) -> None:
-        self._directory = directory
-        self._end = end
-        self.url = url
-        self.server = embedded.status(directory).version or "a private server"
-
-    def worker(self, processes: int) -> DemoWorker:
-        worker = DemoWorker(self._directory, processes)
-        self._end.callback(worker.stop)
-        return worker
+    server: str
+    url: str
+    worker: Callable[[int], DemoWorker]
 
 
 @contextmanager
@@ -84,6 +77,12 @@ def staged() -> Generator[Stage]:
     settings in this process, so that no job of the demo gets into a real queue.
     """
     with ExitStack() as end:
+
+        def worker(processes: int) -> DemoWorker:
+            started = DemoWorker(directory, processes)
+            end.callback(started.stop)
+            return started
+
         try:
             for number in _SIGNALS:
                 end.callback(signal.signal, number, signal.getsignal(number))
@@ -96,7 +95,7 @@ def staged() -> Generator[Stage]:
             os.environ["HEADRACE_DIR"] = str(directory)
             end.callback(embedded.stop, directory)
             server = end.enter_context(embedded.attach(directory, idle_timeout=0))
-            yield Stage(directory, server.url, end)
+            yield Stage(embedded.status(directory).version or "a private server", server.url, worker)
         finally:
             # A second Ctrl-C must not leave half of the stage behind; what remains to be done is bounded.
             for number in _SIGNALS:

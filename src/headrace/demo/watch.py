@@ -5,8 +5,6 @@ Imports the application, so it is imported when the stage is set. Starts nothing
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,11 +14,11 @@ from typing import Any
 import redis
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.demo_tasks import Package, app, delay, measure, together
+from headrace.demo.demo_tasks import Package, app, measure, together
 from headrace.demo.stage import DemoError, DemoWorker
 from headrace.errors import MissingExtra
 from headrace.model.job import State
@@ -32,8 +30,7 @@ from headrace.workflows.run import WorkflowRun
 TOP = 12
 # Fans that are wider than this are one box of the picture.
 WIDEST = 12
-# In a pipe, a line when each such share is done.
-SHARE = 0.25
+# Nodes that the definition has; the others are added as it runs.
 DEFINED = 5
 
 Cost = dict[str, float]
@@ -53,30 +50,21 @@ def sketch(graph: Graph, width: int) -> str:
 
 
 def follow(run: WorkflowRun, worker: DemoWorker, console: Console) -> list[Package]:
-    """Show progress until the workflow has ended; return its report."""
-    columns = (
-        BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    scanned, share = False, SHARE
+    """Show a bar on a terminal until the workflow has ended; return its report."""
+    columns = (BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    scanned = False
     with Progress(*columns, console=console, disable=not console.is_terminal, expand=True) as bar:
         shown = bar.add_task("starting", total=None)
         while not (record := run.refresh()).state.final:
             worker.watch(0.1)
-            if record.total == DEFINED:
-                continue
-            if not scanned:
+            if record.total > DEFINED and not scanned:
                 scanned = True
                 files = len(run.outputs("scan")["scan"])
                 console.print(f"the scan found {files:,} source files, without tests: the run adds a job for each")
             running = app.overview().states.get(State.RUNNING, 0)
             bar.update(shown, completed=record.done, total=record.total, description=f"{running} running")
-            if not console.is_terminal and record.done >= record.total * share:
-                share += SHARE
-                console.print(f"{record.done:,} of {record.total:,} jobs done, {running} running")
         bar.update(shown, completed=record.done, total=record.total, description="0 running")
-    if not console.is_terminal:
-        console.print(f"{record.done:,} of {record.total:,} jobs done")
+    console.print(f"{record.done:,} of {record.total:,} jobs done")
     packages: list[Package] | None = run.outputs("report").get("report")
     if packages:
         return packages
@@ -86,14 +74,12 @@ def follow(run: WorkflowRun, worker: DemoWorker, console: Console) -> list[Packa
 
 def collect(run: WorkflowRun) -> list[NodeRecord]:
     """Read all nodes. Cost: two or three round trips per 1,000."""
-    found: list[NodeRecord] = []
-    cursor: str | None = None
-    while True:
-        page = run.nodes(limit=1000, after=cursor)
+    page = run.nodes(limit=1000)
+    found = [*page]
+    while page.next is not None:
+        page = run.nodes(limit=1000, after=page.next)
         found += page
-        if page.next is None:
-            return found
-        cursor = page.next
+    return found
 
 
 def survived(nodes: Iterable[NodeRecord]) -> list[str]:
@@ -112,24 +98,9 @@ def survived(nodes: Iterable[NodeRecord]) -> list[str]:
     return found
 
 
-def idle() -> list[float]:
-    """Seconds from the call of ``enqueue`` to the first line of the job, of an idle worker."""
-    samples: list[float] = []
-    for _ in range(100):
-        samples.append(delay.enqueue(time.monotonic()).result(timeout=30))
-        time.sleep(0.01)
-    return samples
-
-
-def bill(
-    nodes: Sequence[NodeRecord], packages: Sequence[Package], idle: Sequence[float], runners: int, trips: int
-) -> Cost:
-    """What the run cost, in seconds, milliseconds where the name says so, and round trips of the worker per job."""
+def bill(nodes: Sequence[NodeRecord], runners: int, trips: int) -> Cost:
+    """The cost of the run: its jobs, their seconds together, and round trips of the worker per job."""
     jobs = [node.job for node in nodes if not node.role]
-    measuring = [node for node in nodes if node.job.task == measure.name]
-    # Files line up together, when the node that fans out over them has ended.
-    lined_up = next(node.job.finished_us for node in measuring if node.facts.map)
-    waits = [(node.job.started_us - lined_up) / 1e6 for node in measuring if not node.facts.map and node.job.started_us]
     seconds = (max(job.finished_us for job in jobs) - min(job.started_us for job in jobs if job.started_us)) / 1e6
     return {
         "nodes": len(nodes),
@@ -139,19 +110,10 @@ def bill(
         "seconds": seconds,
         "rate": len(jobs) / seconds,
         "trips": trips / len(jobs),
-        "wait_p50": percentile(waits, 50),
-        "wait_p99": percentile(waits, 99),
-        "idle_p50_ms": percentile(idle, 50) * 1000,
-        "idle_p99_ms": percentile(idle, 99) * 1000,
-        "busy": sum(package.seconds for package in packages) / (seconds * runners),
         "crashes": sum(job.crashes for job in jobs),
         "retries": sum(job.failures for job in jobs),
         "lost": sum(job.state is not State.SUCCEEDED for job in jobs),
     }
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[max(0, math.ceil(len(values) * share / 100) - 1)]
 
 
 def findings(packages: Sequence[Package]) -> Table:
@@ -160,29 +122,23 @@ def findings(packages: Sequence[Package]) -> Table:
     if rest := packages[TOP:]:
         rows.append(together(f"{len(rest)} more", rest))
     table = _table("What the library holds")
-    for name in ("package", "files", "lines", "functions", "classes"):
+    for name in ("package", "files", "lines", "functions"):
         table.add_column(name, justify="left" if name == "package" else "right", no_wrap=True)
     table.add_column("longest function", overflow="ellipsis")
     for package in (*rows, together("all", packages)):
-        counts = (package.files, package.lines, package.functions, package.classes)
+        counts = (f"{count:,}" for count in (package.files, package.lines, package.functions))
         # The cell is cut where the terminal ends; a column that must not wrap would be cut at no edge.
         longest = Text(f"{package.length:>4} {package.longest}", no_wrap=True, overflow="ellipsis")
-        table.add_row(package.name, *(f"{count:,}" for count in counts), longest)
+        table.add_row(package.name, *counts, longest)
     return table
 
 
 def costs(cost: Cost) -> Table:
     table = _table("What the run cost", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True, style="bold")
-    table.add_column()
     for name, value, text in (
         ("jobs", "{jobs:,}", "{lost} lost; {defined} were defined, the others added as it ran"),
         ("time", "{seconds:.1f} s", "{rate:,.0f} jobs/s over {runners} runners"),
-        ("runners busy", "{busy:.0%}", "of their time went into parsing"),
-        ("round trips", "{trips:.2f}", "per job: one settles a job and claims the next"),
-        ("wait in line", "{wait_p50:.1f} s", "p50; p99 {wait_p99:.1f} s; all files lined up at once"),
-        ("idle latency", "{idle_p50_ms:.2f} ms", "p50; p99 {idle_p99_ms:.2f} ms; enqueue() to first line"),
+        ("round trips", "{trips:.2f}", "per job: one settles many jobs and claims the next"),
         ("crashes survived", "{crashes}", "runners were killed; their jobs ran again"),
         ("retries", "{retries}", "starts after an exception"),
     ):
@@ -213,13 +169,11 @@ def draw(path: Path | None, title: str, nodes: Sequence[NodeRecord]) -> tuple[st
 def facts(
     packages: Sequence[Package], cost: Cost, survived: Sequence[str], server: str, picture: str | None
 ) -> dict[str, Any]:
-    total = asdict(together("all", packages))
     return {
         "server": server,
         "cost": cost,
         "survived": survived,
-        "refused": total.pop("refused"),
-        "total": total,
+        "total": asdict(together("all", packages)),
         "packages": [asdict(package) for package in packages],
         "picture": picture,
     }
