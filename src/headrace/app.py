@@ -151,7 +151,6 @@ class Headrace:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what the verb of another queue is called here."""
             raise AttributeError(elsewhere.of_app(name), name=name, obj=self)
 
     @property

@@ -38,8 +38,6 @@ _made: WeakSet[Tasks] = WeakSet()
 
 
 class Decorator(Protocol):
-    """What ``@app.task(...)`` returns."""
-
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
     @overload
@@ -47,8 +45,6 @@ class Decorator(Protocol):
 
 
 class WorkflowDecorator(Protocol):
-    """What ``@app.workflow(...)`` returns."""
-
     def __call__(self, function: Callable[Concatenate[Flow, P], object], /) -> Workflow[P]: ...
 
 
@@ -144,7 +140,6 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
 
 
 def define_task(registered: Registered, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
-    """Make a function a task and register it; see :meth:`headrace.Headrace.task`."""
     own = options.get("name")
     name = naming.name_of(function, own)
     if own is None or inspect.isbuiltin(function):
@@ -185,7 +180,6 @@ def _over(defaults: Mapping[str, Any], options: Mapping[str, Any], function: Cal
 
 
 def define_workflow(registered: Registered, options: dict[str, Any], function: Callable[..., object]) -> Workflow[...]:
-    """Make a function a definition and register it; see :meth:`headrace.Headrace.workflow`."""
     # Loaded at first use: a program without workflows must not pay for them.
     from headrace.workflows.definition import Workflow, check_function
 
@@ -204,7 +198,6 @@ def define_workflow(registered: Registered, options: dict[str, Any], function: C
 def define_lifespan(
     context: AppContext, kind: TaskKind | Collection[TaskKind] | None, function: LifespanFunction
 ) -> Lifespan:
-    """Register a lifespan; see :meth:`headrace.Headrace.lifespan`."""
     lifespan = lifespan_of(function, kind)
     context.lifespans.append(lifespan)
     return lifespan

@@ -31,7 +31,6 @@ class Stopping:
     __slots__ = ("_begun", "_futures", "_lock")
 
     def __init__(self, begun: Callable[[], bool]) -> None:
-        """Use ``current_job().stopping``."""
         self._begun = begun
         # Held until it is set; then each waiter takes it and gives it to the next one.
         self._lock = _thread.allocate_lock()

@@ -179,8 +179,6 @@ def _judged(rule: AlarmRule, state: AlarmState, found: FoundFigure, now: int) ->
 
 
 class FoundFigure(NamedTuple):
-    """A figure, and the queue or task that has it; empty for all of them."""
-
     value: float
     queue: str = ""
     task: str = ""

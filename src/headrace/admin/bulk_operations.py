@@ -216,7 +216,6 @@ def _check(verb: str, which: JobFilter, rate: int = 0) -> None:
 
 
 def _whole(client: Client, which: JobFilter) -> Call[Any]:
-    """What tells the size of the one structure that is meant."""
     if which.state in ("ready", "parked"):
         return index_pages.page(client.keys, f"{which.state}:{which.queue or which.task}", 1)
     return overviews.overview(client.keys, details=False)

@@ -156,7 +156,6 @@ class KeyspaceDoctor:
         return self.findings()
 
     def findings(self) -> list[Finding]:
-        """What was found so far and not repaired."""
         return [
             Finding(row, severity, meaning, command, tuple(sorted(found)[:MOST_EVIDENCE]), len(found))
             for row, (severity, meaning, command) in ROWS.items()

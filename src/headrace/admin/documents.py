@@ -34,7 +34,6 @@ _TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
 
 
 def job_summary(record: Record) -> dict[str, Any]:
-    """A job for a list: what fits in a line."""
     facts: dict[str, Any] = {
         "id": record.id,
         "state": record.state,
@@ -123,7 +122,6 @@ def arguments_of(record: Record | WorkflowRecord) -> tuple[Any, dict[str, Any] |
 
 
 def value_of(data: bytes) -> Any:
-    """A stored value; what cannot be read, as text."""
     try:
         return decode(data)
     except (msgspec.MsgspecError, ValueError):
@@ -139,7 +137,6 @@ def signal_name(number: int) -> str:
 
 
 def workflow_summary(record: WorkflowRecord) -> dict[str, Any]:
-    """A workflow for a list: what fits in a line."""
     return {
         "id": record.id,
         "definition": record.definition,
@@ -169,7 +166,6 @@ def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
 
 
 def node_document(node: NodeRecord) -> dict[str, Any]:
-    """A node for programs; ``headrace jobs show`` has the rest."""
     job = node.job
     return {
         "id": job.id,

@@ -28,8 +28,6 @@ def _number(value: Any) -> int:
 
 
 class _Flow(msgspec.Struct):
-    """One workflow with its nodes and the chores that are left of it."""
-
     id: str
     record: dict[str, Any]
     nodes: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict[str, dict[str, Any]])

@@ -37,7 +37,6 @@ def check_limit(limit: int) -> int:
 
 
 def descending(order: str) -> bool:
-    """Whether the newest come first. Raises OptionsError: there is no such order."""
     if order not in ("asc", "desc"):
         raise OptionsError(f"order must be asc or desc, not {order!r}")
     return order == "desc"
@@ -108,7 +107,6 @@ class JobQuery(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> bool:
-        """Whether jobs are looked at that the page may not want."""
         return self._by_due or any(value is not None for value in self.compared.values())
 
     @property
@@ -130,7 +128,6 @@ class JobQuery(msgspec.Struct, frozen=True):
 
 
 def state_of(state: State | str) -> State:
-    """The state of this name. Raises OptionsError: there is none."""
     try:
         return State(state)
     except ValueError:
@@ -149,7 +146,6 @@ def query_of(
     until: datetime | None,
     values: bool,
 ) -> JobQuery:
-    """The query of these arguments. Raises OptionsError: one is out of range."""
     score, id, index = (0, "", "") if after is None else position(after, "after")
     low, high = window(since, until)
     for kind, name in (("queue", queue), ("task", task)):

@@ -73,7 +73,6 @@ def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
 
 
 def start_breaches(space: Keyspace) -> Iterator[str]:
-    """What is wrong with claims and the records of running jobs, a sentence each."""
     last = int(space.one("token") or 0)
     for owner, claims in space.values["claims"].items():
         for id, score in claims.items():
@@ -92,7 +91,6 @@ def start_breaches(space: Keyspace) -> Iterator[str]:
 
 
 def owner_breaches(space: Keyspace) -> Iterator[str]:
-    """What is wrong with the keys of workers, a sentence each."""
     owners = set(space.one("owners"))
     for name in ("owner", "tasks", "claims", "cancels", "slots", "replaced"):
         for owner in space.values[name].keys() - owners:
@@ -125,7 +123,6 @@ def _finished(space: Keyspace) -> Iterator[str]:
 
 
 def queue_breaches(space: Keyspace) -> Iterator[str]:
-    """What is wrong with the names of queues, pauses and parked tasks, a sentence each."""
     known: set[str] = space.one("queues") or set()
     for name in ("ready", "wake"):
         owners = {f"@{owner}" for owner in space.one("owners")}
@@ -147,7 +144,6 @@ def queue_breaches(space: Keyspace) -> Iterator[str]:
 
 
 def order_breaches(space: Keyspace) -> Iterator[str]:
-    """What is wrong with the turns of ordered jobs, a sentence each."""
     records, turns = space.values["job"], space.values["turn"]
     for key in space.values["chain"].keys() - turns.keys():
         yield f"chain:{key}: jobs wait for a turn that no job has"
@@ -193,7 +189,6 @@ def _journals(space: Keyspace) -> Iterator[str]:
 
 
 def schedule_breaches(space: Keyspace) -> Iterator[str]:
-    """What is wrong with schedules and their ticks, a sentence each."""
     names, records, ticking = set(space.one("schedules")), space.values["schedule"], space.one("ticking")
     for name in names ^ records.keys():
         yield f"schedule:{name}: " + ("has no record" if name in names else "is not among schedules")
@@ -386,7 +381,6 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
 
 
 def breaches(space: Keyspace, ahead: int = 0) -> Iterator[str]:
-    """What is wrong in one shard; see :func:`violations`."""
     yield from space.violations
     for check in _CHECKS:
         yield from check(space)

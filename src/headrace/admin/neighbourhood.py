@@ -217,7 +217,6 @@ def _plain(reply: Any) -> Any:
 
 
 def _linked(space: Keyspace) -> set[_Row]:
-    """The keys that these values lead to."""
     values, found = space.values, set[_Row]()
     for owner in space.one("owners"):
         found |= {(name, owner) for name in OF_WORKERS}

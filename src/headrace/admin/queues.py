@@ -80,7 +80,6 @@ def wanted(ready: int, running: int, due: int, paused: bool, arrivals: float, ru
 
 
 def load_of(queue: str, target: float, seen: StoreLoad, recent: Bucket, day: Bucket, now: float) -> QueueLoad:
-    """The load from what was read; ``now``: seconds since 1970."""
     ready, running, due = seen.ready[queue], seen.running.of(queue), seen.due.of(queue)
     ran = recent.histogram("run")
     run = (ran if ran.count else day.histogram("run")).mean
@@ -94,8 +93,6 @@ def load_of(queue: str, target: float, seen: StoreLoad, recent: Bucket, day: Buc
 
 
 class LoadQuestion:
-    """What must be read to tell the load of one queue."""
-
     def __init__(self, keys: Keys, stats: Stats, queue: str, target: Duration) -> None:
         """Raises OptionsError when the target is not a number or timedelta above 0."""
         self.target = seconds(target, "target", zero=False)
@@ -108,15 +105,12 @@ class LoadQuestion:
         self._day = stats.find(label, self.now - LONG, every=hours[-1].cut.name)
 
     def of_store(self) -> Steps[StoreLoad]:
-        """What the store says, as steps. Cost: one round trip."""
         return single(store_load(self._keys, [self._queue], SOON * 1_000_000))
 
     def of_stats(self) -> Steps[Any]:
-        """What the statistics say, as steps. Cost: one round trip."""
         return together([self._recent.learn_total(), self._day.learn_total()])
 
     def all_at_once(self) -> Steps[StoreLoad]:
-        """Both, where they are on one server. Cost: one round trip."""
         both: list[Steps[Any]] = [self.of_store(), self._recent.learn_total(), self._day.learn_total()]
         seen, *_ = yield from together(both)
         return cast(StoreLoad, seen)
@@ -137,7 +131,6 @@ class Queue:
     """
 
     def __init__(self, client: Client, stats: Callable[[], Stats], name: str) -> None:
-        """Use ``app.queues[name]``."""
         self.name = check_name("queue", name)
         self._client = client
         self._stats = stats

@@ -97,7 +97,6 @@ def _is_ours(entry: Sequence[Any], namespace: str) -> bool:
 
 
 def _kernel() -> dict[str, str]:
-    """What the kernel of this machine, which is the server's too, says of memory."""
     found: dict[str, str] = {}
     for name, path in (
         ("overcommit_memory", "/proc/sys/vm/overcommit_memory"),

@@ -29,7 +29,6 @@ class Cache:
     """
 
     def __init__(self, client: Client) -> None:
-        """Use ``app.cache``."""
         self._client = client
         self.types = client.types
         self.follow()

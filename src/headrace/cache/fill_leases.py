@@ -83,8 +83,6 @@ _within: ContextVar[tuple[Fill, ...]] = ContextVar("headrace-cache-within", defa
 
 
 class FillLeases:
-    """The fills of one process."""
-
     def __init__(self) -> None:
         self._numbers = count(1)
         self.begin_anew()
@@ -194,7 +192,6 @@ class ChangeWatchers:
                 signal.fire()
 
     def notify_all(self) -> None:
-        """Fire all signals: any name may have changed."""
         with self._lock:
             names = list(self._expected)
         self.notify(names)

@@ -30,8 +30,6 @@ class Entry(msgspec.Struct, eq=False):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Bounds of one process: entries, bytes, and the order of eviction."""
-
     entries: int
     bytes: int
     eviction: Eviction = "fifo"
@@ -92,7 +90,6 @@ class LocalStore:
             self.visited.add(name)
 
     def put(self, name: str, value: Any, size: int, end: float) -> bool:
-        """Keep a value until ``end``; False when it is too large to be kept."""
         entry = self._admit(name, size, end)
         if entry is not None:
             self.values[name] = value
@@ -103,7 +100,6 @@ class LocalStore:
             self.absent[name] = None
 
     def drop(self, name: str) -> bool:
-        """Drop an entry; whether there was one."""
         entry = self._entries.pop(name, None)
         if entry is None:
             return False

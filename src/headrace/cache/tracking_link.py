@@ -100,7 +100,6 @@ class TrackingLink:
         self.wire.send(("GET", key), ("PTTL", key))
 
     def ping(self) -> None:
-        """Ask the server for a sign of life. Raises: Lost."""
         self.reads.append(PendingRead("", self, bool, 1))
         self.wire.send(("PING",))
 

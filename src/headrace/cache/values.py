@@ -51,8 +51,6 @@ class Start:
 
 
 class Make(msgspec.Struct, frozen=True):
-    """A step: call the user's function, which computes the value."""
-
     function: Callable[[], Any]
 
 

@@ -81,7 +81,6 @@ def command(
 
 
 def group(text: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
-    """A group of commands; alone it prints its help."""
     return typer.Typer(
         cls=kind,
         help=text,

@@ -63,7 +63,6 @@ class ApplicationFault(Exception):
 
 
 def exit_of(error: BaseException) -> ExitCode:
-    """The exit code of a command that ended with ``error``."""
     from headrace import errors
 
     usage = (UsageFault, errors.OptionsError, errors.CronError, errors.ArgumentError, errors.PayloadTooLarge)
@@ -91,7 +90,6 @@ _LAST = 500
 
 
 def explain(error: BaseException, *, json: bool, debug: bool) -> int:
-    """Say why a command ended, once; its exit code."""
     if isinstance(error, FileNotFoundError) and _is_homeless():
         error = UsageFault("the current directory was removed: change to another directory").with_traceback(
             error.__traceback__
@@ -162,6 +160,5 @@ def confirm(deed: str, refused: str, warning: str = "") -> None:
 
 
 def agreed(question: str) -> bool:
-    """Ask on stderr; whether the answer is yes."""
     print(f"{plain(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

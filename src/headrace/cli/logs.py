@@ -67,8 +67,6 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
 
 class LogFormatter(logging.Formatter):
-    """Shapes a record and its fields, and hides what must not be told."""
-
     def __init__(
         self,
         shape: Callable[[logging.LogRecord, str, dict[str, Any], str], str],

@@ -123,7 +123,6 @@ class Output:
         print(self._shown(text))
 
     def remark(self, text: object) -> None:
-        """Tell people something beside the result; programs do not see it."""
         if not self.json:
             aside(plain(text))
 
@@ -148,7 +147,6 @@ class Output:
         return plain(text if self.redactor is None else self.redactor.text(str(text)))
 
     def done(self, text: str, facts: dict[str, Any]) -> None:
-        """Print what was done: a sentence, or its facts as JSON."""
         if self.json:
             self.document(facts)
         else:
@@ -278,23 +276,19 @@ def span(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """``12%``; 100% only when nothing is missing."""
     return f"{shown_share(share):.0%}"
 
 
 def several(count: int, noun: str) -> str:
-    """``1 job``, ``2,000 jobs``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def moment(microseconds: int, now: float) -> str:
-    """A time of the store in local time, and how far away it is: ``2026-11-21 22:36:00 CET (3m ago)``."""
     at = local(microseconds)
     return at if at == "-" else f"{at} ({distance(microseconds, now)})"
 
 
 def local(microseconds: int) -> str:
-    """A time of the store in local time, with its zone: ``2026-11-21 22:36:00 CET``."""
     at = utc(microseconds)
     # The last hours of the year 9999 have no local time.
     with contextlib.suppress(OverflowError):

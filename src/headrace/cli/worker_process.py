@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Be the worker; the exit code."""
     order = Order.taken(os.environ)
     if order is None:
         print("headrace: this is a part of headrace worker, which starts it itself", file=sys.stderr)

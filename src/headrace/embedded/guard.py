@@ -78,7 +78,6 @@ class Guard:
                 report.write(why.encode())
 
     def watch(self, claim: int) -> str:
-        """Return why the server must end."""
         assert self.server is not None
         users, password = locks.open_lock(self.spot.users), self.spot.password()
         seen = monotonic()
@@ -142,7 +141,6 @@ class Guard:
             pause = min(pause * 1.5, 0.05)
 
     def sole(self, password: str) -> int:
-        """The lock that only the server of these data has. A server that lost its guard is ended first."""
         deadline = monotonic() + PATIENCE
         lock: int | None = None
         while True:

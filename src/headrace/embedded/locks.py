@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, made if absent; programs that this process runs do not inherit it."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
@@ -76,7 +75,6 @@ def release(fd: int) -> None:
 
 
 def names(path: Path, fd: int) -> bool:
-    """Whether ``path`` still names the open file ``fd``."""
     try:
         there, here = path.stat(), os.fstat(fd)
     except FileNotFoundError:

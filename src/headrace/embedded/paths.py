@@ -26,8 +26,6 @@ TEMPORARY = Path("/tmp").resolve()  # noqa: S108 - in a private directory there,
 
 
 class DataFiles:
-    """The files of one data directory."""
-
     def __init__(self, directory: Path) -> None:
         # Absolute, links resolved: every process must come to the same one.
         self.directory = directory
@@ -53,7 +51,6 @@ class DataFiles:
         self.address = inside if len(os.fsencode(inside)) <= SOCKET_LIMIT else TEMPORARY / mark / inside.name
 
     def password(self) -> str | None:
-        """The password, or None if there is none yet."""
         try:
             return os.fsdecode(self.secret.read_bytes()).rstrip("\n") or None
         except FileNotFoundError:
@@ -136,7 +133,6 @@ def _own(places: DataFiles) -> None:
 
 @contextlib.contextmanager
 def usable(places: DataFiles) -> Generator[None]:
-    """Around a use of the files. Raises ServerError: they cannot be used."""
     try:
         yield
     except OSError as error:

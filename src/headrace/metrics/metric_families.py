@@ -48,8 +48,6 @@ CHANGES = ("started", "enqueued")
 
 
 class _KnownLabel(NamedTuple):
-    """What a label held, and whether it was read again since it changed last."""
-
     held: Held
     settled: bool
 
@@ -255,7 +253,6 @@ def _place(number: str) -> tuple[int, float]:
 
 
 def fold(held: Held, field: str) -> FoldedHistogram | None:
-    """The histogram of a field; None where nothing was observed."""
     start, counts, total = field + MARK, [0] * (len(BOUNDS) + 1), 0.0
     size = len(start)
     for name, n in held.items():

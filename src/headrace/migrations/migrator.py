@@ -62,7 +62,6 @@ class Migrator:
         self._connection: RawConnection | None = None
 
     def look(self) -> StoreState:
-        """What the store holds. Cost: one round trip."""
         return self._look([])
 
     def run(self, to: int | None = None, heard: Heard = lambda _: None) -> list[Progress]:
@@ -134,7 +133,6 @@ class Migrator:
         return plan(self.steps, sight.schema, target, sight.unfinished)
 
     def _refuse(self, sight: StoreState) -> None:
-        """No other migration may run. Raises MigrationRefused: one does."""
         if sight.until > sight.now and sight.owner != self.owner:
             raise MigrationRefused(
                 f"another migration is at it ({sight.owner}): wait for its end; should it have died, its lease ends in "

@@ -132,7 +132,6 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Steps by version. Raises OptionsError: two have the same version, or one between 2 and the newest is missing."""
     found = sorted(steps, key=lambda step: step.version)
     versions = [step.version for step in found]
     for wanted, version in enumerate(versions, 2):

@@ -57,7 +57,6 @@ class Act(msgspec.Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing was done."""
         return self.reply.startswith(("refused", "Nothing was done"))
 
 
@@ -124,12 +123,10 @@ def pause_note(note: str | None) -> str:
 
 
 def time_of(id: str) -> int:
-    """When an entry of a stream was written, microseconds; 0 for what is not an id."""
     return number(id.partition("-")[0]) * 1000
 
 
 def act_of(id: str, fields: Mapping[str, str]) -> Act:
-    """An act as it is stored; what is missing is empty."""
     names = ("who", "by", "verb", "kind", "name", "scope")
     texts = {name: fields.get(name, "") for name in names}
     return Act(id, time_of(id), **texts, count=number(fields.get("count")), reply=fields.get("reply", ""))
@@ -198,7 +195,6 @@ class AlarmRule(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The rule for people."""
         of = f" of {self.queue or self.task}" if self.queue or self.task else ""
         side = "below" if self.figure == "workers" else "above"
         return f"{self.figure}{of} {side} {shown(self.figure, self.bound)} for {self.hold_us / 1e6:g} s"
@@ -225,7 +221,6 @@ class AlarmState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The value for people, in the unit of its rule."""
         return shown(self.words.partition(" ")[0], self.value)
 
 

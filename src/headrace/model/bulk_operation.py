@@ -63,7 +63,6 @@ class JobFilter(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The filter as the search takes it: ``state:failed task:tasks.fetch``."""
         names = ("state", "queue", "task", "key", "cause")
         return " ".join(f"{name}:{getattr(self, name)}" for name in names if getattr(self, name))
 
@@ -94,7 +93,6 @@ class BulkProgress(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many refused, by the reason."""
         return dict(zip(map(str, self.reasons[::2]), map(int, self.reasons[1::2]), strict=True))
 
     @property
@@ -155,12 +153,10 @@ class BulkOperation(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> bool:
-        """Whether more is to be done."""
         return not self.state.final
 
     @property
     def words(self) -> str:
-        """How far it is, in words."""
         return self.progress.words
 
 
@@ -168,7 +164,6 @@ _request = msgspec.msgpack.Decoder(tuple[list[msgspec.Raw], BulkRequest]).decode
 
 
 def operation_of(record: Record) -> BulkOperation | None:
-    """The operation that a job does; None for any other job."""
     if record.task != BULK_TASK:
         return None
     try:

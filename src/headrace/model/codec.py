@@ -107,7 +107,6 @@ def _fault_of(value: object) -> str:
 
 
 def capped(data: bytes, limit: int, what: str) -> bytes:
-    """``data``, unless it takes more than ``limit`` bytes. Raises PayloadTooLarge: it does."""
     if len(data) > limit:
         raise PayloadTooLarge(
             f"{what} takes {len(data):,} bytes, more than the cap of {limit:,}: store it elsewhere and send a "
@@ -212,7 +211,6 @@ def json_arguments(
 
 
 def pack_json(task: str, positions: Sequence[Any], keywords: Mapping[str, Any], limit: int) -> bytes:
-    """Arguments as JSON, as they are stored. Raises PayloadTooLarge: they take more than ``limit`` bytes."""
     return capped(msgspec.json.encode((positions, keywords)), limit, f"arguments of {task}")
 
 

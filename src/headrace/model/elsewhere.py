@@ -159,12 +159,10 @@ def of_run(name: str) -> str:
 
 
 def of_package(name: str) -> str:
-    """What to write for what the package does not have; empty: unknown."""
     return _OF_PACKAGE.get(name, "")
 
 
 def of_settings(name: str) -> str:
-    """What to write for a setting that does not exist; empty: unknown."""
     return _OF_SETTINGS.get(name, "")
 
 

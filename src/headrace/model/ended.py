@@ -30,8 +30,6 @@ class _Plain(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _WithResult(_Plain, frozen=True, array_like=True, gc=False):
-    """MessagePack of the result, and the microseconds that it stays."""
-
     result: bytes
     ttl: int
 

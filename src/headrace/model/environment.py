@@ -68,7 +68,6 @@ class Sight(msgspec.Struct, frozen=True):
     allow_eviction: bool = False
 
     def number(self, name: str) -> float | None:
-        """A field of INFO as a number; None where the server does not tell it."""
         return _number(self.info.get(name))
 
     def setting(self, name: str) -> float | None:
@@ -318,6 +317,5 @@ def judged(sight: Sight, *, worker: bool = False) -> list[Finding]:
 
 
 def fields(info: bytes | str) -> dict[str, str]:
-    """The fields of an answer to INFO or CLUSTER INFO."""
     text = info.decode("utf-8", "replace") if isinstance(info, bytes) else info
     return {name: value for name, _, value in (line.partition(":") for line in text.splitlines()) if value}

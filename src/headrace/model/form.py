@@ -136,7 +136,6 @@ _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", 
 
 
 def of_task(given: Mapping[str, Any]) -> Options:
-    """The options of a task. Raises OptionsError: names the option and what would be right."""
     if given.get("request_id") is not None:
         raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
     return _consistent(Options(**_checked(given)))
@@ -232,7 +231,6 @@ def overrides_of(form: Form) -> Overrides:
 
 
 def asked(form: Form) -> dict[str, Any]:
-    """What a form asks for, by the names of options; durations are seconds."""
     found: dict[str, Any] = {"queue": form.queue}
     for name in _SHARED:
         if name != "secrets" and (value := getattr(form, name)):
@@ -243,7 +241,6 @@ def asked(form: Form) -> dict[str, Any]:
 
 
 def changed(form: Form, given: Mapping[str, Any]) -> Form:
-    """A form with some options changed. Raises OptionsError: one is out of range, or contradicts another."""
     own = overrides_of(form)
     known = Options(
         retries=Retry(max=own.retries or 0),

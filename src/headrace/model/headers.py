@@ -31,7 +31,6 @@ _headers = msgspec.msgpack.Decoder(dict[str, str])
 
 
 def check(name: str, value: Any) -> Given:
-    """The headers that an option gives. Raises OptionsError: names the header that cannot be sent."""
     if not isinstance(value, Mapping):
         raise OptionsError(f"{name} must be a dictionary of texts by name, not {value!r:.80}")
     given: tuple[tuple[Any, Any], ...] = tuple(cast(Any, value).items())
@@ -45,7 +44,6 @@ def check(name: str, value: Any) -> Given:
 
 
 def merged(*layers: Given) -> Given:
-    """Several layers of given headers as one; later layers come first."""
     found: dict[str, str | None] = {}
     for layer in layers:
         found.update(layer)
@@ -73,12 +71,10 @@ def with_correlation(headers: Mapping[str, str], correlation: str) -> Mapping[st
 
 
 def packed(headers: Mapping[str, str]) -> bytes:
-    """The headers of one job as its record holds them; empty for none."""
     return _pack(headers) if headers else b""
 
 
 def unpacked(data: bytes) -> Mapping[str, str]:
-    """Stored headers. Raises CorruptRecord: no enqueue wrote these bytes."""
     if not data:
         return NO_HEADERS
     try:
@@ -90,7 +86,6 @@ def unpacked(data: bytes) -> Mapping[str, str]:
 
 
 def shown(data: bytes) -> Mapping[str, str]:
-    """Stored headers for people; none where the bytes are unreadable."""
     try:
         return unpacked(data)
     except CorruptRecord:

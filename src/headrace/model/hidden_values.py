@@ -172,7 +172,6 @@ class Redactor:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The one that the setting ``redact`` describes."""
         return cls(settings.redact.split(","))
 
     def hides(self, name: str) -> bool:
@@ -180,7 +179,6 @@ class Redactor:
         return any(part in plain for part in self._parts)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """The value with what is to be hidden replaced, at any depth; a record becomes a mapping."""
         if depth > DEEPEST:
             return "…"
         if isinstance(value, msgspec.Struct):

@@ -61,7 +61,6 @@ def make_id(milliseconds: int, random_bits: int, shard: int = 0) -> str:
 
 
 def make_tail(random_bits: int, shard: int = 0) -> str:
-    """An id without its time, which may be made ahead."""
     # By pairs of digits: a program that enqueues one job at a time makes one for each.
     high, middle = random_bits >> 35, random_bits >> 15
     return (

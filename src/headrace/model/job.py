@@ -169,7 +169,6 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def attempt(self) -> int:
-        """Which start this is, from 1."""
         return 1 + self.failures + self.crashes + self.interruptions + self.snoozes + self.limited
 
 

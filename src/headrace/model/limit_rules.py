@@ -109,13 +109,11 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def check_number(name: str, value: Any) -> None:
-    """Refuse what is not a number above 0. Raises OptionsError: names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_NUMBER:
         raise OptionsError(f"{name} must be a number above 0, at most {MOST_NUMBER:,}, not {value!r}")
 
 
 def rate_fields(rate: Rate) -> dict[str, str]:
-    """All fields that a rate may have in the hash of its limit; empty: it has none."""
     per = str(microseconds(seconds(rate.per, "per")))
     by_clock = rate.shape == "clock" and rate.timezone != "UTC"
     return {
@@ -199,7 +197,6 @@ class LimitRule(msgspec.Struct, frozen=True):
 
     @property
     def most_cost(self) -> float:
-        """What a job may cost at most, so that it ever starts."""
         return math.inf if self.rate is None or self.rate.shape == "even" else self.rate.n
 
     @property
@@ -221,7 +218,6 @@ def concurrency_fields(concurrency: Concurrency) -> dict[str, str]:
 
 
 def numbers_of(fields: Mapping[str, str]) -> tuple[Rate | None, Concurrency | None]:
-    """A limit's numbers of its fields. Raises OptionsError, ValueError, KeyError: they are no numbers of a limit."""
     return rate_of(fields), Concurrency(int(fields["most"])) if fields.get("most") else None
 
 
@@ -244,7 +240,6 @@ def limit_rule(
     backlog: int | None = None,
     full: Full = "wait",
 ) -> LimitRule:
-    """A limit of what was given. Raises OptionsError: a name or number cannot be used."""
     if ":" in check_name("limit", name):
         raise OptionsError(f"limit name {name!r} cannot be used: leave out the colon")
     found: dict[type, Any] = {}
@@ -295,7 +290,6 @@ def name_of_any(_: object, limit: object) -> str:
 
 
 def check_units(units: object) -> int:
-    """What a job spends. Raises OptionsError: it is not a whole number, or too large."""
     if not is_whole(units) or abs(units) > MOST_NUMBER:
         raise OptionsError(f"units must be a whole number of at most {MOST_NUMBER:,}, not {units!r:.80}")
     return units

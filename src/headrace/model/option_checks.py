@@ -143,7 +143,6 @@ def time(name: str, value: Any) -> float:
 
 
 def limit(name: str, value: Any) -> float:
-    """Seconds; 0 stands for no limit."""
     if value == math.inf:
         return 0.0
     if value == 0 and type(value) is not bool:
@@ -174,7 +173,6 @@ def durability(name: str, value: Any) -> str:
 
 
 def trace(name: str, value: Any) -> str:
-    """The trace that its first starts belong to. Raises OptionsError: there is no such word."""
     if value not in ("parent", "link"):
         raise OptionsError(f"{name} must be 'parent' or 'link', not {value!r:.80}")
     return str(value)

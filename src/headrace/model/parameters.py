@@ -58,7 +58,6 @@ class Parameters:
         return {*self.positions, *self.keywords, *filter(None, (self.rest, self.others))}
 
     def accepts(self, name: str, count: int) -> bool:
-        """Whether a call with ``count`` positions may still be given ``name``."""
         if name in self.keywords:
             return name not in self.positions[:count]
         return self.others is not None and name not in self.positions
@@ -98,7 +97,6 @@ class Parameters:
         return [*found, *((name, name, value) for name, value in kwargs.items())]
 
     def by_name(self, args: Positions, kwargs: Keywords) -> dict[str, Any]:
-        """Arguments that fit by the names of their parameters; those that ``*`` and ``**`` take under theirs."""
         found: dict[str, Any] = dict(zip(self.positions, args, strict=False))
         if self.rest and len(args) > len(self.positions):
             found[self.rest] = args[len(self.positions) :]

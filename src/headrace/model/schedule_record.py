@@ -102,7 +102,6 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Literal["active", "paused", "ended", "orphaned"]:
-        """Whether it makes jobs."""
         if self.ended:
             return "ended"
         if self.orphaned:

@@ -49,12 +49,10 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
     @property
     def full(self) -> float:
-        """Share of its memory limit that is used; 0 where it has none."""
         return self.memory / self.memory_limit if self.memory_limit else 0.0
 
 
 def server_facts(info: bytes) -> ServerFacts:
-    """The facts of an answer to INFO; what a server leaves out is 0 or empty."""
     said = fields(info)
 
     def number(name: str) -> int:

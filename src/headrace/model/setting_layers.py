@@ -25,7 +25,6 @@ def load(environ: Mapping[str, str], **given: Any) -> Settings:
 def chosen(
     environ: Mapping[str, str], settings: Settings | None, given: Mapping[str, Any], defaults: Mapping[str, Any] | None
 ) -> tuple[Settings, dict[str, str]]:
-    """What :func:`resolve` makes of the arguments of ``Headrace(...)``: whole settings take the environment's place."""
     if settings is None:
         return resolve(environ, given, defaults or {})
     if defaults is not None:

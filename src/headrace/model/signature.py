@@ -164,7 +164,6 @@ class Signature:
             self.result.pack(None, 1)
 
     def accepts(self, name: str, count: int) -> bool:
-        """Whether a call with ``count`` positions may still be given ``name``."""
         return self.parameters.accepts(name, count)
 
     def unpack(self, data: bytes) -> tuple[Positions, Keywords]:

@@ -56,7 +56,6 @@ class WorkerStacks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stack(thread: int, frame: FrameType | None) -> bytes:
-    """The stack of a thread as ``faulthandler`` writes it, innermost frame first."""
     lines = [f"Thread 0x{thread:016x} (most recent call first):"]
     while frame is not None and len(lines) <= MOST_FRAMES:
         code = frame.f_code

@@ -318,7 +318,6 @@ class Unresolved:
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Parameter (or ``return``) -> annotation; one that cannot be resolved does not spoil the others."""
     inner: Any = unwrap(function.func if isinstance(function, partial) else function)
     if not isroutine(inner) and not isinstance(inner, type):
         # The annotations of an object are those of its fields.
@@ -338,7 +337,6 @@ def _alone(function: Any, name: str, annotation: Any) -> Any:
 
 
 def reason_unchecked(annotation: Any, types: Types) -> str:
-    """Why values are not converted to an annotation; empty when they are."""
     if isinstance(annotation, Unresolved):
         return annotation.reason
     try:

@@ -21,7 +21,6 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def check_by(rule: UniqueRule, signature: Signature | Unchecked) -> None:
-    """Refuse a rule that goes by what the task does not take. Raises OptionsError: names it."""
     if isinstance(signature, Unchecked):
         if not rule.text and not rule.by:
             raise OptionsError(

@@ -94,7 +94,6 @@ class Unique(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> UniqueRule:
-        """What the store learns of it."""
         text, by = _named(self.text, self.by)
         if self.until not in (None, "done", "start"):
             raise OptionsError(f"Unique: until must be 'done' or 'start', not {self.until!r:.80}")
@@ -130,7 +129,6 @@ class Latest(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> UniqueRule:
-        """What the store learns of it."""
         text, by = _named(self.text, self.by)
         return UniqueRule(text, clash="latest", by=by)
 
@@ -160,7 +158,6 @@ class Debounce(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> UniqueRule:
-        """What the store learns of it."""
         text, by = _named(self.text, self.by)
         wait, most = microseconds(span("Debounce: wait", self.wait)), 0
         if self.most is not None and (most := microseconds(span("Debounce: most", self.most))) < wait:
@@ -191,7 +188,6 @@ class Throttle(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> UniqueRule:
-        """What the store learns of it."""
         text, by = _named(self.text, self.by)
         if not isinstance(self.trailing, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"Throttle: trailing must be True or False, not {self.trailing!r:.80}")

@@ -206,7 +206,6 @@ _grown = msgspec.msgpack.Decoder(Grown)
 
 
 def pack_grown(result: bytes, graft: Graft) -> bytes:
-    """The data of an outcome ``growing``."""
     return _pack(Grown(result, graft))
 
 
@@ -219,7 +218,6 @@ def pack_facts(facts: NodeFacts) -> bytes:
 
 
 def parse_facts(data: bytes | None) -> NodeFacts:
-    """The stored facts; unreadable bytes become facts without a name rather than raise."""
     try:
         return _facts.decode(data or b"")
     except (msgspec.MsgspecError, ValueError):
@@ -257,7 +255,6 @@ def cycle(parents: Sequence[Sequence[int]]) -> list[int]:
 
 
 def check_policy(policy: object) -> Policy:
-    """One of the three policies. Raises WorkflowError: there is no such policy."""
     if isinstance(policy, str) and policy in LETTERS:
         return policy
     raise WorkflowError(f"on_failure must be one of {', '.join(LETTERS)}, not {policy!r}")

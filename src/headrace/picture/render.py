@@ -173,7 +173,6 @@ def boxes_of(view: View, *, collapse: bool = False) -> View:
 
 
 def form_of(path: str | PurePath) -> str:
-    """The form that a file's ending asks for. Raises PictureError: none does."""
     ending = PurePath(path).suffix.lower()
     if ending not in ENDINGS:
         raise PictureError(f"{str(path)!r} does not say which form it is: end it in {', '.join(ENDINGS)}")

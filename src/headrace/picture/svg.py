@@ -157,7 +157,6 @@ Value = str | float
 
 
 def tag(name: str, *inside: str, **attributes: Value) -> str:
-    """One element. ``inside`` is markup already; in names of attributes an underscore stands for a hyphen."""
     head = "".join(f' {key.strip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items())
     return f"<{name}{head}>{''.join(inside)}</{name}>" if inside else f"<{name}{head}/>"
 
@@ -171,7 +170,6 @@ def line(path: str, stroke: str = theme.LINE, **attributes: Value) -> str:
 
 
 def icon(look: theme.Look, x: float, y: float) -> str:
-    """A state's icon with its upper left corner there; nothing where the state has none."""
     if not look.icon:
         return ""
     place = f"translate({number(x)} {number(y)})"

@@ -46,5 +46,4 @@ LINE = "#6e7781"
 
 
 def look(state: str) -> Look:
-    """The look of a state; one that this version does not know is plain."""
     return LOOKS.get(state, PLAIN)

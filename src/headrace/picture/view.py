@@ -112,7 +112,6 @@ class View:
 
 
 def urgency(state: str) -> int:
-    """Where a state stands among others: those that need a person come first."""
     return URGENCY.index(state) if state in URGENCY else len(URGENCY)
 
 

@@ -60,8 +60,6 @@ def send(sock: socket.socket, kind: int, number: int, body: bytes) -> None:
 
 
 class Frames:
-    """The frames that come over one socket."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._got = b""
@@ -114,8 +112,6 @@ class RemoteTraceback(Exception):
 
 
 class Answers:
-    """The sending side: the main thread answers calls, any thread those that were put off."""
-
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
@@ -205,8 +201,6 @@ def _die_with(leash: socket.socket) -> None:
 
 
 class Calls:
-    """What the pool sends: runs it, one call at a time."""
-
     def __init__(self, sock: socket.socket, answers: Answers) -> None:
         self._frames = Frames(sock)
         self._answers = answers

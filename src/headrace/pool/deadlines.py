@@ -34,8 +34,6 @@ _LOOK = 0.25
 
 
 class PoolWatch:
-    """The watch of one pool."""
-
     def __init__(
         self,
         name: str,
@@ -82,7 +80,6 @@ class PoolWatch:
             self._bell.put(False)
 
     def start(self) -> None:
-        """Watch, unless it does. There may be new members whose calls run long."""
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._watch, name=f"{self._name}-watch", daemon=True)
             self._thread.start()

@@ -215,14 +215,12 @@ class Events:
             self._handlers += (handler,)
 
     def tell(self, name: str, *details: object) -> None:
-        """Let every callback know; returns at once."""
         for callback in self._callbacks:
             method = getattr(callback, name, None)
             if method is not None:
                 self._post(method, (self._pool, *details))
 
     def alert(self, alert: Alert) -> None:
-        """Let every overrun handler know; returns at once."""
         for handler in self._handlers:
             self._post(handler, (alert,))
 

@@ -129,8 +129,6 @@ def packed(what: str, *parts: object) -> bytes:
 
 
 class ProcessBody:
-    """The process behind one member."""
-
     def __init__(self, owner: Members, member: Member) -> None:
         self.pid = 0
         self._owner = owner

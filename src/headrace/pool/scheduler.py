@@ -213,7 +213,6 @@ class Scheduler:
         self._weigh(member)
 
     def hand_over(self, member: Member, call: Call[Any]) -> None:
-        """Tell a member what was booked for it; again does nothing."""
         if not (member.body.deliver(call) if call.lease is None else self._grant(member, call)):
             # It was cancelled. Only threads of ours take what follows from its line.
             self.bell.put(True)
@@ -504,7 +503,6 @@ class Scheduler:
                 self.retired += member.done
 
     def shut(self, reason: str) -> list[Member]:
-        """Accept nothing more. Returns the members that have nothing to do and must be told to leave."""
         with self.lock:
             self.closed = self.closed or reason
             self._tell()

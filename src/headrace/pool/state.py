@@ -67,7 +67,6 @@ class Latch:
             self._waiting.pop()()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is open; False when ``timeout`` seconds passed before."""
         bell = allocate_lock()
         bell.acquire()
         self._waiting.append(bell.release)
@@ -218,7 +217,6 @@ class Call(Future[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        """The function's name, for people."""
         fn = self.fn
         if fn is None:
             return "a lease" if self.lease else ""
@@ -254,8 +252,6 @@ class Lease:
 
 
 class MemberBackend(Protocol):
-    """The thread or process behind a member."""
-
     pid: int
 
     def start(self) -> None: ...
@@ -427,7 +423,6 @@ class CallQueues:
         return True
 
     def clear(self, member: Member | None) -> list[Call[Any]]:
-        """Take out all that waits for a member, or for any free member; who calls this must end it."""
         line = self.central if member is None else member.inbox
         calls = list(line)
         line.clear()

@@ -54,8 +54,6 @@ class DeferredResult(Generic[T]):
 
 
 class ThreadBody:
-    """The thread behind one member."""
-
     def __init__(self, owner: Members, member: Member) -> None:
         self.pid = os.getpid()
         self._owner = owner

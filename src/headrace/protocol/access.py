@@ -63,12 +63,10 @@ _SCRIPTS: dict[Role, str] = {
 
 
 def scripts_of(role: Role) -> list[str]:
-    """The scripts that a role may call."""
     return sorted(set(_SCRIPTS[role].split()))
 
 
 def commands_of(script: Script) -> set[str]:
-    """The commands that a script sends, those of its includes too."""
     return {command.lower() for command in _COMMAND.findall(script.text)}
 
 

@@ -186,8 +186,6 @@ class CauseFacts(msgspec.Struct, frozen=True):
 
 
 class CausesFound(msgspec.Struct, frozen=True):
-    """Causes, and how many there are."""
-
     count: int
     causes: list[CauseFacts]
 

@@ -149,7 +149,6 @@ _COMMAND = Script("confirm", Header(""), "", ())
 
 @cache
 def load(name: str) -> Script:
-    """The script of ``scripts/<name>.lua``."""
     header, rows = assemble(name)
     rows = [row for row in rows if row[0]]
     return Script(name, header, "\n".join(line for line, _ in rows), tuple(place for _, place in rows))

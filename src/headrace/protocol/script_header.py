@@ -151,8 +151,6 @@ def parse_header(text: str) -> Header:
 
 
 class _Found:
-    """What the lines that were read so far declare."""
-
     def __init__(self) -> None:
         self.keys: dict[str, list[Key]] = {"key": [], "derive": [], "channel": []}
         self.args: list[Argument] = []
@@ -380,7 +378,6 @@ _UNPACK = {"text": "{}", "int": "tonumber({})", "packed": "{0} == '' and {{}} or
 
 
 def assemble(name: str) -> tuple[Header, list[Row]]:
-    """The header, includes merged in, and the text of ``scripts/<name>.lua``."""
     own = parse_header(_source(name))
     parts = included(own.includes)
     header = merge(own, list(parts.values()))

@@ -67,7 +67,6 @@ class WorkerSeen(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> bool:
-        """Whether none of its runners was free."""
         return self.able and bool(self.kinds) and self.held >= self.size
 
     @property
@@ -146,24 +145,20 @@ class WhyFacts(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """The job's; empty when no readable record is stored."""
         return self.record.get("st", "")
 
     @property
     def queue(self) -> str:
-        """The job's."""
         return self.record.get("queue", "default")
 
     @property
     def task(self) -> str:
-        """The job's."""
         return self.record.get("task", "")
 
     def time(self, field: str) -> int:
         return number(self.record.get(field))
 
     def where(self, name: str) -> int:
-        """A number of its place; 0 where it is not known."""
         return moment(self.place.get(name))
 
     @property
@@ -173,7 +168,6 @@ class WhyFacts(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> tuple[WorkerSeen, ...]:
-        """Those of the workers that live."""
         return tuple(worker for worker in self.workers if worker.lease > self.now)
 
 

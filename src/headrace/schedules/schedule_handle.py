@@ -170,7 +170,6 @@ def request(
 
 
 def policy(name: str, value: Any, kind: Any) -> str:
-    """The word of a policy. Raises CronError: there is no such word."""
     if value not in get_args(kind):
         raise CronError(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r:.80}")
     return str(value)
@@ -491,7 +490,6 @@ def times_of(record: ScheduleRecord) -> str:
 
 
 def schedule_document(record: ScheduleRecord, time: Callable[[int], str | None] = iso) -> dict[str, Any]:
-    """A schedule, without its history; ``time`` writes its times."""
     return {
         "name": record.name,
         "state": record.state,

@@ -131,7 +131,6 @@ def changes(zone: str, moment: int) -> Iterator[int]:
 
 
 def span(name: str, value: Duration) -> int:
-    """A duration in microseconds. Raises CronError: it is not a duration."""
     try:
         return microseconds(seconds(value, name))
     except ValueError as error:
@@ -147,7 +146,6 @@ def moment_of(name: str, value: datetime | None) -> int:
 
 
 def time_of(moment: int) -> datetime:
-    """Microseconds since 1970 as a datetime of UTC."""
     return EPOCH + timedelta(microseconds=moment)
 
 
@@ -325,7 +323,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def timetable(self) -> Timetable:
-        """When it ticks. Raises CronError, MissingExtra: this machine cannot reckon it."""
         if self.cron:
             return Cron(self.cron, self.zone)
         return Every(self.step / SECOND, self.shift / SECOND)
@@ -386,7 +383,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_timing(about: bytes) -> Timing | None:
-    """The times of a record's ``about``; None for what cannot be read."""
     try:
         return msgspec.msgpack.decode(about, type=Timing)
     except (msgspec.MsgspecError, ValueError):

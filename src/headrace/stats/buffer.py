@@ -55,7 +55,6 @@ def observed(fields: Mapping[str, float]) -> dict[str, int]:
 
 
 def named(fields: Mapping[str, F]) -> Mapping[str, F]:
-    """The same fields. Raises OptionsError: they are no mapping."""
     if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"fields are a mapping, not {fields!r:.80}: write " + '{"count": 1} for a field named count')
     return fields
@@ -199,7 +198,6 @@ class Buffer:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget everything, as a forked child must."""
         # Re-entrant: a signal's handler may count while its thread counts.
         self.lock = threading.RLock()
         self.calls = 0
@@ -220,13 +218,11 @@ class Buffer:
 
     @property
     def held(self) -> int:
-        """Calls that are not known to be stored: what a kill of this process would lose."""
         unanswered = self._unanswered
         return self.calls + (unanswered.calls if unanswered else 0)
 
     @property
     def stuck(self) -> bool:
-        """Whether a batch was sent and not answered."""
         return self._unanswered is not None
 
     def drop_oldest(self) -> None:

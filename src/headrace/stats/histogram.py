@@ -87,7 +87,6 @@ class Histogram(msgspec.Struct, frozen=True):
         return 0.0
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Both together."""
         return histogram_of(
             {value: self.counts.get(value, 0) + other.counts.get(value, 0) for value in {*self.counts, *other.counts}}
         )

@@ -38,8 +38,6 @@ PORT = 9464
 
 
 class Answer(NamedTuple):
-    """What a page says."""
-
     status: int
     body: str
     type: str = "text/plain; charset=utf-8"
@@ -60,7 +58,6 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises HeadraceError: the address cannot be used."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
@@ -141,8 +138,6 @@ WINDOW = 3600
 
 
 class Collector(Protocol):
-    """What tells Prometheus of some families when it asks."""
-
     def collect(self) -> Iterable[Metric]: ...
     def describe(self) -> Iterable[Metric]: ...
 

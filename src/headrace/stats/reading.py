@@ -286,7 +286,6 @@ class Reading:
     """
 
     def __init__(self, client: Client, query: SeriesQuery, clock: Callable[[], float]) -> None:
-        """Use ``app.stats.find``."""
         self.query = query
         self._client = client
         self._clock = clock
@@ -376,11 +375,9 @@ class Reading:
         return iter(self.series())
 
     def learn_total(self) -> Steps[None]:
-        """What :meth:`total` does, as steps; it costs nothing then."""
         self._total = yield from self._ask_total()
 
     def learn_series(self) -> Steps[None]:
-        """What :meth:`series` does, as steps."""
         self._series = yield from self._ask_series()
 
     def totals_below(self, limit: int) -> Steps[dict[str, Bucket]]:
@@ -442,7 +439,6 @@ PERCENTS = (50, 90, 99)
 
 
 def series_document(label: str, every: str, total: Bucket, series: Sequence[Bucket]) -> dict[str, Any]:
-    """A label within a range: the sum, and each bucket in the order of time."""
     return {
         "label": label,
         "every": every,

@@ -61,7 +61,6 @@ class Resolution(msgspec.Struct, frozen=True):
         return number * self.step if self.step else _month(number * self.months)
 
     def floor(self, at: int) -> int:
-        """When the bucket that holds ``at`` begins."""
         return self.start(self.number(at))
 
     def ceil(self, at: int) -> int:
@@ -69,7 +68,6 @@ class Resolution(msgspec.Struct, frozen=True):
         return -(-at // self.step) * self.step if self.step else self.after(at - 1)
 
     def after(self, at: int) -> int:
-        """When the bucket that holds ``at`` ends, which is when the next one begins."""
         return self.start(self.number(at) + 1)
 
     def walk(self, start: int, end: int) -> Iterator[int]:
@@ -77,7 +75,6 @@ class Resolution(msgspec.Struct, frozen=True):
         return (self.start(number) for number in range(self.number(start), self.number(end)))
 
     def date(self, at: int) -> str:
-        """The name of the bucket that holds ``at``."""
         return _digits(at)[: self.digits] if self.months != 3 else f"{_digits(at)[:4]}{self.number(at) % 4 + 1}"
 
 
@@ -133,7 +130,6 @@ class Resolutions(msgspec.Struct, frozen=True):
     slot: int
 
     def level(self, every: str) -> Level:
-        """The level of a resolution. Raises OptionsError: there is no such resolution, or it is not kept."""
         for level in self.levels:
             if level.cut.name == every:
                 return level

@@ -67,7 +67,6 @@ class Stats:
         layout: Resolutions | None = None,
         prefix: str = "",
     ) -> None:
-        """Use ``app.stats``, or ``scope`` of one."""
         self.settings = settings
         self.layout = layout or kept(settings)
         self._client = client

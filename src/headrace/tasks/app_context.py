@@ -96,8 +96,6 @@ def of_kind(lifespans: Iterable[Lifespan], kind: Kind) -> list[Lifespan]:
 
 
 class RegisteredTask(Protocol):
-    """A task, as far as other tasks know it."""
-
     @property
     def function(self) -> Callable[..., Any]: ...
     @property

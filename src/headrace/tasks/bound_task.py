@@ -71,7 +71,6 @@ class BoundTask(Generic[P, R]):
     )
 
     def __init__(self, context: AppContext, signature: Signature | Unchecked, options: Options) -> None:
-        """Use ``task.options(...)`` or ``app.by_name(...)``."""
         self.task = signature.task
         self.context = context
         self._signature = signature

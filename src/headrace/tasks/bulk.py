@@ -260,7 +260,6 @@ async def _each(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> AsyncItera
 
 
 def _many(verb: Verb, given: Any) -> Iterable[Any]:
-    """Raises ArgumentError for what is not many."""
     kind = type(given).__name__
     if isinstance(given, Iterable):
         return given  # pyright: ignore[reportUnknownVariableType]

@@ -53,7 +53,6 @@ class Job(Generic[R]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what the verb of another queue is called here."""
             raise AttributeError(elsewhere.of_job(name), name=name, obj=self)
 
     def __init__(

@@ -56,7 +56,6 @@ class LimitHold:
     __slots__ = ("_client", "_holder", "_named", "_over", "_rule", "_task", "_wait", "lost")
 
     def __init__(self, client: Client, rule: LimitRule, named: str, wait: float | None) -> None:
-        """Use ``app.limits[name].hold()``."""
         self.lost = False
         self._client = client
         self._rule = rule
@@ -211,7 +210,6 @@ class Limit:
     __slots__ = ("_client", "name", "rule")
 
     def __init__(self, client: Client, name: str, rule: LimitRule | None = None) -> None:
-        """Use ``app.limit(...)`` or ``app.limits[name]``."""
         self.name, self.rule, self._client = check_name("limit", name), rule or LimitRule(name), client
 
     def set(

@@ -103,7 +103,6 @@ class Why(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The code of the deciding reason."""
         return self.reasons[0].code
 
     def __str__(self) -> str:

@@ -39,7 +39,6 @@ class Reason(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The text, and what helps."""
         return f"{self.text}: {self.next_step}" if self.next_step else self.text
 
 
@@ -59,7 +58,6 @@ def lasting(microseconds: int | float) -> str:
 
 
 def several(count: int, noun: str) -> str:
-    """``1 job is``, ``3 jobs are``."""
     return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"
 
 
@@ -125,7 +123,6 @@ def no_worker_serves(facts: WhyFacts) -> Reason | None:
 
 
 def parked(facts: WhyFacts) -> Reason | None:
-    """No live worker that serves its queue knows its task; or one has come."""
     here, task = facts.here, facts.task
     able = [worker for worker in here if worker.kind]
     evidence: Evidence = {"task": task, "queue": facts.queue}

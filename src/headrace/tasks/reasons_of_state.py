@@ -83,7 +83,6 @@ def disk_failed(facts: WhyFacts) -> Reason | None:
 
 
 def memory_full(facts: WhyFacts) -> Reason | None:
-    """The server's memory is full: jobs go on, and nothing new is stored."""
     most, used = int(facts.server.get("maxmemory") or 0), int(facts.server.get("used_memory") or 0)
     if not most or used < most:
         return None

@@ -226,18 +226,15 @@ class Submission:
     __slots__ = ("definition", "jobs", "verb", "workflow_id")
 
     def __init__(self, verb: Verb, jobs: Sequence[SubmittedJob], workflow_id: str = "", definition: str = "") -> None:
-        """Made by the verb."""
         self.verb: Verb = verb
         self.jobs = jobs
         self.workflow_id = workflow_id
         self.definition = definition
 
     def rows(self, rows: Sequence[NewJob]) -> list[NewJob]:
-        """Rows to store, with what was changed."""
         return [NewJob(row.id, row.args, job.form(), row.name) for row, job in zip(rows, self.jobs, strict=True)]
 
     def nodes(self, nodes: Sequence[NewNode]) -> tuple[NewNode, ...]:
-        """Nodes to store, with what was changed."""
         jobs = iter(self.jobs)
         return tuple(
             msgspec.structs.replace(node, form=next(jobs).form()) if node.role in _JOBS else node for node in nodes
@@ -513,7 +510,6 @@ class Propagation:
     """``app.propagate``."""
 
     def __init__(self, around_acts: list[Middleware], around_starts: list[Middleware]) -> None:
-        """Use ``app.propagate``."""
         self._around_acts = around_acts
         self._around_starts = around_starts
 

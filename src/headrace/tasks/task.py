@@ -125,7 +125,6 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         loose: bool = False,
         limits: tuple[str, ...] = (),
     ) -> None:
-        """Use ``@app.task``."""
         self.signature = Signature(name, function, context.types, loose=loose)
         self.name = name
         self.function = function
@@ -143,7 +142,6 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what the verb of another queue is called here."""
             # Not while it is being made, or copied: a task without its name has no attributes to tell of.
             task = self.__dict__.get("name", "task")
             raise AttributeError(elsewhere.of_task(task, name), name=name, obj=self)

@@ -33,8 +33,6 @@ _INDEX = "workflows"
 
 
 class OwnFilter(TypedDict, total=False):
-    """Which workflows of one definition are listed, and in what order; see :meth:`Workflows.page`."""
-
     state: WorkflowState | str | None
     limit: int
     offset: int
@@ -44,8 +42,6 @@ class OwnFilter(TypedDict, total=False):
 
 
 class Filter(OwnFilter, total=False):
-    """Which workflows are listed, and in what order; see :meth:`Workflows.page`."""
-
     definition: str | None
 
 

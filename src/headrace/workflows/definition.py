@@ -132,7 +132,6 @@ def callback_node(scope: Scope, task: Any, when: str) -> NewNode:
 
 
 def check_function(function: Any) -> None:
-    """Refuse what cannot define workflows. Raises OptionsError: says why."""
     if inspect.isclass(function) or not callable(function):
         raise OptionsError(f"@app.workflow takes a function, not {function!r:.80}")
     name = getattr(function, "__name__", "workflow")
@@ -206,7 +205,6 @@ class Workflow(Generic[P]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what the verb of another queue is called here."""
             workflow = self.__dict__.get("name", "workflow")
             raise AttributeError(elsewhere.of_workflow(workflow, name), name=name, obj=self)
 

@@ -112,7 +112,6 @@ class GraphBuilder:
                 self._numbers[new] = self._numbers.pop(old)
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that was given to a node. Raises WorkflowError: it is taken."""
         self._number(name)
         if name in self.names:
             raise WorkflowError(
@@ -163,7 +162,6 @@ class GraphBuilder:
         edges[parent] = policy or known
 
     def check_acyclic(self) -> None:
-        """Refuse a graph that could never end. Raises WorkflowError: names the cycle."""
         # Without references forward every edge leads from an earlier row to a later one.
         if all(parent < place for place, row in enumerate(self.rows) for parent in row.edges):
             return

@@ -54,8 +54,6 @@ class Defined(Protocol):
 
 
 class Lookup(Protocol):
-    """What is registered in an application, for definitions that name it."""
-
     @property
     def context(self) -> AppContext: ...
     @property
@@ -81,7 +79,6 @@ def stem(name: str) -> str:
 
 
 def some(names: Iterable[str]) -> str:
-    """Names for an error, not all of them when they are many."""
     known = list(names)
     return ", ".join(known[:TOLD]) + (f" and {len(known) - TOLD:,} more" if len(known) > TOLD else "")
 
@@ -115,7 +112,6 @@ class Node(Generic[R_co]):
     __slots__ = ("builder", "place")
 
     def __init__(self, builder: GraphBuilder, place: int) -> None:
-        """Use ``flow.run(...)`` or ``flow.map(...)``."""
         self.builder = builder
         self.place = place
 

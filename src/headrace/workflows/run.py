@@ -45,13 +45,11 @@ class WorkflowRun:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what the verb of another queue is called here."""
             raise AttributeError(elsewhere.of_run(name), name=name, obj=self)
 
     def __init__(
         self, client: Client, id: str, definition: str, *, created: bool = True, tasks: Tasks | None = None
     ) -> None:
-        """Use ``workflow.create(...)`` or ``app.workflows.get(id)``."""
         self.id = id
         self.definition = definition
         self.created = created

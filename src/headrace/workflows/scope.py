@@ -101,14 +101,12 @@ class Scope:
         return found if isinstance(found, Definition) else None
 
     def full_name(self, task: Any, asked: NodeRequest) -> str:
-        """The full name of a new node."""
         if asked.name:
             self.builder.check_free(self.prefix + asked.name)
             return self.prefix + asked.name
         return self.builder.fresh(self.prefix + stem(name_of(task)))
 
     def target(self, given: Any, options: dict[str, Any]) -> tuple[Signature | Unchecked, Form]:
-        """What checks the arguments of a job, and all of it but these."""
         name = name_of(given)
         known = self.registered.tasks.get(name)
         task: BoundTask[..., Any] = given
@@ -144,7 +142,6 @@ class Scope:
     def pack(
         self, checks: Signature | Unchecked, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, dict[int, Policy | None]]:
-        """Arguments with slots, and the edges that the nodes among them make."""
         edges: dict[int, Policy | None] = {}
         positions: dict[int, int] = {}
 
@@ -168,7 +165,6 @@ class Scope:
         return node.place, None if isinstance(value, Node) else value.policy
 
     def add(self, task: Any, args: tuple[Any, ...], asked: NodeRequest, name: str, *, check: bool = True) -> int:
-        """A row for a task, without its references."""
         signature, form = self.target(task, asked.options)
         checks = signature if check else Unchecked(form.task, self.context.types)
         data, edges = self.pack(checks, args, self._with_globals(checks, signature, args, asked.params))
@@ -194,7 +190,6 @@ class Scope:
         return [self._given(f"{name}[*{n}]", value, f"an argument of {name}") for n, value in enumerate(values)]
 
     def check(self, task: Any, args: tuple[Any, ...], asked: NodeRequest) -> None:
-        """Refuse arguments that a task does not take."""
         signature, _ = self.target(task, asked.options)
         self.pack(signature, args, self.shared(signature, len(args)) | asked.params)
 
@@ -305,7 +300,6 @@ class Flow:
     __slots__ = ("scope",)
 
     def __init__(self, scope: Scope) -> None:
-        """Given to definitions; in a running job: ``current_job().workflow``."""
         self.scope = scope
 
     @overload

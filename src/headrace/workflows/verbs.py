@@ -34,15 +34,12 @@ LOOK = 1000
 
 
 class NodeQuery(msgspec.Struct, frozen=True):
-    """What a page was asked for: nodes after the number ``after`` in this state."""
-
     state: State | None
     limit: int
     after: int
 
 
 def query(state: State | str | None, limit: int, after: str | None) -> NodeQuery:
-    """Check what a page is asked for. Raises OptionsError: an argument is out of range."""
     try:
         wanted = None if state is None else State(state)
     except ValueError:
@@ -171,8 +168,6 @@ OnPiece = Callable[[int], object]
 
 
 class Verbs(msgspec.Struct, frozen=True):
-    """What is said of one workflow."""
-
     client: Client
     id: str
     definition: str
@@ -300,7 +295,6 @@ def not_found(id: str) -> WorkflowNotFound:
 
 
 def found(id: str, records: list[WorkflowRecord | None]) -> WorkflowRecord:
-    """The only record of a reply. Raises WorkflowNotFound: there is none."""
     if records[0] is None:
         raise not_found(id)
     return records[0]
