@@ -92,6 +92,10 @@ class CorruptRecord(HeadraceError):
     """The record, arguments, options or headers of a stored job are not what an enqueue writes."""
 
 
+class BadSignature(CorruptRecord):
+    """A job has no signature, or one that no key of the setting ``signing_keys`` made for it; it does not run."""
+
+
 class EnvelopeError(HeadraceError, ValueError):
     """A packed job cannot be stored: it is not an envelope, or asks for what cannot be; ``row`` is its place, from
     0.

@@ -80,11 +80,25 @@ def _check_credentials(value: Any) -> None:
         )
 
 
+def _check_keys(name: str, keys: str) -> None:
+    if any(len(key) < SHORTEST_KEY for key in keys.split()):
+        raise ValueError(
+            f"{name} has a key of fewer than {SHORTEST_KEY} characters: make one with "
+            f"python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+
+
+#: Characters of a key for signatures, at least: 256 random bits have 43 of base 64.
+SHORTEST_KEY = 32
+
 #: Stands for what is not shown. ASCII, since a command line and any terminal can have it.
 HIDDEN = "***"
 
 #: Settings whose values may hold a password.
 SECRET = ("url", "stats_url", "stats_broker")
+
+#: Settings that are keys: nothing of them is shown.
+KEYS = ("signing_keys",)
 
 
 def hidden_url(url: str) -> str:
@@ -152,6 +166,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 256 << 20
     max_payload: Annotated[int, Meta(description="Maximum size of one job's arguments.", ge=1)] = 1 << 20
     max_result: Annotated[int, Meta(description="Maximum size of one job's result.", ge=1)] = 4 << 20
+    signing_keys: Annotated[
+        str,
+        Meta(description="Keys that sign jobs, with spaces between them: the first signs, each of them verifies."),
+    ] = ""
+    require_signature: Annotated[
+        bool, Meta(description="Workers quarantine jobs that none of the signing keys has signed.")
+    ] = False
     timeout: Annotated[float, Meta(description="Time that a call keeps trying to reach the server.", gt=0)] = 10.0
     password_file: Annotated[
         str | None, Meta(description="File that holds the server's password; each connection reads it anew.")
@@ -294,6 +315,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 3.0
 
     def __post_init__(self) -> None:
+        _check_keys("signing_keys", self.signing_keys)
         preload_names(self.preload)
         _check_credentials(self.credentials)
 
@@ -302,6 +324,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         # The text of a provider may hold the password.
         plain = (str, int, float, None.__class__)
         values = [(name, value if isinstance(value, plain) else type(value).__name__) for name, value in values]
+        values = [(name, HIDDEN if name in KEYS and value else value) for name, value in values]
         return [(name, hidden_url(value) if name in SECRET and value else value) for name, value in values]
 
     def __repr__(self) -> str:

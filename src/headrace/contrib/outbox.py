@@ -13,12 +13,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.app import Headrace
 from headrace.errors import DuplicateJob, EnvelopeError, HeadraceError, LaneFull, OptionsError
 from headrace.tasks.deferral import Pending, PendingJobs
 from headrace.tasks.envelope import packed
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 log = logging.getLogger("headrace")
 
@@ -62,8 +65,8 @@ class OutboxTable(Protocol):
         ...
 
 
-def keep(work: Pending) -> None:
-    """Have an outbox keep jobs: pack them, and store them by id from now on.
+def keep(work: Pending, seal: Seal | None) -> None:
+    """Have an outbox keep jobs: pack them, and store them by id from now on. ``seal``: of the application.
 
     Raises:
         OptionsError: it is not a list of jobs.
@@ -73,7 +76,7 @@ def keep(work: Pending) -> None:
             f"an outbox keeps jobs, not {work.about}: enqueue a job that does it, or say after_commit=True"
         )
     rows = list(zip(work.rows, work.requests or [""] * len(work.rows), strict=True))
-    work.kept = [(row.id, packed(row.id, row.args, row.form, request, row.name)) for row, request in rows]
+    work.kept = [(row.id, packed(row.id, row.args, row.form, request, row.name, seal)) for row, request in rows]
     work.requests = [request or row.id for row, request in rows]
 
 

@@ -173,6 +173,7 @@ class SessionWorks:
 
     def __init__(self, deferral: SessionDeferral, client: Client, session: Session) -> None:
         self._client = client
+        self.seal = client.keys.seal
         self._session = session
         self._works: dict[SessionTransaction, list[Pending]] = {}
         self._committed: set[SessionTransaction] = set()
@@ -228,7 +229,7 @@ class OutboxWorks:
     def add(self, work: Pending, /) -> None:
         """See :class:`headrace.tasks.deferral.Transaction`."""
         # Packed here, where the caller hears of what cannot be.
-        keep(work)
+        keep(work, self._works.seal)
         self._works.add(work)
 
 

@@ -6,6 +6,7 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -29,6 +30,10 @@ SLOT = 7
 NONE = b"\xc0"
 # The arguments of a call without any, [[], {}]; a job that has them is stored without.
 NOTHING = b"\x92\x90\x80"
+# Bytes of a signature, and what stands in front of it behind arguments: an extension of MessagePack. Lua, which reads
+# one value, passes over it; JSON has it as a third element, in hexadecimal digits.
+SIGNATURE = 16
+_MARK = b"\xd8\x0a"
 # How deep Python reads depends on how deep the reader's own calls are; about 900 levels are safe.
 TOO_DEEP = "nested too deeply to be read here"
 # It would arrive as a dictionary, which can be no key.
@@ -154,6 +159,8 @@ _packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
     _Sent, ext_hook=lambda code, payload: ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else None
 )
 _json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
+_whole = msgspec.msgpack.Decoder(msgspec.Raw)
+_HEX = re.compile(rb"[0-9a-f]{32}")
 
 
 def is_json(arguments: bytes) -> bool:
@@ -161,13 +168,40 @@ def is_json(arguments: bytes) -> bool:
     return arguments[:1] == b"["
 
 
+def with_signature(data: bytes, signature: bytes) -> bytes:
+    """Stored arguments with their signature behind them."""
+    return data[:-1] + b',"' + signature.hex().encode() + b'"]' if is_json(data) else data + _MARK + signature
+
+
+def signed_parts(data: bytes) -> tuple[bytes, bytes]:
+    """Stored arguments and their signature, which is empty where they have none."""
+    if is_json(data):
+        # Without a signature they end with the brackets of an object and of an array.
+        if data[-2:] != b'"]' or not _HEX.fullmatch(data[-34:-2]):
+            return data, b""
+        return data[:-36] + b"]", bytes.fromhex(data[-34:-2].decode())
+    if data[-18:-16] != _MARK or not _is_whole(data[:-18]):
+        return data, b""
+    return data[:-18], data[-16:]
+
+
+def _is_whole(data: bytes) -> bool:
+    # No value of MessagePack is the beginning of another one.
+    try:
+        _whole.decode(data)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
 def arguments(data: bytes) -> _Sent:
-    """Stored arguments as plain values, by position and by name.
+    """Stored arguments as plain values, by position and by name; their signature is passed over.
 
     Raises:
         msgspec.MsgspecError, ValueError: no enqueue wrote these bytes.
         RecursionError: they are nested too deeply to be read here.
     """
+    data = signed_parts(data)[0]
     return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
 
 

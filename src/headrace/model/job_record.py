@@ -85,7 +85,7 @@ def fill(data: bytes, outputs: Sequence[bytes]) -> bytes:
         return msgspec.Raw(outputs[int.from_bytes(payload, "big")] or NONE)
 
     try:
-        return PLAIN.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(data))
+        return PLAIN.encode(msgspec.msgpack.Decoder(ext_hook=put).decode(codec.signed_parts(data)[0]))
     except RecursionError:
         raise ArgumentError(f"the arguments of a node, with its parents' outputs, are {TOO_DEEP}") from None
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:

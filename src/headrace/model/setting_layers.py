@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from headrace.errors import SettingsError
-from headrace.settings import CENTURY, HIDDEN, SECRET, Settings, environment_name
+from headrace.settings import CENTURY, HIDDEN, KEYS, SECRET, Settings, environment_name
 
 
 def load(environ: Mapping[str, str], **given: Any) -> Settings:
@@ -109,7 +109,7 @@ def _checked(field: str, value: Any, label: str) -> Any:
         if not isinstance(read, float) or read <= CENTURY:
             return value
         reason = f"a time is at most 100 years, which is {CENTURY} s"
-    shown = HIDDEN if field in SECRET else repr(value)
+    shown = HIDDEN if field in SECRET + KEYS else repr(value)
     raise SettingsError(f"{label}={shown} cannot be used: {reason[0].lower()}{reason[1:]}")
 
 

@@ -174,6 +174,9 @@ class Signature:
             return (), {}
         if (found := self._by_position(data)) is not None:
             return found
+        data, signature = codec.signed_parts(data)
+        if signature and (found := self._by_position(data)) is not None:
+            return found
         args, kwargs = codec.stored_arguments(self.task, data)
         self.parameters.bound(tuple(args), kwargs)
         return self._decode(data, len(args), kwargs, json=codec.is_json(data))

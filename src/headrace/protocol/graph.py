@@ -62,12 +62,15 @@ def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
     return "".join(code_of(number + base) + LETTERS[policy] for number, policy in children)
 
 
-def _row(node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
+def _row(keys: Keys, id: str, node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
     if node.role == "given":
         return code_of(number + base), ["st", "succeeded", "role", "given", "pending", 0, "result", blob(node.args)]
     # No count leads to an undo or a callback.
     pending = 0 if node.role in ("undo", "callback") else node.waits + extra
-    fields = [*_of_form(node.form), "args", blob(node.args), "pending", pending]
+    args = node.args
+    if keys.seal is not None and node.form.task:
+        args = keys.seal.arguments(node.form, node_id(id, number + base), args)
+    fields = [*_of_form(node.form), "args", blob(args), "pending", pending]
     if node.facts:
         fields += ("facts", blob(node.facts))
     if node.parents:
@@ -150,7 +153,7 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
         last=int(complete),
         unstarted=graph.unstarted,
         facts=facts,
-        nodes=[_row(graph.nodes[number - 1], number) for number in range(first, last + 1)],
+        nodes=[_row(keys, id, graph.nodes[number - 1], number) for number in range(first, last + 1)],
     )
 
 
@@ -242,7 +245,7 @@ def graft(
     last = _end_of_chunk(added.nodes, first)
     # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
     rows = [
-        _row(node, number, base, extra=int(not node.waits and node.role not in ("undo", "callback")))
+        _row(keys, id, node, number, base, extra=int(not node.waits and node.role not in ("undo", "callback")))
         for number, node in enumerate(added.nodes[first - 1 : last], first)
     ]
     link: list[Any] = []

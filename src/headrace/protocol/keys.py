@@ -119,8 +119,14 @@ to its waiters.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from headrace.errors import SettingsError
 from headrace.model.ids import check_name
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 # What this version writes, and the oldest that it can work on: see headrace.migrations.
 SCHEMA = 2
@@ -131,16 +137,20 @@ class Keys:
     """Builds the keys of one shard.
 
     Attributes:
+        seal: signs the jobs that verbs store; None: the application has no keys.
         prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
         guards: keys that each call on a cluster sends besides its own, which no script reads: one that exists and one
             that never does. While a slot moves key by key, its keys are on two nodes, and a node refuses a script
             before it begins if some of the keys that were sent are there and some are not.
     """
 
-    __slots__ = ("guards", "prefix", "shard")
+    __slots__ = ("guards", "prefix", "seal", "shard")
 
-    def __init__(self, namespace: str = "hr", shard: int = 0, *, guarded: bool = False) -> None:
+    def __init__(
+        self, namespace: str = "hr", shard: int = 0, *, guarded: bool = False, seal: Seal | None = None
+    ) -> None:
         self.shard = shard
+        self.seal = seal
         self.prefix = f"{{{check_name('namespace', namespace)}:{shard}}}:"
         self.guards: tuple[str, ...] = ("schema", "void") if guarded else ()
 
@@ -173,9 +183,22 @@ class Keys:
 
 
 @lru_cache(maxsize=64)
-def keys_of(namespace: str, shard: int = 0, *, guarded: bool = False) -> Keys:
-    return Keys(namespace, shard, guarded=guarded)
+def keys_of(namespace: str, shard: int = 0, *, guarded: bool = False, seal: Seal | None = None) -> Keys:
+    return Keys(namespace, shard, guarded=guarded, seal=seal)
 
 
-def keys_at(namespace: str, url: str | None) -> Keys:
-    return keys_of(namespace, guarded=(url or "").startswith(("cluster://", "clusters://")))
+def keys_at(settings: Settings, url: str | None) -> Keys:
+    guarded = (url or "").startswith(("cluster://", "clusters://"))
+    return keys_of(settings.namespace, guarded=guarded, seal=seal_of(settings))
+
+
+def seal_of(settings: Settings) -> Seal | None:
+    """What seals the jobs of an application. Raises SettingsError: it is to check signatures, and has no keys."""
+    if not settings.signing_keys:
+        if settings.require_signature:
+            raise SettingsError("require_signature needs signing_keys: give workers the keys that producers sign with")
+        return None
+    # Loaded at first use: a program without keys must not pay for it.
+    from headrace.model.sealing import Seal
+
+    return Seal(settings.namespace, settings.signing_keys, required=settings.require_signature)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from headrace.model.codec import NOTHING
+from headrace.model.codec import NOTHING, signed_parts
 from headrace.model.form import CLAIMED, FIELDS, Form, NewJob
 from headrace.model.headers import shown
 from headrace.model.ids import milliseconds_of
@@ -166,6 +166,8 @@ def enqueue(
 
     Cost: one round trip, O(n log m).
     """
+    if keys.seal is not None:
+        jobs = keys.seal.jobs(jobs)
     if len(jobs) == 1:
         # Few calls, since a program that enqueues now and then pays for each of them dearly.
         (job,) = jobs
@@ -188,6 +190,8 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
     """Store a job for each of some live incarnations, which it alone will run, at most once. ``rows``: incarnation and
     id each, at most 1,000. Returns the ids of those whose incarnation lives. Cost: one round trip, O(rows).
     """
+    if keys.seal is not None:
+        args = keys.seal.arguments(form, "", args)
     fields: list[Any] = ["task", form.task, "args", blob(args), "once", "1", "more", "1"]
     if form.options:
         fields += ("options", blob(form.options))
@@ -298,7 +302,7 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         state=state,
         task=text_of(get("task")),
         queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
-        packed_args=get("args", b"" if "left_out" in fields else NOTHING),
+        packed_args=signed_parts(get("args", b"" if "left_out" in fields else NOTHING))[0],
         options=get("options", b""),
         priority=priority,
         key=text_of(get("key")),

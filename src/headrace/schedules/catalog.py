@@ -74,7 +74,7 @@ class Schedules:
     def _declare(
         self, name: str | None, timetable: Timetable, target: Target, args: Sequence[Any], options: Mapping[str, Any]
     ) -> Schedule:
-        found = request(name, timetable, unsent(target, args), self._client.settings, options, code=True)
+        found = request(name, timetable, unsent(target, args), self._client, options, code=True)
         known = self.declared.setdefault(found.name, found)
         if known.fingerprint != found.fingerprint:
             raise DuplicateName(
@@ -99,14 +99,14 @@ class Schedules:
 
         Cost: one round trip.
         """
-        found = request(name, timetable, unsent(target, args), self._client.settings, options)
+        found = request(name, timetable, unsent(target, args), self._client, options)
         return self._stored(found, self._client.drive(self._put(found)))
 
     async def aput(
         self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """See :meth:`put`."""
-        found = request(name, timetable, unsent(target, args), self._client.settings, options)
+        found = request(name, timetable, unsent(target, args), self._client, options)
         return self._stored(found, await self._client.adrive(self._put(found)))
 
     def _put(self, found: Request) -> Steps[list[str]]:

@@ -45,7 +45,7 @@ from headrace.schedules.timetables import (
     time_of,
     timing_of,
 )
-from headrace.settings import Duration, Settings, microseconds
+from headrace.settings import Duration, microseconds
 from headrace.store.client import Client, Steps
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.submission import UnsentJob
@@ -145,7 +145,7 @@ def request(
     name: str | None,
     timetable: Timetable,
     job: UnsentJob[Any],
-    settings: Settings,
+    client: Client,
     options: Mapping[str, Any],
     *,
     code: bool = False,
@@ -160,12 +160,13 @@ def request(
     now = time.time_ns() // 1000
     timing = timing_of(timetable, name, given["jitter"], given["start"], given["until"], now, code=code)
     form = _form(name, job.form, given["overlap"], job.request_id)
-    keep, about = microseconds(settings.failure_ttl), timing.packed()
+    keep, about = microseconds(client.settings.failure_ttl), timing.packed()
     pause_after, most = given["pause_after"] or 0, given["most"]
     policies = Policies(given["missed"], given["within"], given["overlap"], keep, job.name or "", pause_after)
-    whole = _pack([name, head_of(form), job.args, about, policies, most])
+    args = job.args if client.keys.seal is None else client.keys.seal.arguments(form, "", job.args)
+    whole = _pack([name, head_of(form), args, about, policies, most])
     fingerprint = hashlib.sha1(whole, usedforsecurity=False).hexdigest()[:16]
-    row = ticks.row_of(name, fingerprint, form, job.args, about, policies, most)
+    row = ticks.row_of(name, fingerprint, form, args, about, policies, most)
     return Request(name, row, fingerprint, timetable)
 
 

@@ -114,7 +114,7 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.keys: Keys = keys_at(settings.namespace, settings.url)
+        self.keys: Keys = keys_at(settings, settings.url)
         self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
@@ -207,7 +207,8 @@ class Client:
         Returns what leads back.
         """
         before = self.settings, self._made
-        self.settings, self.keys, self._made = settings, keys_at(settings.namespace, settings.url), stores
+        self.settings, self._made = settings, stores
+        self.keys = keys_at(settings, settings.url)
         self._durability, self._tells_disk = durability(settings) or None, False
         return before
 

@@ -52,7 +52,7 @@ class Reach:
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.url = url
-        self.keys: Keys = keys_at(settings.namespace, url)
+        self.keys: Keys = keys_at(settings, url)
         self.target = located(url, settings)
         self.settings = settings
         self.round_trips: int = 0

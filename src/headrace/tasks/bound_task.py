@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -47,6 +47,9 @@ def new_id(shard: int) -> str:
         _drawn.setdefault(shard, []).extend(tails)
     return id_at(time.time_ns() // 1_000_000, tail)
 
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -234,6 +237,10 @@ class BoundTask(Generic[P, R]):
     def _name(self, data: bytes) -> str:
         rule = self._options.unique
         return unique_name(rule, self._signature, data, self.context.types) if rule else ""
+
+    @property
+    def seal(self) -> Seal | None:
+        return self.context.client.keys.seal
 
     def fitting(self, id: str) -> str:
         """An id that was drawn, as these options want it: that of an ordered or unique job says so.

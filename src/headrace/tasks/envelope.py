@@ -1,6 +1,6 @@
 """The envelope: one unsent job as bytes, which other programs may keep, carry and write. Pure.
 
-1. :data:`OPTION_FIELDS`: a field for each option, computed from the table of options. Six more fields are the
+1. :data:`OPTION_FIELDS`: a field for each option, computed from the table of options. Seven more fields are the
    envelope's own.
 2. :func:`packed` and :class:`EnvelopeReader`: the format, version 1, which docs/envelope.md describes: a MessagePack
    map with a field for each value that differs from its default. Any program may have written the bytes, so reading
@@ -101,6 +101,7 @@ _RETRIES = {
 OPTION_FIELDS = dict(_option_fields())
 
 if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
     class Envelope(msgspec.Struct, frozen=True):
         """The fields of an envelope. Durations and times are integers, in microseconds; None means not given.
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
         args: list[msgspec.Raw] = []
         kwargs: dict[str, msgspec.Raw] = {}
         form: Literal["msgpack", "json"] = "msgpack"
+        sealed: bytes = b""
 
         def __init__(self, **fields: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
@@ -128,6 +130,7 @@ else:
             ("args", list[msgspec.Raw], []),
             ("kwargs", dict[str, msgspec.Raw], {}),
             ("form", Literal["msgpack", "json"], "msgpack"),
+            ("sealed", bytes, b""),
             *((name, field.kind, field.default) for name, field in OPTION_FIELDS.items()),
         ],
         frozen=True,
@@ -172,12 +175,16 @@ _asked = operator.attrgetter("task", *(name for name in OPTION_FIELDS if name !=
 _version = msgspec.msgpack.Decoder(_Version)
 
 
-def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "") -> bytes:
+def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "", seal: Seal | None = None) -> bytes:
     """A job as an envelope. ``args``: ``[args, kwargs]`` as they are stored: MessagePack or JSON. ``name``: of a unique
-    job; it travels, since its reader may not have the code that makes it.
+    job; it travels, since its reader may not have the code that makes it. ``seal``: of the application, if it has one.
     """
+    if seal is not None:
+        args = seal.arguments(form, id, args)
     if form.unique:
         form = msgspec.structs.replace(form, unique=msgspec.structs.replace(form.unique, text=name, by=()))
+    if codec.signed_parts(args)[1]:
+        return _encode(Envelope(v=VERSION, id=id, task=form.task, sealed=args, **_fields(form, request_id)))
     is_json = codec.is_json(args)
     positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)
     return _encode(
@@ -232,13 +239,21 @@ class EnvelopeReader:
             check_name("task", found.task)
             self._check_id(found)
             options, form = self._options(found)
-            args = codec.encode((found.args, found.kwargs), self.most, f"arguments of {found.task}")
-            values = codec.decode(args)
-            if found.form == "json":
-                args = codec.pack_json(found.task, values[0], values[1], self.most)
+            args = self._arguments(found)
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
             raise _refused(row, found.id, str(error)) from None
         return Letter(found.id, args, options, form)
+
+    def _arguments(self, found: Envelope) -> bytes:
+        what = f"arguments of {found.task}"
+        if found.sealed:
+            if found.args or found.kwargs:
+                raise OptionsError("its fields sealed and args contradict each other: sealed has all arguments")
+            codec.arguments(found.sealed)
+            return codec.capped(found.sealed, self.most, what)
+        args = codec.encode((found.args, found.kwargs), self.most, what)
+        values = codec.decode(args)
+        return codec.pack_json(found.task, values[0], values[1], self.most) if found.form == "json" else args
 
     def _check_id(self, found: Envelope) -> None:
         if shard_of(found.id) != self.shard or not is_plain(found.id):

@@ -43,6 +43,7 @@ from headrace.running_job import RunningJob, inherited
 from headrace.store.client import Client, Steps
 
 if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
     from headrace.tasks.deferral import Transaction
     from headrace.tasks.job_handle import Job
 
@@ -410,6 +411,8 @@ class JobSource(Protocol[R]):
     @property
     def task(self) -> str: ...
     @property
+    def seal(self) -> Seal | None: ...
+    @property
     def asked(self) -> Wishes: ...
     @property
     def wish(self) -> object: ...
@@ -471,7 +474,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         from headrace.tasks.envelope import packed
 
         self.shared = True
-        return packed(self.id, self.args, self.form, self.request_id, self.name)
+        return packed(self.id, self.args, self.form, self.request_id, self.name, self.bound.seal)
 
     def take(self, drawn: str) -> NewJob:
         """The row to store.

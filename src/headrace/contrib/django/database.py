@@ -147,7 +147,7 @@ class DatabaseTransaction:
     def add(self, work: Pending, /) -> None:
         """See :class:`headrace.tasks.deferral.Transaction`."""
         if self._into_outbox:
-            keep(work)
+            keep(work, self._client.keys.seal)
             with self._connection.cursor() as cursor:
                 cursor.executemany(INSERT.replace("?", "%s"), rows_of([work]))
         hooks: list[Any] = self._connection.run_on_commit

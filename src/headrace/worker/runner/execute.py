@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.context import CurrentJob
-from headrace.errors import CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
+from headrace.errors import BadSignature, CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
 from headrace.model import codec
 from headrace.model.ended import (
     Corrupt,
@@ -215,8 +215,10 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
     task = runner.tasks.get(claim.task)
     if task is None:
         raise Refused(Parked())
-    ttl = runner.failure_ttl
+    ttl, seal = runner.failure_ttl, runner.seal
     try:
+        if seal is not None and seal.required:
+            seal.check(claim)
         plan = task.plan(claim.options)
         ttl = plan.failure_ttl
         if claim.headers:
@@ -225,7 +227,8 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
     except Refused:
         raise
     except CorruptRecord as error:
-        raise Refused(Corrupt(plain(error, claim.attempt, runner.place, "Corrupt"), ttl)) from None
+        kind = "" if isinstance(error, BadSignature) else "Corrupt"
+        raise Refused(Corrupt(plain(error, claim.attempt, runner.place, kind), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
         raise Refused(Failed(plain(error, claim.attempt, runner.place), ttl)) from None
     return task, plan, args, kwargs

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -45,6 +45,9 @@ from headrace.worker.preload.warmup import StoreUse
 from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
 from headrace.workflows.node import Lookup
 from headrace.workflows.scope import ONCE, Flow, Scope, collected
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 # The output of a map over nothing.
 EMPTY_LIST = b"\x90"
@@ -155,7 +158,7 @@ def added(job: CurrentJob) -> Graft | None:
 
 def _parts(task: str, args: bytes) -> tuple[msgspec.Raw, list[Any], dict[str, Any]]:
     try:
-        positions, kwargs = _halves.decode(args)
+        positions, kwargs = _halves.decode(codec.signed_parts(args)[0])
         return positions[0], positions[1:], dict(kwargs)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise CorruptRecord(
@@ -212,6 +215,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         app: the application, as its tasks know it.
         registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
+        seal: checks the signatures of jobs; None: the application has no keys.
         raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
     """
 
@@ -225,6 +229,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     registered: Lookup
     state: Any = None
     raised: Callable[[BaseException], None] | None = None
+    seal: Seal | None = None
 
     def job(self, claim: Claim, emit: Emit, args: Any, kwargs: Any, plan: RunPlan = NO_PLAN) -> CurrentJob:
         """What the code of this start sees of itself."""
@@ -242,5 +247,6 @@ def runner_context(app: Headrace, place: str, random: Callable[[], float], state
     """What the starts of one runner share, read off the application once."""
     ttl = microseconds(app.settings.failure_ttl)
     return RunnerContext(
-        app.tasks, app.middlewares, ttl, copy_context(), place, random, app.context, app.registered, state
-    )
+        app.tasks, app.middlewares, ttl, copy_context(), place, random, app.context, app.registered, state,
+        seal=app.client.keys.seal,
+    )  # fmt: skip
