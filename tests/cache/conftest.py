@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cache import Cache, tracking_link, values
+from headrace.cache import Cache, listener, values
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first reader waits for the link, and the link for its self-test, however busy the machine is."""
     monkeypatch.setattr(values, "FIRST", 20.0)
-    monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 20.0)
+    monkeypatch.setattr(listener, "PROBE_TIMEOUT", 20.0)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import Headrace
-from headrace.cache import tracking_link, values
+from headrace.cache import listener, values
 
 NAMES = 24
 
@@ -83,7 +83,7 @@ class Player:
 def main() -> int:
     path, url, *numbers = sys.argv[1:]
     seed, place, places, threads, rounds = map(int, numbers)
-    values.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
+    values.FIRST = listener.PROBE_TIMEOUT = 20.0
     player = Player(url, seed, place, places)
     crowd = [threading.Thread(target=player.play, args=(n, threads, rounds)) for n in range(threads)]
     # Its link is there before the first round.

@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 
 from headrace import Headrace
-from headrace.cache import tracking_link, values
+from headrace.cache import listener, values
 from tests.deadline import eventually
 
 
 def main() -> int:
-    values.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
+    values.FIRST = listener.PROBE_TIMEOUT = 20.0
     path, url, wait, threads = sys.argv[1], sys.argv[2], float(sys.argv[3]) or None, int(sys.argv[4])
     app, lock = Headrace(url, timeout=20.0), threading.Lock()
     made: list[int] = []

@@ -15,12 +15,12 @@ CHILD = """
 import os, sys, threading, time
 from headrace import Headrace
 from headrace.cache import values
-from headrace.cache import tracking_link
+from headrace.cache import listener
 from headrace.cache.listener import CHILDHOOD
 
 url = sys.argv[1]
 app, writer = Headrace(url, timeout=20.0), Headrace(url, timeout=20.0)
-values.FIRST = tracking_link.PROBE_TIMEOUT = 20.0
+values.FIRST = listener.PROBE_TIMEOUT = 20.0
 cache = app.cache
 
 def threads():

@@ -14,8 +14,8 @@ from redis._parsers import BaseParser
 from redis.exceptions import MovedError
 
 from headrace import Headrace
-from headrace.cache import Cache, listener, tracking_link
-from headrace.cache.tracking_link import PendingRead, Untracked, _accepted
+from headrace.cache import Cache, listener
+from headrace.cache.listener import PendingRead, Untracked, _accepted
 from headrace.errors import StoreUnavailable
 from headrace.store.url import parse
 from tests import servers
@@ -326,8 +326,8 @@ def test_a_deaf_link_never_serves(
     new_app: Callable[..., Headrace], url: str, other: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CS22: a probe is written at the start, and its announcement required, whatever was said to be on."""
-    monkeypatch.setattr(tracking_link, "PROBE_TIMEOUT", 0.05)
-    monkeypatch.setattr(tracking_link.TrackingLink, "_track", lambda _: None)
+    monkeypatch.setattr(listener, "PROBE_TIMEOUT", 0.05)
+    monkeypatch.setattr(listener.TrackingLink, "_track", lambda _: None)
     cache = new_app(url).cache
     for n in range(20):
         other.set("a", n)
@@ -451,10 +451,10 @@ def test_a_node_that_lost_the_slot_keeps_copies_away_for_a_moment_only(
     """The map of slots leads to a node that no longer has the slot: its refusal corrects the map."""
     cluster = new_cluster(2, 0)
     keys, target = new_app(cluster.url).client.keys, parse(cluster.url)
-    tracking_link.TrackingLink(target, 5.0, keys).close()  # the map is known
+    listener.TrackingLink(target, 5.0, keys).close()  # the map is known
     cluster.move(slot_of(), cluster.other(cluster.serving(slot_of())))
     with pytest.raises(Untracked) as raised:
-        tracking_link.TrackingLink(target, 5.0, keys)
+        listener.TrackingLink(target, 5.0, keys)
     assert isinstance(raised.value.__cause__, MovedError)
     assert raised.value.passes
-    tracking_link.TrackingLink(target, 5.0, keys).close()
+    listener.TrackingLink(target, 5.0, keys).close()

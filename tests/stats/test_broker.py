@@ -16,8 +16,8 @@ import pytest
 from headrace import Headrace
 from headrace.errors import BrokerUnavailable, HeadraceError, SettingsError
 from headrace.stats import Stats
-from headrace.stats.batch import LINE_ROWS
 from headrace.stats.broker import BrokerConsumer
+from headrace.stats.buffer import LINE_ROWS
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program

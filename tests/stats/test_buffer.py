@@ -23,7 +23,7 @@ from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.stats import Buffer, Stats
 from headrace.stats import buffer as module
-from headrace.stats.batch import Row
+from headrace.stats.buffer import Row
 from headrace.stats.resolutions import layout_of
 from headrace.store.client import Client
 from tests.deadline import eventually

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionsError
 from headrace.protocol.stats_calls import Counts
-from headrace.stats.batch import MOST, Row, grouped, pieces, spread
+from headrace.stats.buffer import PIECE, Row, grouped, pieces, spread
 from headrace.stats.resolutions import field_of, groups, label_of, layout_of, levels
 
 LAYOUT = layout_of("hour=1d day=9d year=90y")
@@ -86,7 +86,7 @@ def test_pieces_are_the_whole_and_each_agrees_with_itself(given_rows: list[tuple
     index: dict[str, dict[str, int]] = {}
     for piece in pieces(rows):
         counts = flat(piece)
-        assert len(counts) < 2 * MOST
+        assert len(counts) < 2 * PIECE
         found.update(counts)
         for parent, parts in piece.index.items():
             index.setdefault(parent, {}).update({k: max(v, index[parent].get(k, 0)) for k, v in parts.items()})

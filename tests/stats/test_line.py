@@ -13,8 +13,8 @@ import redis
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.stats import Stats
-from headrace.stats.batch import Row, encode
 from headrace.stats.broker import Consumer
+from headrace.stats.buffer import Row, encode
 from tests.deadline import eventually
 from tests.servers import Server
 

@@ -22,10 +22,10 @@ from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.needs import Need, needs
 from headrace.dashboard.values_shown import json_text, shown
 from headrace.model.activity import Act, AlarmState, EventRecord
+from headrace.model.environment import server_facts
 from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
 from headrace.model.limit_rules import Concurrency, LimitState
-from headrace.model.server_facts import server_facts
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket

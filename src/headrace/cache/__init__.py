@@ -2,8 +2,8 @@
 
 Usable on its own: ``Cache(Client(settings))``. Decides nothing that correctness depends on; a value may be gone at any
 time. Who does what: ``app_cache`` has the verbs, ``values`` what they do, ``decorator`` is ``@app.cached``,
-``computing`` knows who computes what, ``listener`` is the thread that hears of changes, ``tracking_link`` its
-connections, ``local_store`` has the local copies, ``immutable`` makes them safe to share.
+``fill_leases`` knows who computes what, ``listener`` is the thread that hears of changes, with its
+connections, and ``local_store`` has the local copies.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _warn_of_password(output: Output, url: str | None) -> None:
 
 # The module of each command and of each group of commands, in the order of the help.
 MODULES = {
-    "worker": "worker", "enqueue": "enqueue", "jobs": "job_verbs", "bulk": "bulk_jobs", "workflows": "workflows",
+    "worker": "worker", "enqueue": "enqueue", "jobs": "jobs", "bulk": "bulk_jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
     "profile": "profile", "doctor": "doctor", "restored": "restored", "acl": "acl", "migrate": "migrate",

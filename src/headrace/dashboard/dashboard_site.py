@@ -36,10 +36,10 @@ from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, r
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
 from headrace.errors import OptionsError, PictureError
+from headrace.model.environment import ServerFacts
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
 from headrace.model.notation import size
-from headrace.model.server_facts import ServerFacts
 from headrace.picture import View
 from headrace.picture.svg import SECONDS
 from headrace.protocol.operations import server_info

@@ -14,9 +14,8 @@ from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.activity import Act, EventRecord
-from headrace.model.environment import Sight, judged
+from headrace.model.environment import ServerFacts, Sight, judged
 from headrace.model.notation import size
-from headrace.model.server_facts import ServerFacts
 from headrace.protocol.overviews import QueueFacts
 
 # Seconds after which a wait is long, and the share of failures, with their least number, that is high.

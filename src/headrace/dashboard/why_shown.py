@@ -14,7 +14,7 @@ from headrace.model.limit_rules import LimitState
 from headrace.protocol.overviews import WorkerFacts
 from headrace.protocol.why import WhyFacts
 from headrace.tasks.reasons import reasons
-from headrace.tasks.reasons_of_line import Reason
+from headrace.tasks.reasons_of_state import Reason
 
 
 class Remedy(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.model.bulk_operation import BulkRequest, JobFilter
+from headrace.model.environment import ServerFacts, server_facts
 from headrace.model.job import moment
-from headrace.model.server_facts import ServerFacts, server_facts
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, text_of, text_pairs, texts_of
 

@@ -8,7 +8,7 @@ resolutions), and there ``protocol.stats_calls``; ``consumer`` and ``broker_cons
 
 from __future__ import annotations
 
-from headrace.stats.batch import Batch as Batch
+from headrace.stats.buffer import Batch as Batch
 from headrace.stats.buffer import Buffer as Buffer
 from headrace.stats.histogram import Histogram as Histogram
 from headrace.stats.reading import Bucket as Bucket

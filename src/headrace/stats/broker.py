@@ -34,7 +34,7 @@ from headrace.errors import BrokerUnavailable, HeadraceError, MissingExtra, Sett
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.stats_calls import Span
 from headrace.settings import Settings, hidden_url, microseconds
-from headrace.stats.batch import LINE_ROWS, Batch, Row, decode, encode, spread
+from headrace.stats.buffer import LINE_ROWS, Batch, Row, decode, encode, spread
 from headrace.store.client import Client
 
 T = TypeVar("T")

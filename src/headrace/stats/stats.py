@@ -14,9 +14,8 @@ from headrace.model.ids import make_id
 from headrace.protocol import index_pages
 from headrace.protocol import stats_calls as protocol
 from headrace.settings import Duration, Settings
-from headrace.stats.batch import spread
 from headrace.stats.broker import Consumer
-from headrace.stats.buffer import Full, LabelledBuffer, check_count, check_nothing, observed
+from headrace.stats.buffer import Full, LabelledBuffer, check_count, check_nothing, observed, spread
 from headrace.stats.reading import Reading, SeriesQuery
 from headrace.stats.resolutions import (
     WORKERS,

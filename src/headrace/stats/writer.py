@@ -27,8 +27,7 @@ from headrace.protocol import stats_calls as protocol
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied
 from headrace.settings import Settings
-from headrace.stats.batch import Batch, Row, encode, spread
-from headrace.stats.buffer import Buffer, Check, Full, LabelledBuffer
+from headrace.stats.buffer import Batch, Buffer, Check, Full, LabelledBuffer, Row, encode, spread
 from headrace.store.client import Client
 from headrace.store.surroundings import aside, in_forks
 

@@ -19,11 +19,9 @@ from headrace.protocol.why import WhyFacts, why
 from headrace.stats.reading import Plan, SeriesQuery, cover
 from headrace.stats.resolutions import QUEUES, layout_of
 from headrace.store.client import Client, Steps
-from headrace.tasks import reasons_of_line as line
-from headrace.tasks import reasons_of_state as run
 from headrace.tasks import reasons_of_state as state
 from headrace.tasks.edited_job import check_id
-from headrace.tasks.reasons_of_line import Reason
+from headrace.tasks.reasons_of_state import Reason
 
 # Where every reason is explained.
 PAGE = "see 'Why does my job not run?' in the documentation"
@@ -35,9 +33,10 @@ _WINDOW = 600
 Decide: TypeAlias = Callable[[WhyFacts], Reason | None]
 
 _LINE: tuple[Decide, ...] = (
-    state.not_consistent, state.store_refuses, line.broadcast, line.queue_paused, line.no_worker_serves, line.parked,
-    line.no_runner_of_its_kind, line.draining, line.gate_closed, line.runners_missing, line.all_busy,
-    line.other_queues_first, line.claims_stopped, line.jobs_ahead, line.suspect, state.disk_failed, state.memory_full,
+    state.not_consistent, state.store_refuses, state.broadcast, state.queue_paused, state.no_worker_serves,
+    state.parked, state.no_runner_of_its_kind, state.draining, state.gate_closed, state.runners_missing,
+    state.all_busy, state.other_queues_first, state.claims_stopped, state.jobs_ahead, state.suspect,
+    state.disk_failed, state.memory_full,
 )  # fmt: skip
 _WAITS: tuple[Decide, ...] = (
     state.not_consistent, state.workflow_not_started, state.workflow_stopped, state.waits_for_nodes,
@@ -59,7 +58,7 @@ TABLE: dict[str, tuple[Decide, ...]] = {
         state.disk_failed,
         state.memory_full,
     ),
-    State.RUNNING: (state.not_consistent, run.owner_silent, run.asked_to_stop, run.sent_ahead, run.runs),
+    State.RUNNING: (state.not_consistent, state.owner_silent, state.asked_to_stop, state.sent_ahead, state.runs),
     State.SUCCEEDED: _ENDED,
     State.FAILED: _ENDED,
     State.CANCELLED: _ENDED,
@@ -114,7 +113,7 @@ def reasons(facts: WhyFacts) -> tuple[Reason, ...]:
         return (state.unknown(facts),)
     found = tuple(reason for decide in TABLE.get(facts.state, ()) if (reason := decide(facts)) is not None)
     if not found:
-        last = line.next_in_line(facts) or state.not_consistent(facts)
+        last = state.next_in_line(facts) or state.not_consistent(facts)
         found = (last or Reason("jobs_ahead", f"nothing is known that keeps it in queue {facts.queue}", {}),)
     return found
 
