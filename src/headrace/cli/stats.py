@@ -18,8 +18,6 @@ from headrace.cli.commands import command, group
 from headrace.cli.failure import OperationFault, UsageFault
 from headrace.cli.output import number, span
 from headrace.cli.session import Session
-from headrace.stats.reading import PERCENTS, ask, series_document
-from headrace.stats.resolutions import QUEUES, TASKS, WORKERS, unit_of
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -200,6 +198,8 @@ def consume(
 
 def _show(session: Session, label: str, kind: str, *, since: float | None, every: str | None, watch: bool) -> None:
     """Show a label; of a ``kind`` the one of what workers counted of the task, queue or worker that is called so."""
+    from headrace.stats.reading import series_document
+
     since = since or 3600.0
     with session.view(stats=True) as headrace:
         if kind:
@@ -221,6 +221,8 @@ def _show(session: Session, label: str, kind: str, *, since: float | None, every
 
 def _of_jobs(stats: Stats, kind: str, name: str) -> str:
     """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
+    from headrace.stats.resolutions import QUEUES, TASKS, WORKERS
+
     above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
     if not name:
         return above
@@ -238,6 +240,8 @@ def _of_jobs(stats: Stats, kind: str, name: str) -> str:
 
 def _read(stats: Stats, label: str, since: float, every: str | None, *, series: bool) -> tuple[list[Reading], bool]:
     """A label and those below it, the last counted ones, and whether there are more of these."""
+    from headrace.stats.reading import ask
+
     now = time.time()
     chosen: Any = every or _fitting(stats.find(label, now).query.kept, since)
     reading = stats.find(label, now - since, every=chosen)
@@ -261,6 +265,8 @@ def _fitting(layout: Resolutions, since: float) -> str:
 
 
 def _print(output: Output, shown: Reading, below: Sequence[Reading], seconds: float) -> None:
+    from headrace.stats.reading import PERCENTS
+
     total = shown.total()
     if not total.exact:
         output.remark(f"the counts begin at {total.start.astimezone():%Y-%m-%d %H:%M %Z}: finer ones have expired")
@@ -272,7 +278,7 @@ def _print(output: Output, shown: Reading, below: Sequence[Reading], seconds: fl
         output.table((name, ">total", ">per second"), [_count(shown, one, seconds) for one in sorted(total.counts)])
     if total.histograms:
         columns = (name, ">count", ">mean", *(f">p{p}" for p in PERCENTS))
-        output.table(columns, [_observed(shown, one) for one in sorted(total.histograms)])
+        output.table(columns, [_observed(shown, one, PERCENTS) for one in sorted(total.histograms)])
     if below:
         rows = [row for child in below for row in _child(child, seconds)]
         output.table(("label", "field", ">total", ">per second"), rows)
@@ -283,13 +289,15 @@ def _count(shown: Reading, field: str, seconds: float) -> tuple[str, ...]:
     return _named(shown, field), f"{n:,}", number(n / seconds)
 
 
-def _observed(shown: Reading, field: str) -> tuple[str, ...]:
+def _observed(shown: Reading, field: str, percents: Sequence[int]) -> tuple[str, ...]:
     whole = shown.total().histograms[field]
-    percentiles = (number(whole.percentile(p)) for p in PERCENTS)
+    percentiles = (number(whole.percentile(p)) for p in percents)
     return _named(shown, field), f"{whole.count:,}", number(whole.mean), *percentiles
 
 
 def _named(shown: Reading, field: str) -> str:
+    from headrace.stats.resolutions import unit_of
+
     unit = unit_of(shown.label, field)
     return f"{field} ({unit})" if unit else field
 
@@ -299,5 +307,5 @@ def _child(child: Reading, seconds: float) -> Iterator[tuple[str, ...]]:
     for field in sorted(name for name in total.counts if "/" not in name)[:FIELDS]:
         yield child.label, *_count(child, field, seconds)
     for field in sorted(name for name in total.histograms if "/" not in name)[:FIELDS]:
-        named, count, _, p50, *_ = _observed(child, field)
+        named, count, _, p50 = _observed(child, field, (50,))
         yield child.label, f"p50 of {named}", count, p50
