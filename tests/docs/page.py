@@ -35,7 +35,7 @@ from tests.deadline import eventually
 from tests.docs import interpreter
 from tests.nursery import Forked, Purpose, headrace, nursery_of
 
-PATIENCE = 60
+PATIENCE = 150.0
 # Plugins that only we have installed: a reader's tests run in the order of their file.
 OURS = ("randomly", "asyncio", "anyio", "celery", "valkey", "hypothesispytest", "cacheprovider")
 # What a line is no single command with.

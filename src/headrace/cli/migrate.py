@@ -1,4 +1,4 @@
-"""``headrace migrate``: lead a store to this version's layout, or back to an older one."""
+"""``headrace migrate``: lead a store to this version's layout, back to an older one, or to another server."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ if TYPE_CHECKING:
 def migrate(
     session: Session,
     to: Annotated[int | None, option("--to N", "The schema to go to, up or down.", "this version's")] = None,
+    to_url: Annotated[str | None, option("--to-url URL", "Move the store to this server or cluster instead.")] = None,
     dry_run: Annotated[bool, option("--dry-run", "Print what would be done; read everything, change nothing.")] = False,
 ) -> None:
-    """Migrate a store to the schema of this version, or back to an older one.
+    """Migrate a store to the schema of this version, back to an older one, or to another server.
 
     First stop workers and programs that enqueue: the command refuses to run while workers live. You may interrupt it at
     any time and run it again: it continues where it stopped. Until it has ended, every program refuses the store.
+    After --to-url, programs that still use the old URL are refused with the new one. The old server keeps its copy.
     """
+    if to_url is not None:
+        if to is not None or dry_run:
+            raise UsageFault("--to-url takes neither --to nor --dry-run")
+        _move(session, to_url)
+    else:
+        _lead(session, to, dry=dry_run)
+
+
+def _lead(session: Session, to: int | None, *, dry: bool) -> None:
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
     from headrace.store.url import located
@@ -32,18 +43,30 @@ def migrate(
     with session.app() as app, Migrator(located(app.client.url(), app.settings), app.settings, STEPS) as migrator:
         before = migrator.look()
         try:
-            done = _go(session, migrator, to, dry=dry_run)
+            done = _go(session, migrator, to, dry=dry)
         except OptionsError as error:
             raise UsageFault(f"--to {to}: {error}") from error
         after = migrator.look().schema
         shown = migrator.target.shown
     if session.output.json:
-        session.output.document(_facts(before, after, done, dry=dry_run))
+        session.output.document(_facts(before, after, done, dry=dry))
     else:
-        _tell(session, shown, before, after, done, dry=dry_run)
+        _tell(session, shown, before, after, done, dry=dry)
 
 
-def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> list[Progress]:
+def _move(session: Session, url: str) -> None:
+    from headrace.migrations import Mover
+    from headrace.store.url import located
+
+    with session.app() as app, _bars(session) as bars:
+        target, task = located(url, app.settings), bars.add_task("moved", total=1.0)
+        with Mover(located(app.client.url(), app.settings), target, app.settings) as mover:
+            moved = mover.run(lambda done: bars.update(task, completed=done.share))
+    told = f"moved {several(moved.keys, 'key')}, {moved.bytes:,} bytes; give programs {target.shown}"
+    session.output.done(told, {"keys": moved.keys, "bytes": moved.bytes, "url": target.shown})
+
+
+def _bars(session: Session) -> Any:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns: tuple[Any, ...] = (
@@ -52,9 +75,12 @@ def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> l
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    console = session.output.console(sys.stderr)
     quiet = session.output.json or not sys.stderr.isatty()
-    with Progress(*columns, console=console, disable=quiet) as bars:
+    return Progress(*columns, console=session.output.console(sys.stderr), disable=quiet)
+
+
+def _go(session: Session, migrator: Migrator, to: int | None, *, dry: bool) -> list[Progress]:
+    with _bars(session) as bars:
         return (migrator.rehearse if dry else migrator.run)(to, _shown_on(bars))
 
 

@@ -5,7 +5,7 @@
 3. Moves the schema number with a step's last piece, never before.
 4. Gives the lease back when it fails; who was killed is followed when the lease has ended.
 
-Its connection is its own: stores refuse the very layouts that it is for.
+Its connection is its own (``migration_link``): stores refuse the very layouts that it is for.
 """
 
 from __future__ import annotations
@@ -16,17 +16,13 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from redis import exceptions as driver
-
-from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
-from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, in_order, plan, raw, state_of
+from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError
+from headrace.migrations.migration_link import MigrationLink, run_id
+from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, in_order, plan, state_of
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
-from headrace.store.raw_connection import RawConnection
-from headrace.store.reach import examined
 from headrace.store.url import Target
-from headrace.store.verdict import verdict
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
 PIECE = 200
@@ -59,7 +55,7 @@ class Migrator:
         self._lease = lease
         self._mark = self.keys("migration")
         self._begun = False  # The store may be between two layouts.
-        self._connection: RawConnection | None = None
+        self._link = MigrationLink(target, settings)
 
     def look(self) -> StoreState:
         return self._look([])
@@ -106,9 +102,7 @@ class Migrator:
         return done
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._link.close()
 
     def __enter__(self) -> Self:
         return self
@@ -202,10 +196,10 @@ class Migrator:
         asked += [("ZRANGE", self.keys("owners"), -10, -1, "WITHSCORES"), ("INFO", "server")]
         replies = self._exchange([*before, *asked])[len(before) :]
         if wrong := next((reply for reply in replies if isinstance(reply, Exception)), None):
-            raise self._fault(wrong)
+            raise self._link.fault(wrong)
         found, facts, clock, owners, info = replies
         try:
-            return state_of(found, facts, clock, owners, _run_id(info))
+            return state_of(found, facts, clock, owners, run_id(info))
         except (ValueError, KeyError):
             raise ServerError(
                 f"{self.target.shown} has something in {schema} or {mark} that no Headrace wrote: the first holds the "
@@ -221,43 +215,11 @@ class Migrator:
         # One that was refused when it was queued is told before the reply of EXEC, which then is an error itself.
         said: list[Any] = replies if isinstance(done, Exception) else done
         if wrong := next((reply for reply in said if isinstance(reply, Exception)), None):
-            raise self._fault(wrong)
+            raise self._link.fault(wrong)
 
     def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands; their replies, errors among them as values. Cost: one round trip."""
-        try:
-            if self._connection is None:
-                self._connection = self._connect()
-            return self._connection.ask(*raw(commands))
-        except (driver.RedisError, OSError) as error:
-            self.close()
-            raise self._fault(error) from error
-
-    def _connect(self) -> RawConnection:
-        connection = RawConnection(self.target, self._settings.timeout)
-        try:
-            examined(connection, self.target, self._settings.allow_eviction)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _fault(self, error: Exception) -> HeadraceError:
-        word = verdict(error, self.target, "migrate")
-        if isinstance(word, HeadraceError):
-            return word
-        if word == "load":
-            return ServerError(f"{self.target.shown} answered: {error}")
-        return StoreUnavailable(
-            f"{self.target.shown} does not answer ({error}): run headrace migrate again when it does, it goes on where "
-            f"it was"
-        )
+        return self._link.exchange(commands)
 
 
 def _further(progress: Progress, piece: Piece) -> Progress:
     return Progress(progress.leg, progress.read + piece.read, progress.changed + piece.changed, piece.share)
-
-
-def _run_id(info: bytes) -> str:
-    lines = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
-    return lines.get("run_id", "")

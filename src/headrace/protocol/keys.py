@@ -109,6 +109,8 @@ key                    type    meaning, owner and end
 ``schema``             string  Version of this layout. One per shard.
 ``void``               -       Never exists: see ``Keys.guards``.
 ``copy``               hash    The store is an old copy: microseconds that were ``lost``. Ends by ``headrace restored``.
+``move``               hash    It is being moved ``to`` or ``from`` a server, or has moved (``done``). At the target
+                               it ends with the move, at the source when its keys are deleted.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================
 

@@ -79,17 +79,29 @@ def server_info(keys: Keys) -> Call[ServerFacts | None]:
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """A store's layout, and whether it is on its way to another: between two, no program may touch it."""
+    """A store's layout, and whether it is on its way to another: between two, no program may touch it.
+
+    Attributes:
+        to, source: the server that it is being moved to, or copied from; ``moved``: that was completed.
+    """
 
     version: int
     moving: bool
+    to: str
+    source: str
+    moved: bool
+
+
+def _greeting(reply: list[Any]) -> Greeting:
+    version, moving, to, source, moved = reply
+    return Greeting(version, bool(moving), to.decode(), source.decode(), bool(moved))
 
 
 def greet(keys: Keys, version: int) -> Call[Greeting]:
     """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours. Cost:
     one round trip.
     """
-    return load("greet").bind(keys, lambda reply: Greeting(reply[0], bool(reply[1])), version=version)
+    return load("greet").bind(keys, _greeting, version=version)
 
 
 def store_own(

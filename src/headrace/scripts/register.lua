@@ -5,6 +5,7 @@
 -- key     known   hash    tasks:<owner>
 -- key     schema  string  schema
 -- key     moving  hash    migration
+-- key     move    hash    move
 -- key     last    string  token
 -- key     copy    hash    copy
 -- many    HSET
@@ -23,6 +24,9 @@ if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
   return redis.error_reply(
     'SCHEMA the store was migrated, or is being migrated, since this worker started: it has schema ' .. found
       .. ', the worker ' .. version .. '. Finish the migration, or stop this worker')
+end
+if redis.call('EXISTS', move) == 1 then
+  return redis.error_reply('SCHEMA the store is being moved to another server, or has moved: ask headrace migrate')
 end
 local lost = redis.call('HGET', copy, 'lost')
 if lost then

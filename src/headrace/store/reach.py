@@ -87,6 +87,14 @@ class Reach:
                 f"{shown} is being migrated, or was until that was interrupted: wait for its end, or run headrace "
                 f"migrate, which goes on where it was"
             )
+        if found.moved:
+            raise SchemaMismatch(f"{shown} has moved to {found.to}: give this program that URL (HEADRACE_URL)")
+        if found.to or found.source:
+            between = f"{shown} to {found.to}" if found.to else f"{found.source} to {shown}"
+            raise SchemaMismatch(
+                f"the store is being moved from {between}, or was until that was interrupted: wait for its end, or run "
+                f"headrace migrate --to-url again, which goes on where it was"
+            )
         if version < 1:
             raise SchemaMismatch(
                 f"{shown} has something in {self.keys('schema')} that no Headrace wrote: its layout is unknown"
@@ -116,7 +124,11 @@ class Reach:
             raise self._unavailable(error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:
             self.tell_waiting(error)
-        if word == "load" or self.target.learn(error):
+        if word == "load":
+            return 0.0
+        # What answers next may be another store, or one that has moved away.
+        self._checked = False
+        if self.target.learn(error):
             return 0.0
         return pause_before(attempt, random.random(), self.target.most_pause)
 
