@@ -33,3 +33,18 @@ def test_a_migration_is_told(stage: Stage) -> None:
     stage.client.set(stage.keys("schema"), "1")
     stage.client.hset(stage.keys("migration"), "version", "2")
     assert stage.run(greet(stage.keys, SCHEMA)) == Greeting(1, True)
+
+
+@pytest.mark.parametrize(
+    ("mark", "greeting"),
+    [
+        ({"to": "redis://new"}, Greeting(SCHEMA, to="redis://new")),
+        ({"to": "redis://new", "done": "1"}, Greeting(SCHEMA, to="redis://new", moved=True)),
+        ({"from": "redis://old"}, Greeting(SCHEMA, source="redis://old")),
+    ],
+)
+def test_a_move_is_told_and_refuses_workers(stage: Stage, mark: dict[str, str], greeting: Greeting) -> None:
+    stage.client.hset(stage.keys("move"), mapping=mark)
+    assert stage.run(greet(stage.keys, SCHEMA)) == greeting
+    with pytest.raises(redis.ResponseError, match="SCHEMA the store is being moved"):
+        stage.run(register(stage.keys, "w1", SECOND, []))

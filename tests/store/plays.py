@@ -22,7 +22,7 @@ from headrace.protocol import (
     ticks,
 )
 from headrace.protocol.consume import Note
-from headrace.protocol.keys import Keys
+from headrace.protocol.keys import SCHEMA, Keys
 from headrace.protocol.limit_verbs import (
     change_limit,
     declare_limits,
@@ -251,7 +251,7 @@ JOBS: dict[str, Play] = {
         lambda s: s.run(due_calls(s.keys, [("hook:a", SECOND, [])], 9)),
         lambda k, _, t: stored_watches(k).at(t),
     ),
-    "greet": Play(nothing, lambda k, _, __: operations.greet(k, 1)),
+    "greet": Play(nothing, lambda k, _, __: operations.greet(k, SCHEMA)),
 }
 
 

@@ -339,6 +339,7 @@ def test_what_a_failover_loses_was_not_confirmed(primary: Server, replica: Serve
         app = make(proxy.url, timeout=2.0)
         task = work(app).options(durability=word)
         told = [task.enqueue(n).id for n in range(50)]
+        eventually(lambda: len(ids(replica)) == 50)
         os.kill(replica.pid, signal.SIGSTOP)
         primary.owner.client_kill_filter(_type="replica")
         unsure = list[str]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,11 @@ def open_to_programs(server: Server) -> bool:
     return True
 
 
+def emptied(server: Server) -> None:
+    client: Any = server.client()
+    client.flushdb()
+
+
 def cut_at(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> None:
     """End the program before the ``number``-th exchange is sent, or before its replies are read."""
     real, count = MigrationLink.exchange, [0]
@@ -141,7 +147,7 @@ def test_an_end_at_any_exchange_leaves_one_claimable_place(
         while not ended:
             number += 1
             source.client().delete(MARK)
-            target.client().execute_command("FLUSHDB")
+            emptied(target)
             with monkeypatch.context() as patch:
                 cut_at(patch, number, before=early)
                 try:
@@ -202,9 +208,7 @@ def test_what_cannot_be_moved_says_why(pair: tuple[Server, Server], producer: He
     app.close()
     with pytest.raises(MigrationRefused, match="holds a store in this namespace already"):
         move(source, other)
-    clock: Any = source.client().execute_command("TIME")
-    now = int(clock[0])
-    source.client().zadd(KEYS("owners"), {"shop:1": (now + 60) * 1e6})
+    source.client().zadd(KEYS("owners"), {"shop:1": (time.time() + 60) * 1e6})
     with pytest.raises(MigrationRefused, match=r"workers use .*shop:1; stop them"):
         move(source, target)
     assert producer.by_name("tasks.add").enqueue(1), "a refused move leaves no mark"

@@ -86,10 +86,10 @@ class Greeting(msgspec.Struct, frozen=True):
     """
 
     version: int
-    moving: bool
-    to: str
-    source: str
-    moved: bool
+    moving: bool = False
+    to: str = ""
+    source: str = ""
+    moved: bool = False
 
 
 def _greeting(reply: list[Any]) -> Greeting:

@@ -59,7 +59,7 @@ class Reach:
         self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
         self.confirms = True
         self.confirm_time = int(self.attempt_time * 750)
-        self._checked = False
+        self._checked = self._greeted = False
         self._told = False
         self.revive: Callable[[], str] | None = None
 
@@ -104,12 +104,13 @@ class Reach:
                 f"{shown} holds schema {version}, written by an older Headrace; this one needs {OLDEST}: stop the "
                 f"programs that use it and run headrace migrate"
             )
-        self._checked = True
+        self._checked = self._greeted = True
 
     def try_to_revive(self, attempt: int) -> None:
         # Not at the first failure, which may be that of one connection. Then each time: the server may end again.
         if attempt >= REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
             self.url, self.target, self._checked = url, located(url, self.settings), False
+            self._greeted = False
 
     def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
         """Seconds to wait before the next attempt; 0 to repeat at once. Raises HeadraceError: there is no point in
@@ -127,7 +128,7 @@ class Reach:
         if word == "load":
             return 0.0
         # What answers next may be another store, or one that has moved away.
-        self._checked = False
+        self._greeted = False
         if self.target.learn(error):
             return 0.0
         return pause_before(attempt, random.random(), self.target.most_pause)

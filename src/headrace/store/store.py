@@ -156,9 +156,10 @@ class Store(Reach):
             return connection
 
     def _greet(self, connection: RawConnection) -> None:
-        if self._checked:
+        if self._greeted:
             return
-        self.check_server(accepted(self._ask(connection, [("INFO", "server"), ("INFO", "memory")])))
+        if not self._checked:
+            self.check_server(accepted(self._ask(connection, [("INFO", "server"), ("INFO", "memory")])))
         self.check_schema(self._exchange(connection, [self.greeting()])[0])
 
     def _ask(self, connection: RawConnection, commands: Sequence[Sequence[Any]]) -> list[Any]:
@@ -293,10 +294,11 @@ class AsyncStore(Reach):
                 await pool.idle.pop().disconnect()
 
     async def _greet(self, connection: Any) -> None:
-        if self._checked:
+        if self._greeted:
             return
-        await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
-        self.check_server([await read(connection, self.attempt_time) for _ in range(2)])
+        if not self._checked:
+            await self._send(connection, [("INFO", "server"), ("INFO", "memory")])
+            self.check_server([await read(connection, self.attempt_time) for _ in range(2)])
         self.check_schema((await self._exchange(connection, [self.greeting()]))[0])
 
     async def _send(self, connection: Any, commands: Sequence[Sequence[Any]]) -> None:
