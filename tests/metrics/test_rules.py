@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.commands import program
+from headrace.dashboard import needs
 from headrace.dashboard.mounting import PAGES
 from headrace.metrics.alert_rules import board, rules_document, rules_file
 from headrace.metrics.metric_families import FAMILIES, MetricFamily
@@ -44,6 +45,14 @@ def test_each_expression_uses_labels_that_its_metric_has(expr: str) -> None:
     for name, labels in re.findall(r"(headrace_\w+)\{([^}]*)\}", expr):
         used = re.findall(r"(\w+)=", labels)
         assert set(used) <= set(by_sample[name]), name
+
+
+def test_rules_and_the_overview_call_the_same_things_long_many_and_full() -> None:
+    by_name = {rule["alert"]: rule for rule in RULES}
+    assert f"> {needs.LONG_WAIT:g} and" in by_name["HeadraceQueueSlow"]["expr"]
+    assert f">= {needs.FEWEST} and" in by_name["HeadraceFailing"]["expr"]
+    assert by_name["HeadraceFailing"]["expr"].endswith(f"> {needs.HIGH_SHARE}")
+    assert by_name["HeadraceStoreFull"]["expr"].endswith(f"> {needs.FULL}")
 
 
 def test_the_board_shows_each_figure() -> None:

@@ -168,7 +168,7 @@ def test_each_event_reaches_one_of_several_workers_and_is_kept_while_none_runs(s
 
 
 BAD = """
-own_tasks.HOOK_TIMEOUT = 4.0
+own_tasks.HOOK_TIMEOUT = 2.0
 
 @app.on("failed")
 def raises(events):
@@ -188,6 +188,15 @@ def hangs(events):
         time.sleep(60)
 
 @app.on("failed")
+def swallows(events):
+    told("swallows", events)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+
+@app.on("failed")
 def kills(events):
     told("kills", events)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -199,13 +208,15 @@ def good(events):
 
 
 def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothing(stage: Stage) -> None:
+    stage.program.environment["HEADRACE_KILL_TIMEOUT"] = "0.5"
     worker = stage.start(BAD)
-    stage.held("raises", "always", "hangs", "kills", "good")
+    stage.held("raises", "always", "hangs", "swallows", "kills", "good")
     first = stage.fail("first")
-    for who, state in (("always", "failed"), ("hangs", "failed"), ("kills", "quarantined")):
+    ends = {"always": "failed", "hangs": "failed", "swallows": "failed", "kills": "quarantined"}
+    for who, state in ends.items():
         eventually(lambda who=who, state=state: [one.state for one in stage.own(who)] == [state], 60, what=who)
     eventually(lambda: len(stage.jobs("raises")) == 3 and not stage.own("raises"), 60)
-    for who, times in (("raises", 3), ("always", 3), ("hangs", 3), ("kills", 3), ("good", 1)):
+    for who, times in (("raises", 3), ("always", 3), ("hangs", 3), ("swallows", 3), ("kills", 3), ("good", 1)):
         assert stage.jobs(who) == [first] * times, who
     # Each is seen and explained as any job.
     (hanged,), (killed,) = stage.own("hangs"), stage.own("kills")
@@ -382,6 +393,37 @@ app.alarm("nothing serves other", queue="other", ready=0, for_=0)
 def page(events):
     told("page", events)
 """
+
+
+HANGS = """
+app.alarm("nothing serves other", queue="other", ready=0, for_=0)
+
+@app.on("failed")
+def first(events):
+    told("first", events)
+    while os.path.exists("hold"):
+        time.sleep(0.01)
+
+@app.on("failed")
+def second(events):
+    told("second", events)
+    while os.path.exists("hold"):
+        time.sleep(0.01)
+"""
+
+
+def test_hooks_that_hang_delay_no_alarm(stage: Stage) -> None:
+    hold = stage.program.directory / "hold"
+    hold.touch()
+    stage.start(HANGS)
+    stage.held("first", "second")
+    stage.fail()
+    # They have all places of built-in jobs.
+    eventually(lambda: stage.told("first") and stage.told("second"), 60)
+    stage.program("enqueue", "tasks.work", "--queue", "other")
+    eventually(lambda: stage.app.events.page(["alarm_raised"]).rows, 25)
+    assert [one.state for one in (*stage.own("first"), *stage.own("second"))] == ["running", "running"]
+    hold.unlink()
 
 
 def test_an_alarm_reaches_a_hook_and_is_listed(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,15 +20,17 @@ def hook(name: str = "tasks.told", task: str = "") -> EventHook:
     return EventHook(name, lambda _: None, ("failed",), task, "")
 
 
-def duty(*hooks: EventHook, alarms: bool = False) -> OwnCalls:
+def duty(*hooks: EventHook, look: Callable[[], None] | None = None) -> OwnCalls:
     worker = worker_state({})
-    worker.hooks, worker.alarms = hooks, alarms
+    worker.hooks, worker.look_at_alarms = hooks, look
     return OwnCalls(worker, desk_of(worker))
 
 
 def stored(made: OwnCalls, now: float) -> list[dict[str, Any]]:
     """The arguments of the jobs, or moves of a cursor, that are stored now."""
+    made._worker.now = now
     steps = made.steps(now)
+    assert made.at == now
     assert {call.script.name for call, _ in steps} <= {"own_store"}
     for _, read in steps:
         read("stored")
@@ -36,7 +39,7 @@ def stored(made: OwnCalls, now: float) -> list[dict[str, Any]]:
 
 def test_code_without_hooks_asks_for_nothing() -> None:
     assert duty().at == float("inf")
-    assert duty(hook()).at == duty(alarms=True).at == 0.0
+    assert duty(hook()).at == duty(look=lambda: None).at == 0.0
 
 
 def test_what_happened_is_stored_as_one_call_with_the_move_of_the_cursor() -> None:
@@ -66,15 +69,20 @@ def test_events_that_a_hook_does_not_want_only_move_its_cursor(task: str, count:
 
 
 def test_nothing_is_stored_where_nothing_happened() -> None:
-    made = duty(hook(), alarms=True)
+    made = duty(hook())
     ((_, read),) = made.steps(100.0)
-    read([DueCall("2-0", "2-0", [], True), DueCall("x", "x", [], False)])
-    assert made.at == 100.0 + EVERY
-    ((_, read),) = made.steps(101.0)
-    read([DueCall("2-0", "2-0", [], True), DueCall("x", "x", [], True)])
-    (look,) = stored(made, 101.0)
-    assert (look["hook"], look["was"], look["key"]) == ("alarms", "x", "headrace.alarms")
-    assert look["at"] == look["id"]
+    read([DueCall("2-0", "2-0", [], True)])
+    assert (made.at, made.stored) == (100.0 + EVERY, False)
+
+
+def test_a_look_at_alarms_begins_where_the_store_says_that_it_is_due() -> None:
+    looks: list[str] = []
+    made = duty(hook(), look=lambda: looks.append("look"))
+    for now, due in ((100.0, False), (101.0, True)):
+        ((_, read),) = made.steps(now)
+        read([DueCall("2-0", "2-0", [], True), DueCall("x", "x", [], due)])
+        assert (made.at, looks) == (now + EVERY, ["look"] * due)
+    assert not made.stored
 
 
 def test_a_worker_that_stops_lines_up_nothing() -> None:

@@ -1,8 +1,7 @@
 """``app.alarms``: figures of the store, and the bounds that raise an alarm.
 
 1. :class:`Alarms`: declares alarms, and reports where they stand.
-2. :func:`look_at_alarms`: one look at the figures of all alarms. A built-in job does it every ten seconds: no code of
-   users runs, but the statistics may have a server of their own, and a dispatcher knows only one.
+2. :func:`look_at_alarms`: one look at the figures of all alarms. A duty of the dispatcher begins it every ten seconds.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ class Alarms:
     ) -> None:
         """Raise an alarm when a figure crosses a bound: ``app.alarm("mail is slow", queue="mail", delay=60)``.
 
-        A job of Headrace's own looks every ten seconds. When the figure has been beyond the bound for
-        ``for_`` seconds, the event ``alarm_raised`` is told, once; when it has been within the bound for as long, and
-        for a minute at least, ``alarm_cleared``. Hooks of these kinds (:meth:`EventHooks.on`) tell people. Nothing
+        One worker looks every ten seconds. When the figure has been beyond the bound for ``for_`` seconds, the event
+        ``alarm_raised`` is told, once; when it has been within the bound for as long, and for a minute at least,
+        ``alarm_cleared``. Hooks of these kinds (:meth:`EventHooks.on`) tell people. Nothing
         looks while no worker runs: see that from outside, with Prometheus or ``headrace health``.
 
         Args:

@@ -13,19 +13,14 @@ from headrace.admin.alarms import AlarmRecord
 from headrace.dashboard.figures import TaskFigures
 from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import count, cut, duration, jobs_wait, percent, plural, quoted
-from headrace.model.activity import Act, EventRecord
+from headrace.model.activity import FEWEST, FULL, HIGH_SHARE, LONG_WAIT, Act, EventRecord
 from headrace.model.environment import ServerFacts, Sight, judged
 from headrace.model.notation import size
 from headrace.protocol.overviews import QueueFacts
 
-# Seconds after which a wait is long, and the share of failures, with their least number, that is high.
-LONG_WAIT = 60.0
-HIGH_SHARE = 0.05
-FEW = 10
 # Seconds that a job waits while all runners are busy, before that needs a person.
 BUSY_WAIT = 2.0
-# Shares of the store's memory limit.
-FULL = 0.8
+# The share of the store's memory limit from which on producers will soon be refused.
 ALMOST = 0.95
 # Microseconds after which an alarm that no worker looked at is not news.
 LOOKED = 600_000_000
@@ -263,7 +258,7 @@ def _of_tasks(frame: LiveFrame, tasks: list[TaskFigures]) -> Iterator[Need]:
             title = f"No worker knows the task {cut(name, 60)}"
             yield Need("bad", title, words, f"/tasks/{quoted(name)}", "parked", name, number)
     for one in tasks:
-        if one.failed >= FEW and one.share > HIGH_SHARE:
+        if one.failed >= FEWEST and one.share > HIGH_SHARE:
             words, link = (
                 f"{plural(one.failed, 'start')} failed for good or crashed.",
                 f"/causes?task={quoted(one.name)}",

@@ -35,10 +35,10 @@ from headrace.dashboard.figures import (
     figures_document,
 )
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
-from headrace.dashboard.needs import HIGH_SHARE, needs, want_of_room
+from headrace.dashboard.needs import needs, want_of_room
 from headrace.dashboard.values_shown import link
 from headrace.dashboard.why_shown import WhyShown, why_of, why_task, why_worker
-from headrace.model.activity import NEWEST, Act, EventRecord, act_of, event_of, newest_act
+from headrace.model.activity import HIGH_SHARE, NEWEST, Act, EventRecord, act_of, event_of, newest_act
 from headrace.model.notation import iso
 from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations

@@ -8,9 +8,12 @@ dashboard that answer. A test compares all names with the table of metrics.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from headrace.model import activity
 
 _FILES = Path(__file__).parent
 
@@ -19,7 +22,8 @@ def rules_document(dashboard: str = "") -> dict[str, Any]:
     """The rules as Prometheus reads them from a file. ``dashboard``: where the dashboard is; each alert then links to
     the page that answers.
     """
-    document: dict[str, Any] = json.loads((_FILES / "alert_rules.json").read_text("utf-8"))
+    text = (_FILES / "alert_rules.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(re.sub(r"<([A-Z_]+)>", lambda name: f"{getattr(activity, name[1]):g}", text))
     for rule in document["groups"][0]["rules"]:
         page = rule["annotations"].pop("dashboard")
         if dashboard:

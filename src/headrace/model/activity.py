@@ -81,9 +81,8 @@ KINDS: Mapping[str, str] = {
 }
 
 
-# How the built-in task of a hook is called: this, and the name of the hook; and the one that looks at alarms.
+# How the built-in task of a hook is called: this, and the name of the hook.
 HOOK_TASKS = "headrace.hook."
-ALARMS_TASK = "headrace.alarms"
 
 
 class EventRecord(msgspec.Struct, frozen=True):
@@ -164,7 +163,12 @@ def newest_act(acts: Iterable[Act], verb: str, kind: str, name: str) -> Act | No
 
 AlarmFigure = Literal["delay", "ready", "workers", "failed"]
 FIGURES: tuple[AlarmFigure, ...] = get_args(AlarmFigure)
-# A share of failures covers this many seconds; fewer failures than this raise no alarm.
+# What needs a person, for the overview of the dashboard and the alert rules (alert_rules.json names them; alarms name
+# their own bounds): seconds of a long wait, a high share of failures, the share of the store's memory that is used.
+LONG_WAIT = 60.0
+HIGH_SHARE = 0.05
+FULL = 0.8
+# A share of failures covers this many seconds; fewer failures than this need no person and raise no alarm.
 SHARE_WINDOW = 600
 FEWEST = 10
 # An alarm is cleared no sooner than this (microseconds) after its figure came back within the bound.

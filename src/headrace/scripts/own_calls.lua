@@ -9,7 +9,7 @@
 -- arg     limit   int     events of one call
 -- arg     look    int     entries that are looked at for each, at most 2000
 -- return  {{cursor, the last entry that was looked at, {{id, {field, value, ...}}, ...}, 1 where a call is due}, ...};
---         the look at alarms has no events
+--         a look at alarms has no events, and the one that is due is the caller's
 -- Seconds that a hook is kept which no worker declares; microseconds between two marks that one does.
 local WEEK, MARK = 604800, 10000000
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
@@ -51,6 +51,7 @@ for n, hook in ipairs(hooks) do
       if is_wanted(row[2], kinds) then rows[#rows + 1] = row end
     end
   end
+  if due and name == 'alarms' then redis.call('HSET', key, 'called', now) end
   found[n] = {at, last, rows, due and 1 or 0}
 end
 redis.call('ZREMRANGEBYSCORE', watches, '-inf', now - WEEK * 1000000)

@@ -1,4 +1,4 @@
-"""Headrace's own tasks, which every worker knows: calls of hooks, looks at alarms, bulk operations.
+"""Headrace's own tasks, which every worker knows: calls of hooks, bulk operations.
 
 Their jobs wait in a queue of their own, and run on runners of the kind ``own``. What an application sets for its jobs,
 such as middleware, defaults and limits, does not apply to them.
@@ -10,19 +10,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from headrace.admin.alarms import look_at_alarms
 from headrace.admin.bulk_operations import KEPT, work
 from headrace.admin.event_log import EventHook
 from headrace.app import Headrace
 from headrace.context import current_job
-from headrace.model.activity import ALARMS_TASK, HOOK_TASKS, event_of
+from headrace.model.activity import HOOK_TASKS, event_of
 from headrace.model.bulk_operation import BULK_TASK, BulkRequest, JobFilter
 from headrace.model.form import of_task
 from headrace.model.options import OWN
 from headrace.model.retry import Retry
 from headrace.tasks.task import Task
 
-# Seconds that a call of a hook, or a look at alarms, may take; and two further starts, after 5 and 30 seconds.
+# Seconds that a call of a hook may take; and two further starts, after 5 and 30 seconds.
 HOOK_TIMEOUT = 30.0
 HOOK_RETRY = Retry(max=2, delay=5, factor=6, jitter=0, on=(BaseException,))
 
@@ -32,16 +31,6 @@ Tasks = dict[str, Task[..., Any, Any]]
 def own_tasks(app: Headrace) -> Tasks:
     """The built-in tasks of a worker of this application, by name."""
     tasks = [_bulk(app), *(_hook(app, hook) for hook in app.hooks.declared.values())]
-    if app.alarms.declared:
-        tasks.append(
-            _task(
-                app,
-                ALARMS_TASK,
-                lambda: look_at_alarms(app.client, app.stats, app.alarms.declared.values()),
-                timeout=HOOK_TIMEOUT,
-                result_ttl=0,
-            )
-        )
     return {task.name: task for task in tasks}
 
 

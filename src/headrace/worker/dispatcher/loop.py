@@ -12,9 +12,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from threading import Thread
 from typing import Any, get_args
 
+from headrace.admin.alarms import look_at_alarms
 from headrace.app import Headrace
+from headrace.errors import HeadraceError
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -106,8 +109,21 @@ class Dispatcher:
             settings=app.settings, tasks=worker_tasks(app), options=options, place=place, pid=os.getpid(),
             random=Random(), probe=probe, job_counts=self._job_counts, parent=parent,
             schedules=[one.row for one in app.schedules.declared.values()], limits=app.limits.declared(),
-            hooks=list(app.hooks.declared.values()), alarms=bool(app.alarms.declared),
+            hooks=list(app.hooks.declared.values()),
+            look_at_alarms=self._look_at_alarms if app.alarms.declared else None,
         )  # fmt: skip
+
+    def _look_at_alarms(self) -> None:
+        """Look in a thread: statistics may be on a server that the core does not know, and that may not answer."""
+        app = self._app
+
+        def look() -> None:
+            try:
+                look_at_alarms(app.client, app.stats, app.alarms.declared.values())
+            except HeadraceError as error:
+                log.warning("did not look at alarms: %s", error, code="alarms.unread")
+
+        Thread(target=look, name="headrace alarms", daemon=True).start()
 
     def run(self, predecessors: Sequence[str]) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.

@@ -1,7 +1,8 @@
-"""A duty: line up the calls of hooks, and the looks at alarms. Decides; does no I/O, and runs no code of users.
+"""A duty: line up the calls of hooks, and begin looks at alarms. Decides; does no I/O, and runs no code of users.
 
 Once a second it asks for the events behind the cursor of each hook that this code declares. A script stores the job of
 the call and moves the cursor, and refuses where another dispatcher has moved it: each event is in one job of each hook.
+The reply names the one dispatcher that looks at alarms, every ten seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.model.activity import ALARMS_TASK, HOOK_TASKS, event_of
+from headrace.model.activity import HOOK_TASKS, event_of
 from headrace.model.ids import make_id, ordered_id
 from headrace.protocol import operations
 from headrace.protocol.operations import DueCall
@@ -24,27 +25,25 @@ ALARMS_EVERY = 10.0
 MOST = 100
 # Where the store keeps when alarms were looked at last.
 _ALARMS = "alarms"
-_NO_ARGUMENTS = b"\x92\x90\x80"
 
 
 class OwnCalls:
-    """Line up built-in jobs that this worker's code asks for.
+    """Line up the calls of this worker's hooks, and begin looks at its alarms.
 
     Attributes:
         at: when it is due, monotonic seconds; infinity where the code declares neither hooks nor alarms.
         stored: whether a job was stored since this was last cleared.
     """
 
-    # A worker that leaves when all is done waits for none of them.
-    makes_ready = False
-
     def __init__(self, worker: Worker, desk: Desk) -> None:
         self._worker, self._desk, self._requests = worker, desk, desk.requests
         self._hooks = worker.hooks
+        self.makes_ready = worker.prompt_hooks
+        pause = 0.0 if worker.prompt_hooks else EVERY
         self._asked: list[tuple[str, int, Sequence[str]]] = [
-            (f"hook:{hook.name}", round(EVERY * 1e6), list(hook.kinds)) for hook in worker.hooks
+            (f"hook:{hook.name}", round(pause * 1e6), list(hook.kinds)) for hook in worker.hooks
         ]
-        if worker.alarms:
+        if worker.look_at_alarms is not None:
             self._asked.append((_ALARMS, round(ALARMS_EVERY * 1e6), ()))
         self.at = 0.0 if self._asked else NEVER
         self.stored = False
@@ -54,7 +53,8 @@ class OwnCalls:
         """The calls that are due: to store what was found, or to look again."""
         found, self._stores = self._stores, []
         if found or self._worker.phase != "working":
-            self.at = now + EVERY if found else NEVER
+            # It stays due until that is answered.
+            self.at = now if found else NEVER
             return found
         self.at = now + EVERY
         if self._requests.pauses("own_calls", now) or self._requests.pauses("own_store", now):
@@ -64,8 +64,8 @@ class OwnCalls:
     def _found(self, calls: Sequence[DueCall]) -> None:
         for n, call in enumerate(calls):
             if n == len(self._hooks):
-                if call.due:
-                    self._store(ALARMS_TASK, _NO_ARGUMENTS, _ALARMS, call.was, "")
+                if call.due and self._worker.look_at_alarms is not None:
+                    self._worker.look_at_alarms()
             elif call.last != call.was:
                 hook = self._hooks[n]
                 rows = [row for row in call.rows if hook.wants(event_of(*row))]
@@ -82,8 +82,9 @@ class OwnCalls:
             moment = self._desk.server_time(worker.now) // 1000
             id = ordered_id(make_id(moment, worker.random.getrandbits(55), self._desk.keys.shard))
         fields: dict[str, str | bytes | int] = {"task": task, "args": args, "key": task, "more": 1}
-        call = operations.store_own(self._desk.keys, id, fields, key=task, hook=hook, was=was, at=at or id)
+        call = operations.store_own(self._desk.keys, id, fields, key=task, hook=hook, was=was, at=at)
         self._stores.append((call, lambda word: self._on_stored(word, id)))
 
     def _on_stored(self, word: str, id: str) -> None:
+        self.at = self._worker.now + EVERY
         self.stored = self.stored or (word == "stored" and bool(id))

@@ -15,7 +15,7 @@ this incarnation, and that are unknown here, are handed back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -342,7 +342,9 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         job_counts: counts the ends of starts.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
-        limits, hooks: what its code declares; ``alarms``: whether that declares alarms.
+        limits, hooks: what its code declares.
+        prompt_hooks: hooks are called without a pause, and a worker that leaves when all is done calls them first.
+        look_at_alarms: begins a look at the alarms that its code declares, beside this thread; None: it declares none.
         leaves: scripts of duties that it leaves to other workers.
         soon: seconds for which it waits for what is due by then, where it leaves when all is done.
         kinds: of its runners for the application's tasks.
@@ -363,7 +365,8 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     schedules: Sequence[Row] = ()
     limits: DeclaredLimits = NO_LIMITS
     hooks: Sequence[EventHook] = ()
-    alarms: bool = False
+    prompt_hooks: bool = False
+    look_at_alarms: Callable[[], None] | None = None
     leaves: frozenset[str] = frozenset()
     soon: float = SOON
     kinds: tuple[Kind, ...] = ()
