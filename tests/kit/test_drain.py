@@ -28,6 +28,12 @@ def test_a_drain_runs_jobs_and_their_handles_tell_it(headrace_app: Kit) -> None:
     assert shop.around == ["tests.kit.shop.send"] * 3
 
 
+def test_a_drain_lets_no_time_pass_unasked(headrace_app: Kit) -> None:
+    shop.send.enqueue(1)
+    headrace_app.drain()
+    assert headrace_app.clock.offset < 1_000_000
+
+
 def test_it_runs_in_the_thread_that_drains(headrace_app: Kit) -> None:
     threads: list[int] = []
     headrace_app.stub(shop.send, runs=lambda _: threads.append(threading.get_ident()) or "")

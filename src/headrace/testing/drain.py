@@ -16,11 +16,13 @@ import os
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from random import Random
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from headrace.admin.alarms import look_at_alarms
 from headrace.app import Headrace
 from headrace.clock import monotonic
 from headrace.errors import Interrupt, WaitRefused
@@ -28,7 +30,6 @@ from headrace.model.ended import EndKind, Released
 from headrace.model.job import Claim, State
 from headrace.model.job_record import Record
 from headrace.protocol import consume, overviews, produce
-from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.overviews import Overview
 from headrace.protocol.script import Call
 from headrace.settings import Settings
@@ -64,6 +65,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
 from headrace.worker.dispatcher.schedule_ticks import TICKING
 from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.messages import Done, Drain, JobProgress, Signal, Spawn, Spawned
+from headrace.worker.own_tasks import worker_tasks
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 T = TypeVar("T")
@@ -142,7 +144,7 @@ class HandTurned:
         """Work until no job is left that may run by now."""
         self._act(self.core.start((), self.now))
         while not (self.core.left or self.died):
-            if not (yield from self._turn()):
+            if not (yield from self._turn()) and not self.core.left:
                 self._pass_to(self.core.next)
 
     def duties(self) -> Steps[None]:
@@ -305,16 +307,19 @@ class Draining:
 
     def _is_left(self, seen: Overview) -> bool:
         queues = [queue for queue in seen.queues if self._wishes.queue in ("", queue.name)]
-        return any(queue.size > queue.held and not queue.paused for queue in queues)
+        # Hooks may be called for what has happened.
+        return bool(self._app.hooks.declared) or any(queue.size > queue.held and not queue.paused for queue in queues)
 
     def _turning(self, queues: tuple[str, ...], *, burst: bool) -> HandTurned:
         app = self._app
         options = WorkerOptions(processes=1, queues=QueueOrder(queues), burst=burst)
-        tasks = {name: cast("Task[..., Any, Any]", InlineTask(task)) for name, task in app.tasks.items()}
+        tasks = {name: cast("Task[..., Any, Any]", InlineTask(task)) for name, task in worker_tasks(app).items()}
+        look = partial(look_at_alarms, app.client, app.stats, app.alarms.declared.values())
         worker = Worker(
             settings=self._settings, tasks=tasks, options=options, place=PLACE, pid=os.getpid(), random=_RANDOM,
             probe=lambda handle: (handle.pid, 0), job_counts=self, limits=app.limits.declared(),
-            leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
+            hooks=list(app.hooks.declared.values()), look_at_alarms=look if app.alarms.declared else None,
+            prompt_hooks=True, leaves=LEFT_OUT if burst else frozenset(TICKING), soon=SOON,
         )  # fmt: skip
         self.turned = HandTurned(Core(worker, self._keys), self._clock, self._start)
         return self.turned
@@ -429,9 +434,9 @@ class DrainDriver:
         self._astore = AsyncKitStore(url, settings, Wire(clock))
 
     def declare(self) -> None:
-        """Tell the store which limits the code has, as its workers have done before a program enqueues."""
-        if (limits := self._app.limits.declared()).limits:
-            self._store.run(declare_limits(self._store.keys, "", self._app.tasks, limits))
+        """Tell the store which limits and hooks the code has, as its workers have done before a program enqueues."""
+        if self._app.limits.declared().limits or self._app.hooks.declared:
+            self.run_apart(Draining.tidy, Wishes())
 
     def run(self, make: Make[T], wishes: Wishes) -> T:
         """Carry out a drain in this thread.

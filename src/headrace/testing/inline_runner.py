@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Literal
@@ -31,11 +33,13 @@ from headrace.errors import HeadraceError, LifespanError, OptionsError, SoftTime
 from headrace.model import codec
 from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim, Input
+from headrace.model.options import OWN
 from headrace.protocol.consume import Note
 from headrace.running_job import running
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.task import RunPlan
+from headrace.worker.own_tasks import worker_tasks
 from headrace.worker.runner.async_kind import Drive
 from headrace.worker.runner.execute import aperform, perform
 from headrace.worker.runner.interrupts import MainGate
@@ -226,12 +230,56 @@ def outside_loop() -> Generator[None, None, None]:
             asyncio._enter_task(loop, task)  # noqa: SLF001 - as above
 
 
+class _NoMainLoop:
+    """Says that no event loop waits elsewhere, so that ``async_to_sync`` makes one: the loop of this thread waits."""
+
+    main_event_loop = main_event_loop_pid = None
+
+    def __setattr__(self, *_: object) -> None: ...
+
+
+class _InThisThread(Executor):
+    """Runs each call at once, in the thread of the event loop that makes it."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        sync: Any = sys.modules["asgiref.sync"].SyncToAsync
+        future, before = Future[Any](), sync.threadlocal
+        sync.threadlocal = _NoMainLoop()
+        try:
+            with outside_loop():
+                future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - its caller gets it
+            future.set_exception(error)
+        finally:
+            sync.threadlocal = before
+        return future
+
+
+@contextmanager
+def sync_code_in_this_thread() -> Generator[None, None, None]:
+    """Have ``sync_to_async``, and so Django's verbs for coroutines, use the connection of the test's own thread.
+
+    asgiref would run that code in a thread of its own, whose connection does not see the transaction of the test.
+    """
+    sync: Any = getattr(sys.modules.get("asgiref.sync"), "SyncToAsync", None)
+    if sync is None:
+        yield
+        return
+    before, sync.single_thread_executor = sync.single_thread_executor, _InThisThread()
+    try:
+        yield
+    finally:
+        sync.single_thread_executor = before
+
+
 class InlineRunner:
     """The one runner of a drain: functions run in the caller's thread, coroutines on an event loop there."""
 
     def __init__(self, app: Headrace) -> None:
         self._app = app
-        self._runner_context = replace(runner_context(app, PLACE, lambda: DICE), raised=self._raised)
+        context = self._runner_context = replace(runner_context(app, PLACE, lambda: DICE), raised=self._raised)
+        self._tasks = worker_tasks(app)
+        self._own_context = replace(context, tasks=self._tasks, middlewares=())
         self._error: BaseException | None = None
         self._links: list[tuple[BaseException, TracebackType | None]] = []
         # The loop of a drain whose caller has none.
@@ -269,13 +317,13 @@ class InlineRunner:
             self._leave()
 
     def _is_async(self, claim: Claim) -> bool:
-        task = self._app.tasks.get(claim.task)
+        task = self._tasks.get(claim.task)
         return task is not None and task.is_async
 
     # -- lifespans --------------------------------------------------------------------------------------------------
 
     def _new(self, claim: Claim) -> Lifespans | None:
-        task = self._app.tasks.get(claim.task)
+        task = self._tasks.get(claim.task)
         if task is None or task.kind in self._lifespans:
             return None
         self._lifespans[task.kind] = made = Lifespans(of_kind(self._app.context.lifespans, task.kind))
@@ -287,13 +335,14 @@ class InlineRunner:
                 end()
 
     def _not_entered(self, claim: Claim, error: LifespanError) -> Performed:
-        del self._lifespans[self._app.tasks[claim.task].kind]
+        del self._lifespans[self._tasks[claim.task].kind]
         return Performed(Released(), error)
 
     def _context_of(self, claim: Claim) -> RunnerContext:
-        task = self._app.tasks.get(claim.task)
+        task = self._tasks.get(claim.task)
+        context = self._runner_context if task is None or task.kind != OWN else self._own_context
         state = None if task is None else self._lifespans[task.kind].state
-        return self._runner_context if state is None else replace(self._runner_context, state=state)
+        return context if state is None else replace(context, state=state)
 
     # -- one start --------------------------------------------------------------------------------------------------
 
@@ -349,7 +398,7 @@ class InlineRunner:
 
     def _plan(self, claim: Claim) -> RunPlan | None:
         """How the job is to be run; None: its start says why it cannot."""
-        task = self._app.tasks.get(claim.task)
+        task = self._tasks.get(claim.task)
         try:
             return None if task is None else task.plan(claim.options)
         except HeadraceError:

@@ -22,7 +22,15 @@ from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import Task
 from headrace.testing.drain import DrainDriver, Draining
 from headrace.testing.expectations import Enqueued, Expectation, Stub, Wanted, described, wanted_arguments
-from headrace.testing.inline_runner import Crash, Faults, Moment, RunnerKilled, job_here, lost_reply
+from headrace.testing.inline_runner import (
+    Crash,
+    Faults,
+    Moment,
+    RunnerKilled,
+    job_here,
+    lost_reply,
+    sync_code_in_this_thread,
+)
 from headrace.testing.kit_store import Drained, VirtualClock, Wire, Wishes, check_ended, wishes
 from headrace.testing.private_server import Takeover, private_server
 from headrace.worker.runner.interrupts import SIGNALS
@@ -88,6 +96,7 @@ class Kit:
         # Transactions that a test leaves open are not the user's.
         if (deferral := self.app.client.deferral) is not None:
             self._tie.enter_context(deferral.in_test())
+        self._tie.enter_context(sync_code_in_this_thread())
         wire = Wire(self.clock, self._faults, self._stored, self._astored)
         settings = self._takeover.begin(self.url, wire, self._progress)
         self._driver = DrainDriver(self.app, self.clock, self._faults, self.url, settings)

@@ -417,10 +417,10 @@ class Core:
         if self._assignment.changed and not self._desk.fenced:
             placement.serve(now)
         options = self.worker.options
+        if self.worker.phase == "working" and (options.burst or options.max_jobs or options.max_idle):
+            self._check_quota(now)
         if self.worker.phase == "draining":
             self._leave_when_done(now)
-        elif options.burst or options.max_jobs or options.max_idle:
-            self._check_quota(now)
         if not self.left:
             self.incarnation.exchange(now)
 
