@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headrace import Headrace
-from headrace.cache.decorator import NAMES, is_plain
+from headrace.cache.app_cache import NAMES, is_plain
 from headrace.errors import ArgumentError, FrozenValue, OptionsError, ResultMismatch, ResultUndecodable
 
 
