@@ -29,10 +29,6 @@ class ServerError(HeadraceError):
     """The server cannot be started, found or used."""
 
 
-class ServerTooOld(ServerError):
-    """The server's version is below Redis 6.2 or Valkey 7.2."""
-
-
 class EvictingServer(ServerError):
     """The server may drop keys under memory pressure, and with them jobs."""
 
@@ -73,7 +69,7 @@ class BrokerUnavailable(ServerError):
 
 
 class OptionsError(HeadraceError, ValueError):
-    """A job or task option is out of range, or contradicts another."""
+    """An option of a job, task, schedule, limit, count or picture cannot be used, or contradicts another."""
 
 
 class ArgumentError(HeadraceError, TypeError):
@@ -166,10 +162,6 @@ class LifespanError(HeadraceError):
     """A lifespan could not be entered in a runner, which takes no job and is replaced; the cause is what it raised."""
 
 
-class CronError(HeadraceError, ValueError):
-    """A schedule's times, time zone or policies cannot be used; names the field, and what to write instead."""
-
-
 class NotFound(HeadraceError, LookupError):
     """No schedule, limit, live worker or node of a workflow has this name; nodes: or several have."""
 
@@ -200,10 +192,6 @@ class ResultMismatch(HeadraceError, TypeError):
 
 class ResultUndecodable(HeadraceError, ValueError):
     """The stored result does not fit the task's return annotation."""
-
-
-class CounterFull(HeadraceError, OverflowError):
-    """A counter of the statistics would exceed 64 bits."""
 
 
 class JobUnsuccessful(HeadraceError):
@@ -254,10 +242,6 @@ class WorkflowError(HeadraceError, ValueError):
 
 class MissingExtra(HeadraceError, ImportError):
     """This needs an optional part of Headrace that is not installed; the text has the command that installs it."""
-
-
-class PictureError(HeadraceError, ValueError):
-    """A picture of this form cannot be drawn, or not of a graph this large; the text names the forms that can."""
 
 
 class PoolClosed(HeadraceError, RuntimeError):

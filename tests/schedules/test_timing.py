@@ -5,7 +5,7 @@ from itertools import takewhile
 
 import pytest
 
-from headrace.errors import CronError
+from headrace.errors import OptionsError
 from headrace.schedules.timetables import (
     AHEAD,
     MOST_MISSED,
@@ -104,17 +104,17 @@ def test_a_refill_has_what_was_missed_and_what_comes() -> None:
 
 def test_times_that_cannot_be_are_refused() -> None:
     five = Cron("*/5 * * * *")
-    with pytest.raises(CronError, match="jitter"):
+    with pytest.raises(OptionsError, match="jitter"):
         timing_of(five, "a", 300_000_000, 0, 0, NOW)
-    with pytest.raises(CronError, match="jitter"):
+    with pytest.raises(OptionsError, match="jitter"):
         timing_of(Every(10), "a", 10_000_000, 0, 0, NOW)
-    with pytest.raises(CronError, match="before start"):
+    with pytest.raises(OptionsError, match="before start"):
         timing_of(five, "a", 0, NOW + DAY, NOW, NOW)
-    with pytest.raises(CronError, match="no tick"):
+    with pytest.raises(OptionsError, match="no tick"):
         timing_of(five, "a", 0, 0, NOW - DAY, NOW)
-    with pytest.raises(CronError, match="no tick"):
+    with pytest.raises(OptionsError, match="no tick"):
         timing_of(Cron("0 0 29 2 *"), "a", 0, NOW, NOW + DAY, NOW)
-    with pytest.raises(CronError, match="no tick"):
+    with pytest.raises(OptionsError, match="no tick"):
         timing_of(Cron("0 0 29 2 *"), "a", 0, NOW, NOW + DAY, NOW + 9 * DAY, code=True)
     assert timing_of(five, "a", MINUTE, 0, NOW - DAY, NOW, code=True).until == NOW - DAY
     kept = timing_of(Cron("0 9 * * *", timezone="Europe/Berlin"), "a", MINUTE, NOW, NOW + 9 * DAY, NOW)
@@ -138,5 +138,5 @@ def test_it_does_not_go_by_the_date_which_jitter_is_refused(expression: str, zon
     for month in range(12):
         now = NOW + month * 30 * DAY
         assert timing_of(Cron(expression, zone), "a", most * MINUTE - 1, 0, 0, now).jitter
-        with pytest.raises(CronError, match="jitter must be less"):
+        with pytest.raises(OptionsError, match="jitter must be less"):
             timing_of(Cron(expression, zone), "a", most * MINUTE, 0, 0, now)

@@ -337,7 +337,7 @@ def test_what_is_no_reply_is_told_as_that(make: Make) -> None:
 
 @pytest.mark.parametrize(("version", "valkey"), [("6.0.16", ""), ("5.0.3", ""), ("7.2.4", "7.0.9"), ("6.1.240", "")])
 def test_an_old_server_is_refused(make: Make, version: str, valkey: str) -> None:
-    with stub(says(version, valkey=valkey)) as url, pytest.raises(errors.ServerTooOld, match=valkey or version):
+    with stub(says(version, valkey=valkey)) as url, pytest.raises(errors.ServerError, match=valkey or version):
         make(url).run(operations.pause(keys.Keys(), "q"))
 
 

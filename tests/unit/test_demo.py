@@ -9,7 +9,7 @@ import pytest
 
 from headrace.demo import PICTURE, demo_tasks, place_of, watch
 from headrace.demo.demo_tasks import Package, Source
-from headrace.errors import OptionsError, PictureError
+from headrace.errors import OptionsError
 
 FOUND = [
     Package("json/decoder.py", 1, lines=30, functions=2, longest="decoder.decode", length=9),
@@ -79,5 +79,5 @@ def test_a_picture_has_a_place_before_anything_runs(tmp_path: Path, monkeypatch:
     assert place_of(None) is None
     with pytest.raises(OptionsError, match="--picture"):
         place_of(PICTURE)
-    with pytest.raises(PictureError):
+    with pytest.raises(OptionsError):
         place_of(Path("run.pdf"))

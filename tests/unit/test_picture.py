@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from headrace import picture
-from headrace.errors import MissingExtra, PictureError
+from headrace.errors import MissingExtra, OptionsError
 from headrace.model.job import State
 from headrace.picture import View, ViewNode, theme
 from tests.unit.picture_views import DIAMOND, EVIL, SVG, Drawing, chain, evil, fan, views
@@ -128,7 +128,7 @@ def test_graphviz_is_loaded_by_the_first_svg_only() -> None:
 
 
 def test_more_than_anybody_can_read_is_refused() -> None:
-    with pytest.raises(PictureError, match="collapsed"):
+    with pytest.raises(OptionsError, match="collapsed"):
         picture.render(chain(5000), "svg")
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from headrace import picture
-from headrace.errors import PictureError
+from headrace.errors import OptionsError
 from headrace.model.form import Form
 from headrace.model.job import State
 from headrace.model.job_record import Record
@@ -100,9 +100,9 @@ def test_a_files_ending_tells_the_form(path: str | Path, form: str) -> None:
 
 
 def test_unknown_forms_are_named() -> None:
-    with pytest.raises(PictureError, match=r"\.svg"):
+    with pytest.raises(OptionsError, match=r"\.svg"):
         picture.form_of("picture.png")
-    with pytest.raises(PictureError, match=r"'png'.*svg"):
+    with pytest.raises(OptionsError, match=r"'png'.*svg"):
         picture.render(chain(1), "png")
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from headrace import Headrace, Rate
-from headrace.errors import CronError, OptionsError
+from headrace.errors import OptionsError
 from headrace.model.limit_rules import rate_fields, rate_of
 from headrace.model.notation import changes_of
 
@@ -33,7 +33,7 @@ def test_a_rate_that_cannot_be_is_refused(given: dict[str, Any], text: str) -> N
 
 
 def test_an_unknown_zone_names_the_nearest() -> None:
-    with pytest.raises(CronError, match="did you mean Europe/Berlin"):
+    with pytest.raises(OptionsError, match="did you mean Europe/Berlin"):
         Rate(1, per=86400, shape="clock", timezone="Europe/Berlim")
 
 

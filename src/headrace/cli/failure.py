@@ -65,11 +65,11 @@ class ApplicationFault(Exception):
 def exit_of(error: BaseException) -> ExitCode:
     from headrace import errors
 
-    usage = (UsageFault, errors.OptionsError, errors.CronError, errors.ArgumentError, errors.PayloadTooLarge)
+    usage = (UsageFault, errors.OptionsError, errors.ArgumentError, errors.PayloadTooLarge)
     application = (ApplicationFault, errors.AppImportError, errors.DuplicateName)
     table: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
         ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
-        ((*usage, errors.PictureError), ExitCode.USAGE),
+        (usage, ExitCode.USAGE),
         ((OperationFault,), ExitCode.FAILED),
         ((*application, errors.PreloadError, errors.WorkflowError), ExitCode.APPLICATION),
         # Raised after the connection was made: a URL that cannot even be parsed is a usage fault (see session).

@@ -35,7 +35,7 @@ from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, read_frame
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
 from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
-from headrace.errors import OptionsError, PictureError
+from headrace.errors import OptionsError
 from headrace.model.environment import ServerFacts
 from headrace.model.hidden_values import NAMES, Redactor
 from headrace.model.ids import check_name, is_flow
@@ -106,7 +106,7 @@ async def _drawn(asked: bytes) -> Drawing:
         picture = await _elsewhere(asked)
     except TimeoutError:
         problem = f"its layout took more than {SECONDS} s"
-    except (PictureError, OSError) as error:
+    except (OptionsError, OSError) as error:
         problem = str(error)
     now = time.monotonic()
     return Drawing(asked, picture, problem, now + max(STAYS, TIMES * (now - began)))
@@ -127,7 +127,7 @@ async def _elsewhere(asked: bytes) -> Markup:
     if process.returncode == -signal.SIGXCPU:
         raise TimeoutError
     if process.returncode:
-        raise PictureError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
+        raise OptionsError(said.decode("utf-8", "replace").strip().splitlines()[-1] if said else "it cannot be drawn")
     # Made of escaped texts by headrace.picture.
     return Markup(drawn.decode())  # noqa: S704
 

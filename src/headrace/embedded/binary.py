@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import ServerError, ServerTooOld
+from headrace.errors import ServerError
 
 if TYPE_CHECKING:
     from headrace.embedded.paths import DataFiles
@@ -62,7 +62,7 @@ def called(program: Path, role: str) -> str:
 
 
 def check(program: Path, spot: DataFiles) -> None:
-    """Raise ServerError, ServerTooOld for a program that is not a server, or would not see the data and start empty."""
+    """Raise ServerError for a program that is not a server, or would not see the data and start empty."""
     words = [called(program, "server"), "--version"]
     try:
         done = subprocess.run(words, executable=program, capture_output=True, text=True, timeout=10, check=False)
@@ -75,7 +75,7 @@ def check(program: Path, spot: DataFiles) -> None:
         raise ServerError(f"{program} is not a server program ({''.join(said) or 'no version'}); {_ANOTHER}")
     version, major, minor = found.groups()
     if (int(major), int(minor)) < (6, 2):
-        raise ServerTooOld(f"{program} is version {version}, but 6.2 is the oldest that works; {_ANOTHER}")
+        raise ServerError(f"{program} is version {version}, but 6.2 is the oldest that works; {_ANOTHER}")
     if int(major) < 7 and (spot.directory / PARTS).exists():
         raise ServerError(f"{program}, version {version}, cannot read {spot.directory}, which was last {_NEWER}")
 

@@ -56,8 +56,7 @@ class Rate(msgspec.Struct, frozen=True):
         timezone: in which the clock is read, such as ``Europe/Berlin``.
 
     Raises:
-        OptionsError: a number is out of range, or does not go with the shape.
-        CronError: this machine does not know the zone.
+        OptionsError: a number is out of range, or does not go with the shape; or this machine does not know the zone.
     """
 
     n: float
@@ -127,7 +126,7 @@ def rate_fields(rate: Rate) -> dict[str, str]:
 
 
 def rate_of(fields: Mapping[str, str]) -> Rate | None:
-    """A limit's rate of its fields; None: it has none. Raises OptionsError, CronError, ValueError, KeyError: they
+    """A limit's rate of its fields; None: it has none. Raises OptionsError, ValueError, KeyError: they
     are no numbers of a rate, or not of this machine.
     """
     if not fields.get("rate"):

@@ -9,7 +9,7 @@ import difflib
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
-from headrace.errors import CronError
+from headrace.errors import OptionsError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ _SECOND = timedelta(seconds=1)
 
 @lru_cache(256)
 def zone_of(name: str) -> tzinfo:
-    """The time zone of a name. Raises CronError: this machine does not know it."""
+    """The time zone of a name. Raises OptionsError: this machine does not know it."""
     from zoneinfo import ZoneInfo, available_timezones
 
     if name == "UTC":
@@ -79,18 +79,18 @@ def zone_of(name: str) -> tzinfo:
         pass
     known = available_timezones()
     if not known:
-        raise CronError(
+        raise OptionsError(
             f"this machine has no time zones, so {name!r} is unknown: pip install 'headrace[cron]', which brings tzdata"
         )
     near = difflib.get_close_matches(str(name), known, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else "take a name of the IANA database, such as Europe/Berlin"
-    raise CronError(f"there is no time zone {name!r}: {hint}")
+    raise OptionsError(f"there is no time zone {name!r}: {hint}")
 
 
 @lru_cache(256)
 def changes_of(name: str) -> str:
     """When the clocks of a zone change, until 2050: ``0 3600 1585443600 7200 ...``. From each time on, seconds since
-    1970, they are ahead of UTC by the seconds behind it. Raises CronError: this machine does not know it.
+    1970, they are ahead of UTC by the seconds behind it. Raises OptionsError: this machine does not know it.
     """
     zone = zone_of(name)
     at, changed = _FIRST.astimezone(zone), EPOCH

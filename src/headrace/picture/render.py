@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Literal, get_args
 
-from headrace.errors import PictureError
+from headrace.errors import OptionsError
 from headrace.picture import svg, theme
 from headrace.picture.view import (
     MOST,
@@ -148,11 +148,11 @@ def render(
         links: where each box leads, by its number, which makes an SVG part of a page: without background and title.
 
     Raises:
-        PictureError: an unknown form, or an SVG of more boxes than anybody can read.
+        OptionsError: an unknown form, or an SVG of more boxes than anybody can read.
         MissingExtra: SVG without the extra ``viz``.
     """
     if form not in FORMS:
-        raise PictureError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+        raise OptionsError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     whole = form == "dot" if collapse is None else not collapse
     view = clean(view) if whole else boxes_of(view, collapse=bool(collapse))
     match form:
@@ -175,7 +175,7 @@ def boxes_of(view: View, *, collapse: bool = False) -> View:
 def form_of(path: str | PurePath) -> str:
     ending = PurePath(path).suffix.lower()
     if ending not in ENDINGS:
-        raise PictureError(f"{str(path)!r} does not say which form it is: end it in {', '.join(ENDINGS)}")
+        raise OptionsError(f"{str(path)!r} does not say which form it is: end it in {', '.join(ENDINGS)}")
     return ENDINGS[ending]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from headrace.errors import MissingExtra, PictureError
+from headrace.errors import MissingExtra, OptionsError
 from headrace.picture import theme
 from headrace.picture.view import View, ViewNode, cells, describe, ends, layers, shorten, tally
 
@@ -57,11 +57,11 @@ class Layout:
 
 def place(shapes: Mapping[int, Shape], edges: Sequence[tuple[int, int]], *, across: bool) -> Layout:
     """Lay a graph out in layers, from top to bottom, or from left to right if ``across``. The same input gives the same
-    layout with the same release of Graphviz. Raises MissingExtra: the library is not installed. Raises PictureError:
+    layout with the same release of Graphviz. Raises MissingExtra: the library is not installed. Raises OptionsError:
     more than 1,500 shapes or 3,000 edges.
     """
     if len(shapes) > MOST_BOXES or len(edges) > MOST_EDGES:
-        raise PictureError(
+        raise OptionsError(
             f"a picture of {len(shapes):,} boxes and {len(edges):,} edges is more than anybody can read (at most "
             f"{MOST_BOXES:,} and {MOST_EDGES:,}): let alike nodes be collapsed, or write text, dot or mermaid"
         )
@@ -279,7 +279,7 @@ class Box:
 def render(view: View, links: Mapping[int, str] | None = None) -> str:
     """The picture as the text of a file. ``links``: where each box leads, by its number; then the picture is part of a
     page: it has no background, no title of its own, and classes by which the page's stylesheet gives it other colours.
-    Raises MissingExtra, PictureError: see :func:`headrace.picture.svg.place`.
+    Raises MissingExtra, OptionsError: see :func:`headrace.picture.svg.place`.
     """
     boxes = {node.number: box_of(node) for node in view.nodes}
     shapes = {number: Shape(box.width, box.height) for number, box in boxes.items()}

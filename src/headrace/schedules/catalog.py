@@ -53,8 +53,8 @@ class Schedules:
 
         Raises:
             DuplicateName: another one that this program declares has this name.
-            CronError, MissingExtra: times or policies cannot be used.
-            ArgumentError, PayloadTooLarge, OptionsError: the job cannot be.
+            OptionsError, MissingExtra: times, policies or options of the job cannot be used.
+            ArgumentError, PayloadTooLarge: its arguments cannot be.
 
         Cost: none.
         """
@@ -94,7 +94,7 @@ class Schedules:
 
         Raises:
             DuplicateName: code declares a schedule of this name.
-            CronError, ArgumentError, PayloadTooLarge, OptionsError: something cannot be used.
+            OptionsError, ArgumentError, PayloadTooLarge: something cannot be used.
             NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
 
         Cost: one round trip.

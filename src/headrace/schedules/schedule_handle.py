@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, get_args
 
 import msgspec
 
-from headrace.errors import CronError, NotFound
+from headrace.errors import NotFound, OptionsError
 from headrace.model.activity import pause_note
 from headrace.model.form import Form
 from headrace.model.headers import SCHEDULE, added, packed, shown
@@ -126,7 +126,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
-    """The job that each tick makes; its arguments are checked here. Raises CronError: ``target`` is nothing that a
+    """The job that each tick makes; its arguments are checked here. Raises OptionsError: ``target`` is nothing that a
     schedule can run. Raises ArgumentError, PayloadTooLarge: as ``enqueue``.
     """
     found: Any = target.definition.task if isinstance(target, Workflow) else target
@@ -134,9 +134,11 @@ def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
         made: UnsentJob[Any] = found.job(*args)
         return made
     if not isinstance(target, UnsentJob):
-        raise CronError(f"a schedule runs a task, task.options(...), task.job(...) or a workflow, not {target!r:.80}")
+        raise OptionsError(
+            f"a schedule runs a task, task.options(...), task.job(...) or a workflow, not {target!r:.80}"
+        )
     if args:
-        raise CronError(f"{found!r} has its arguments already: give the task itself, or no arguments")
+        raise OptionsError(f"{found!r} has its arguments already: give the task itself, or no arguments")
     job: UnsentJob[Any] = found
     return job
 
@@ -150,11 +152,9 @@ def request(
     *,
     code: bool = False,
 ) -> Request:
-    """Check what is asked for, by ``code`` or at run time. Raises CronError: names what cannot be. Raises OptionsError:
-    the name cannot be used.
-    """
+    """Check what is asked for, by ``code`` or at run time. Raises OptionsError: names what cannot be used."""
     if not isinstance(timetable, (Cron, Every)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CronError(f"a schedule ticks by Cron(...) or Every(...), not {timetable!r:.80}")
+        raise OptionsError(f"a schedule ticks by Cron(...) or Every(...), not {timetable!r:.80}")
     name = check_name("schedule", job.form.task if name is None else name)
     given = _checked(options)
     now = time.time_ns() // 1000
@@ -172,7 +172,7 @@ def request(
 
 def policy(name: str, value: Any, kind: Any) -> str:
     if value not in get_args(kind):
-        raise CronError(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r:.80}")
+        raise OptionsError(f"{name} must be one of {', '.join(get_args(kind))}, not {value!r:.80}")
     return str(value)
 
 
@@ -180,14 +180,14 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = set(options) - set(ScheduleOptions.__annotations__)
     if unknown:
         known = ", ".join(ScheduleOptions.__annotations__)
-        raise CronError(
+        raise OptionsError(
             f"a schedule has no option {min(unknown)!r}, its options are {known}; options of its jobs go to "
             f"task.options(...), and arguments by name to task.job(...)"
         )
     for name in ("most", "pause_after"):
         count = options.get(name)
         if count is not None and (not is_whole(count) or not 1 <= count <= MOST_NUMBER):
-            raise CronError(f"{name} must be a whole number from 1 to {MOST_NUMBER:,}, not {count!r:.80}")
+            raise OptionsError(f"{name} must be a whole number from 1 to {MOST_NUMBER:,}, not {count!r:.80}")
     within = options.get("within")
     return {
         "overlap": policy("overlap", options.get("overlap", "skip"), Overlap),
@@ -205,14 +205,14 @@ def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
     wrong = {"delay": form.delay, "at": form.at, "request_id": request_id}
     for option, value in wrong.items():
         if value:
-            raise CronError(f"a schedule says when its jobs start, so they take no {option}=")
+            raise OptionsError(f"a schedule says when its jobs start, so they take no {option}=")
     if (form.ordered or form.key) and overlap != "allow_all":
-        raise CronError(
+        raise OptionsError(
             f"jobs of a schedule wait for each other by its overlap policy, and key= would have them wait for others "
             f"too: give overlap='allow_all', or no key (schedule {name!r})"
         )
     if form.ordered:
-        raise CronError(f"jobs of a schedule cannot be ordered by a key: leave ordered= out (schedule {name!r})")
+        raise OptionsError(f"jobs of a schedule cannot be ordered by a key: leave ordered= out (schedule {name!r})")
     headers = added(((SCHEDULE, name),), shown(form.headers))
     return msgspec.structs.replace(form, headers=packed(headers))
 
@@ -253,8 +253,8 @@ class Schedule:
 
         Raises:
             NotFound: nothing is stored of it.
-            CronError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
-            CronError, MissingExtra: this machine cannot reckon them.
+            OptionsError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
+            MissingExtra: this machine cannot reckon them.
 
         Cost: one round trip.
         """
@@ -270,7 +270,7 @@ class Schedule:
         """What became of its last ticks, newest first: at most 100 are kept.
 
         Raises:
-            CronError: ``count`` is not a whole number.
+            OptionsError: ``count`` is not a whole number.
             NotFound: nothing is stored of it.
 
         Cost: one round trip.
@@ -355,7 +355,7 @@ class Schedule:
             handles on the jobs that were made.
 
         Raises:
-            CronError: there are more than ``most`` ticks, or the times cannot be used.
+            OptionsError: there are more than ``most`` ticks, or the times cannot be used.
             NotFound: nothing is stored of it.
 
         Cost: one round trip, and one per 500 ticks.
@@ -442,22 +442,22 @@ class Schedule:
 def _timing_of(record: ScheduleRecord) -> Timing:
     timing = read_timing(record.about)
     if timing is None:
-        raise CronError(f"the stored times of schedule {record.name!r} cannot be read: declare or put it anew")
+        raise OptionsError(f"the stored times of schedule {record.name!r} cannot be read: declare or put it anew")
     return timing
 
 
 def _shown(count: int) -> int:
     if not is_whole(count):
-        raise CronError(f"count must be a whole number of ticks, not {count!r:.80}")
+        raise OptionsError(f"count must be a whole number of ticks, not {count!r:.80}")
     return min(max(1, count), 1000)
 
 
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
-    """When the next jobs of a schedule are due. Raises CronError: ``count`` is not from 1 to 1,000, or the stored times
-    cannot be read.
+    """When the next jobs of a schedule are due. Raises OptionsError: ``count`` is not from 1 to 1,000, or the stored
+    times cannot be read.
     """
     if not is_whole(count) or not 1 <= count <= 1000:
-        raise CronError(f"a preview has 1 to 1,000 ticks, not {count!r}")
+        raise OptionsError(f"a preview has 1 to 1,000 ticks, not {count!r}")
     if record.ended:
         return []
     if record.left is not None:
@@ -469,17 +469,17 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
 
 
 def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
-    """Nominal times of a schedule after ``start`` until ``end``. Raises CronError: these are more than ``most``, the
+    """Nominal times of a schedule after ``start`` until ``end``. Raises OptionsError: these are more than ``most``, the
     end is before the start, or the stored times cannot be read.
     """
     if not is_whole(most) or not 1 <= most <= 100_000:
-        raise CronError(f"most must be a whole number from 1 to 100,000, not {most!r}")
+        raise OptionsError(f"most must be a whole number from 1 to 100,000, not {most!r}")
     if not start or not end or end < start:
-        raise CronError("a backfill goes from start to end, and end is not before start")
+        raise OptionsError("a backfill goes from start to end, and end is not before start")
     moments = takewhile(lambda tick: tick <= end, _timing_of(record).after(start))
     found = list(islice(moments, most + 1))
     if len(found) > most:
-        raise CronError(
+        raise OptionsError(
             f"there are more than {most} ticks between start and end: give a higher most (--most), or nearer times"
         )
     return found

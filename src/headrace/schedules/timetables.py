@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from headrace.errors import CronError, MissingExtra, OptionsError
+from headrace.errors import MissingExtra, OptionsError
 from headrace.model import option_checks
 from headrace.model.notation import EPOCH, change_after, zone_of
 from headrace.settings import Duration, microseconds, seconds
@@ -55,9 +55,9 @@ class Cron(msgspec.Struct, frozen=True):
         timezone: a name of the IANA database, such as ``Europe/Berlin``.
 
     Raises:
-        CronError: the expression cannot be read; names the field. Or it names a day that never comes, or has a step
-            that is longer than its field: ``*/90`` of the minutes would tick once an hour.
-        CronError: there is no such zone on this machine.
+        OptionsError: the expression cannot be read; names the field. Or it names a day that never comes, or has a step
+            that is longer than its field: ``*/90`` of the minutes would tick once an hour. Or there is no such zone on
+            this machine.
         MissingExtra: cronsim is not installed.
     """
 
@@ -68,7 +68,7 @@ class Cron(msgspec.Struct, frozen=True):
         if not isinstance(self.expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _no_expression(self.expression, "")
         if not isinstance(self.timezone, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CronError(
+            raise OptionsError(
                 f"a time zone is a name of the IANA database, such as Europe/Berlin, not {self.timezone!r:.80}"
             )
         _checked(self.expression, self.timezone)
@@ -91,7 +91,7 @@ class Every:
         offset: how much later than the multiples of ``interval``; less than it.
 
     Raises:
-        CronError: one of them cannot be used.
+        OptionsError: one of them cannot be used.
     """
 
     interval: Duration
@@ -102,11 +102,13 @@ class Every:
     def __post_init__(self) -> None:
         step, shift = span("interval", self.interval), span("offset", self.offset)
         if step < SECOND:
-            raise CronError(f"interval must be at least a second, not {self.interval!r}")
+            raise OptionsError(f"interval must be at least a second, not {self.interval!r}")
         if step % _FINEST or shift % _FINEST:
-            raise CronError("interval and offset must be whole hundredths of a second: ids of jobs hold no finer time")
+            raise OptionsError(
+                "interval and offset must be whole hundredths of a second: ids of jobs hold no finer time"
+            )
         if shift >= step:
-            raise CronError(f"offset must be less than the interval, and {self.offset!r} is not less than it")
+            raise OptionsError(f"offset must be less than the interval, and {self.offset!r} is not less than it")
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "shift", shift)
 
@@ -134,15 +136,12 @@ def span(name: str, value: Duration) -> int:
     try:
         return microseconds(seconds(value, name))
     except ValueError as error:
-        raise CronError(str(error)) from None
+        raise OptionsError(str(error)) from None
 
 
 def moment_of(name: str, value: datetime | None) -> int:
-    """A moment in microseconds since 1970; 0 for none. Raises CronError: no datetime, or one without a time zone."""
-    try:
-        return 0 if value is None else option_checks.moment(name, value)
-    except OptionsError as error:
-        raise CronError(str(error)) from None
+    """A moment in microseconds since 1970; 0 for none. Raises OptionsError: no datetime, or one without a time zone."""
+    return 0 if value is None else option_checks.moment(name, value)
 
 
 def time_of(moment: int) -> datetime:
@@ -155,7 +154,7 @@ def _checked(expression: str, zone: str) -> None:
     if fields and fields[0].startswith("@"):
         instead = _SHORTCUTS.get(fields[0].lower())
         hint = f"write {instead!r}" if instead else "a schedule has times, not events: use a lifespan or `enqueue`"
-        raise CronError(f"{expression!r} is not a cron expression of five fields: {hint}")
+        raise OptionsError(f"{expression!r} is not a cron expression of five fields: {hint}")
     if len(fields) != 5:
         more = ": seconds are not among them, so use app.every(...) for less than a minute" if len(fields) == 6 else ""
         raise _no_expression(expression, more)
@@ -175,7 +174,7 @@ def _check_steps(expression: str, fields: list[str]) -> None:
             if step.isdecimal() and int(step) > min(last - first, longest):
                 only = lowest if low == "*" else low
                 every = f", or app.every(timedelta({unit}={int(step)}), ...) for an even interval" if unit else ""
-                raise CronError(
+                raise OptionsError(
                     f"the step of {term!r}, field {name} of {expression!r}, is longer than its range: "
                     f"write '{only}' for that one value{every}"
                 )
@@ -195,20 +194,20 @@ def _simulated(expression: str, start: datetime) -> datetime | None:
         if name == "day-of-month" and part.isdecimal() and 1 <= int(part) <= 31:
             raise _never(expression) from None
         place = _FIELDS.index(name) if name in _FIELDS else 0
-        raise CronError(
+        raise OptionsError(
             f"cannot read the field {name} of {expression!r}, {expression.split()[place]!r}: {_RANGES}"
         ) from None
     except (ValueError, AssertionError, IndexError, TypeError):
-        raise CronError(f"cannot read the cron expression {expression!r}: {_RANGES}") from None
+        raise OptionsError(f"cannot read the cron expression {expression!r}: {_RANGES}") from None
     return next(rounds, None)
 
 
-def _no_expression(given: object, more: str) -> CronError:
-    return CronError(f"a cron expression has five fields, {', '.join(_FIELDS)}; {given!r:.80} is not one{more}")
+def _no_expression(given: object, more: str) -> OptionsError:
+    return OptionsError(f"a cron expression has five fields, {', '.join(_FIELDS)}; {given!r:.80} is not one{more}")
 
 
-def _never(expression: str) -> CronError:
-    return CronError(f"the day-of-month and the month of {expression!r} name a day that never comes")
+def _never(expression: str) -> OptionsError:
+    return OptionsError(f"the day-of-month and the month of {expression!r} name a day that never comes")
 
 
 def _is_fixed(expression: str) -> bool:
@@ -402,20 +401,20 @@ def timing_of(
 ) -> Timing:
     """What is stored of a schedule's times. ``now``: microseconds; a schedule that has no tick after it is refused.
     ``code``: code declares it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
-    Raises CronError: the jitter is not below the interval, the end is before the start, or no tick comes.
+    Raises OptionsError: the jitter is not below the interval, the end is before the start, or no tick comes.
     """
     if until and until < max(start, 1):
-        raise CronError("until is before start: no tick would come")
+        raise OptionsError("until is before start: no tick would come")
     if isinstance(timetable, Cron):
         timing = Timing(timetable.expression, timetable.timezone, jitter=jitter_us, start=start, until=until)
     else:
         timing = Timing(step=timetable.step, shift=timetable.shift, jitter=jitter_us, start=start, until=until)
     ticks = list(islice(timing.after(now), 1))
     if not ticks and not (code and 0 < until <= now and any(True for _ in timing.after(0))):
-        raise CronError(f"schedule {name!r} has no tick from now on: {timing.text} ends before one comes")
+        raise OptionsError(f"schedule {name!r} has no tick from now on: {timing.text} ends before one comes")
     nearest = _nearest(timing, max(now, start - 1)) if jitter_us else 0
     if nearest and jitter_us >= nearest:
-        raise CronError(
+        raise OptionsError(
             f"jitter must be less than the time between two ticks, and {timing.text} has ticks "
             f"{nearest / SECOND:,.9g} s apart"
         )

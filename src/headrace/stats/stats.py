@@ -114,7 +114,7 @@ class Stats:
 
         Raises:
             OptionsError: a label, field, number or time cannot be used; nothing was added.
-            CounterFull, StoreUnavailable, StoreFull: only with the setting ``stats_buffer=0``.
+            OptionsError, StoreUnavailable, StoreFull: only with the setting ``stats_buffer=0``.
 
         Cost: no round trip; about a microsecond. With ``stats_buffer=0``, or when the buffer is full, one round trip.
         """
@@ -183,7 +183,7 @@ class Stats:
             the id; None when an event of this id is stored already: nothing is counted then.
 
         Raises:
-            OptionsError, CounterFull, StoreUnavailable, StoreFull: as :meth:`add`.
+            OptionsError, StoreUnavailable, StoreFull: as :meth:`add`.
             ArgumentError, PayloadTooLarge: ``meta`` cannot be stored.
 
         Cost: one round trip.

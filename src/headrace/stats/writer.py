@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from headrace.clock import monotonic
-from headrace.errors import CounterFull, HeadraceError
+from headrace.errors import HeadraceError, OptionsError
 from headrace.protocol import stats_calls as protocol
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied
@@ -310,7 +310,7 @@ class Writer:
         return True
 
     def through(self, row: Row) -> None:
-        """Store one row now. Raises CounterFull: a counter refused it. Raises StoreUnavailable, StoreFull: as
+        """Store one row now. Raises OptionsError: a counter refused it. Raises StoreUnavailable, StoreFull: as
         :meth:`headrace.store.store.Store.run`. Cost: one round trip.
         """
         slots = self._slots
@@ -376,8 +376,8 @@ def _tell(replies: Sequence[Applied]) -> None:
 
 
 def refuse(applied: Applied) -> None:
-    """Raise for a counter that took nothing. Raises CounterFull: names it."""
+    """Raise for a counter that took nothing. Raises OptionsError: names it."""
     if applied.refused:
-        raise CounterFull(
+        raise OptionsError(
             f"the counter {applied.refused[0]} took nothing: its sum would exceed 64 bits, or its key is not Headrace's"
         )

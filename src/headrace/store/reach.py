@@ -15,7 +15,7 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.clock import monotonic
-from headrace.errors import EvictingServer, SchemaMismatch, ServerTooOld, StoreUnavailable
+from headrace.errors import EvictingServer, SchemaMismatch, ServerError, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
@@ -67,7 +67,7 @@ class Reach:
         return greet(self.keys, SCHEMA)
 
     def check_server(self, info: Sequence[bytes]) -> None:
-        """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerTooOld,
+        """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerError,
         EvictingServer: it may not.
         """
         check_server(b"\n".join(info).decode("utf-8", "replace"), self.target, self.settings.allow_eviction)
@@ -215,7 +215,7 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
 
 def check_server(info: str, target: Target, allow_eviction: bool) -> None:
     """Whether the server may hold jobs, by its INFO text. Raises UrlError: it is a node of a cluster and the URL says
-    otherwise, or the reverse. Raises ServerTooOld: below Redis 6.2 or Valkey 7.2. Raises EvictingServer: its policy may
+    otherwise, or the reverse. Raises ServerError: below Redis 6.2 or Valkey 7.2. Raises EvictingServer: its policy may
     drop keys, and with them jobs.
     """
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
@@ -227,7 +227,7 @@ def check_server(info: str, target: Target, allow_eviction: bool) -> None:
         name, least, version = "Valkey", (7, 2), facts["valkey_version"]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers and numbers < least:
-        raise ServerTooOld(
+        raise ServerError(
             f"{target.shown} is {name} {version}: Headrace needs Redis 6.2 or Valkey 7.2 at least; upgrade the server"
         )
     policy = facts.get("maxmemory_policy", "noeviction")
