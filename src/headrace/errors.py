@@ -92,6 +92,10 @@ class BadSignature(CorruptRecord):
     """A job has no signature, or one that no key of the setting ``signing_keys`` made for it; it does not run."""
 
 
+class NotDecrypted(CorruptRecord):
+    """What is stored of a job is encrypted, and cannot be read here: a key is missing, or a program has changed it."""
+
+
 class EnvelopeError(HeadraceError, ValueError):
     """A packed job cannot be stored: it is not an envelope, or asks for what cannot be; ``row`` is its place, from
     0.

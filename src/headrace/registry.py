@@ -145,18 +145,27 @@ def define_task(registered: Registered, options: dict[str, Any], function: Calla
     if own is None or inspect.isbuiltin(function):
         naming.check_found(function)
     try:
-        kind, loose, limits, trace, defaults = _read(
+        kind, loose, limits, trace, encrypt, defaults = _read(
             function, _over(registered.context.task_defaults, options, function)
         )
-        task: Task[..., Any, Any] = Task(registered.context, name, function, kind, defaults, loose=loose, limits=limits)
+        task: Task[..., Any, Any] = Task(
+            registered.context, name, function, kind, defaults, loose=loose, limits=limits, encrypt=encrypt
+        )
         task.given, task.trace = options, trace
         check_cost(registered.context.limits_of(limits, defaults.queue), defaults.cost)
     except OptionsError as error:
         raise OptionsError(f"task {name}: {error}") from None
+    check_encryption(registered.context, name, encrypt=encrypt)
     if name in registered.tasks:
         raise _duplicate("task", name, registered.tasks[name].function, function)
     registered.tasks[name] = task
     return task
+
+
+def check_encryption(context: AppContext, task: str, *, encrypt: bool) -> None:
+    """Raises OptionsError: a task is to be encrypted, and its application has no key."""
+    if encrypt and context.included and (context.client.keys.seal is None or not context.client.keys.seal.encrypting):
+        raise OptionsError(f"task {task}: encrypt=True needs the setting encryption_keys, for producers and workers")
 
 
 def task_defaults(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -225,6 +234,7 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
         types = types.joined(one.types)
         joining.append(one)
     changed = _with_defaults(app.context.task_defaults, joining)
+    _check_keys(app.context, joining, changed)
     for one in joining:
         old = one.registered
         definitions = {name: made for name, made in old.definitions.items() if made.definition.task.name in one.tasks}
@@ -238,10 +248,16 @@ def include(app: Registered, many: tuple[object, ...], *, move: bool) -> None:
         app.definitions.update(definitions)
         app.context.lifespans += one.lifespans
         old.join(app)
-    for task, (kind, _, limits, trace, options) in changed:
-        task.settle_in(app.context, kind, options, limits)
+    for task, (kind, _, limits, trace, encrypt, options) in changed:
+        task.settle_in(app.context, kind, options, limits, encrypt=encrypt)
         task.trace = trace
     app.tasks.update(new)
+
+
+def _check_keys(context: AppContext, joining: list[Tasks], changed: list[tuple[Task[..., Any, Any], _Read]]) -> None:
+    encrypted = {task.name: task.signature.encrypted for one in joining for task in one.tasks.values()}
+    for name, encrypt in (encrypted | {task.name: read[4] for task, read in changed}).items():
+        check_encryption(context, name, encrypt=encrypt)
 
 
 def _with_defaults(defaults: Mapping[str, Any], joining: list[Tasks]) -> list[tuple[Task[..., Any, Any], _Read]]:
@@ -284,17 +300,18 @@ def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[
     )
 
 
-_Read: TypeAlias = tuple[TaskKind, bool, tuple[str, ...], str, Options]
+_Read: TypeAlias = tuple[TaskKind, bool, tuple[str, ...], str, bool, Options]
 
 
 def _read(function: Callable[..., Any] | None, options: Mapping[str, Any]) -> _Read:
-    """The options of a task but its name: kind, loose, limits, trace; and the defaults of its jobs."""
+    """The options of a task but its name: kind, loose, limits, trace, encrypt; and the defaults of its jobs."""
     given = {name: value for name, value in options.items() if name != "name"}
     kind = _kind(function, given.pop("kind", None))
     loose = flag("loose", given.pop("loose", None) or False)
     limits = limit_names("limits", given.pop("limits", None) or ())
     trace = given.pop("trace", None)
-    return kind, loose, limits, "" if trace is None else option_checks.trace("trace", trace), of_task(given)
+    encrypt = flag("encrypt", given.pop("encrypt", None) or False)
+    return kind, loose, limits, "" if trace is None else option_checks.trace("trace", trace), encrypt, of_task(given)
 
 
 def _kind(function: Callable[..., Any] | None, kind: Any) -> TaskKind:

@@ -88,7 +88,7 @@ def _check_keys(name: str, keys: str) -> None:
         )
 
 
-#: Characters of a key for signatures, at least: 256 random bits have 43 of base 64.
+#: Characters of a key, at least: 256 random bits have 43 of base 64.
 SHORTEST_KEY = 32
 
 #: Stands for what is not shown. ASCII, since a command line and any terminal can have it.
@@ -98,7 +98,7 @@ HIDDEN = "***"
 SECRET = ("url", "stats_url", "stats_broker")
 
 #: Settings that are keys: nothing of them is shown.
-KEYS = ("signing_keys",)
+KEYS = ("signing_keys", "encryption_keys")
 
 
 def hidden_url(url: str) -> str:
@@ -173,6 +173,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     require_signature: Annotated[
         bool, Meta(description="Workers quarantine jobs that none of the signing keys has signed.")
     ] = False
+    encryption_keys: Annotated[
+        str,
+        Meta(description="Keys that encrypt values, with spaces between them: the first encrypts, each of them reads."),
+    ] = ""
+    encrypt: Annotated[bool, Meta(description="Encrypt arguments, results and error texts of all tasks.")] = False
     timeout: Annotated[float, Meta(description="Time that a call keeps trying to reach the server.", gt=0)] = 10.0
     password_file: Annotated[
         str | None, Meta(description="File that holds the server's password; each connection reads it anew.")
@@ -316,6 +321,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         _check_keys("signing_keys", self.signing_keys)
+        _check_keys("encryption_keys", self.encryption_keys)
         preload_names(self.preload)
         _check_credentials(self.credentials)
 

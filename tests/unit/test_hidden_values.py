@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from headrace import Headrace, Secret
 from headrace.errors import ArgumentError, OptionsError
 from headrace.model.hidden_values import (
+    hidden_in,
     hides,
     is_secret,
     named_shown,
     places_of,
     shown,
-    texts_in,
     texts_of,
     without,
 )
@@ -79,10 +79,13 @@ def test_no_secret_text_is_left(secret: str, before: str, after: str) -> None:
         assert secret not in found or secret in HIDDEN or secret in before + HIDDEN + after
 
 
-def test_arguments_that_cannot_be_read_have_no_texts() -> None:
-    assert texts_in("1", b"\xc1") == ()
-    assert texts_in("", b"\x92\x91\xa6hunter\x80") == ()
-    assert "hunter" in texts_in("1", b"\x92\x91\xa6hunter\x80")
+def test_a_text_is_shown_without_what_its_arguments_hide() -> None:
+    args = b"\x92\x91\xa6hunter\x80"
+    assert hidden_in("1", b"\xc1", "a hunter") == "a hunter"
+    assert hidden_in("", args, "a hunter") == "a hunter"
+    assert hidden_in("1", args, "a hunter") == "a ***"
+    assert hidden_in("1 !", args, "a hunter") == "encrypted"
+    assert hidden_in("1", b"\x92\x91\xc7\x01\x09x\x80", "a hunter") == "encrypted"
 
 
 def test_a_refused_secret_is_not_told() -> None:

@@ -18,7 +18,7 @@ from headrace.cli.arguments import (
     with_flags,
 )
 from headrace.cli.failure import UsageFault
-from headrace.cli.session import Session
+from headrace.cli.session import Session, close_values
 from headrace.model.option_checks import OptionRow
 from headrace.model.options import ROWS
 
@@ -71,6 +71,7 @@ def enqueue(
                 queues.tell_unserved(session.output, seen, [name])
             return
         session.output.remark(job.id)
+        close_values(app)
         value = job.result(timeout)
         with suppress(TypeError):
             value = msgspec.to_builtins(value, enc_hook=app.types.encode)

@@ -33,6 +33,13 @@ class OpenAct(msgspec.Struct):
     count: int = 1
 
 
+def close_values(app: Headrace) -> Headrace:
+    """The application, which reads no encrypted value from now on: commands show that there is one."""
+    if (seal := app.client.keys.seal) is not None:
+        seal.closed = True
+    return app
+
+
 class Session(msgspec.Struct, frozen=True):
     """One command that runs.
 
@@ -75,7 +82,7 @@ class Session(msgspec.Struct, frozen=True):
         """
         from headrace.model.hidden_values import Redactor
 
-        app = self.app()
+        app = close_values(self.app())
         self.output.redactor = Redactor.of(app.settings) if hide else None
         if app.settings.url is None and not (stats and app.settings.stats_url):
             from headrace import embedded

@@ -34,6 +34,7 @@ from headrace.dashboard.values_shown import (
 from headrace.dashboard.why_shown import why_of
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.bulk_operation import JobFilter
+from headrace.model.codec import holds_sealed
 from headrace.model.headers import TRACE
 from headrace.model.hidden_values import named_shown
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
@@ -313,12 +314,16 @@ async def job(site: DashboardSite, request: Request) -> Response:
             **({"result": WITHHELD} if returned and sight == "none" else {}), "waits": str(waits) if waits else None,
         },
         job=record, waits=waits, log=log, arguments=arguments(record, site.redactor, sight), result=returned,
-        retryable=retryable(record), again=not has_slots(record.packed_args), again_of=AGAIN,
+        retryable=retryable(record), again=_is_plain(record.packed_args), again_of=AGAIN,
         movable=record.state in ("scheduled", "ready", "parked"),
         deletable=record.state != "running" and not is_node(record.id),
         flow=flow_of(record.id) if is_node(record.id) else "", trace=trace_of(record),
         cause=cause_id(record.task, record.error) if record.state in ("failed", "quarantined") else "",
     )  # fmt: skip
+
+
+def _is_plain(args: bytes) -> bool:
+    return not (has_slots(args) or holds_sealed(args))
 
 
 def trace_of(record: Record) -> str:

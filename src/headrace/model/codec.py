@@ -5,6 +5,7 @@ Pure. Knows nothing of tasks or jobs; turns msgspec's errors into ours, with the
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,7 +59,16 @@ def refuse(value: object) -> Any:
 
 
 PLAIN = msgspec.msgpack.Encoder(enc_hook=refuse)
-_decoder = msgspec.msgpack.Decoder()
+# The code of the extension that holds an encrypted value, and the text that readers see instead.
+SEALED = 9
+ENCRYPTED = "encrypted"
+
+
+def _shown(code: int, payload: memoryview) -> Any:
+    return ENCRYPTED if code == SEALED else msgspec.msgpack.Ext(code, bytes(payload))
+
+
+_decoder = msgspec.msgpack.Decoder(ext_hook=_shown)
 
 
 def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = PLAIN) -> bytes:
@@ -156,7 +166,10 @@ STRICT = msgspec.msgpack.Decoder(ext_hook=lambda code, data: [])  # noqa: ARG005
 
 _Sent = tuple[list[Any], dict[str, Any]]
 _packed_arguments: msgspec.msgpack.Decoder[_Sent] = msgspec.msgpack.Decoder(
-    _Sent, ext_hook=lambda code, payload: ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else None
+    _Sent,
+    ext_hook=lambda code, payload: (
+        ParentOutput(int.from_bytes(payload, "big")) if code == SLOT else ENCRYPTED if code == SEALED else None
+    ),
 )
 _json_arguments: msgspec.json.Decoder[_Sent] = msgspec.json.Decoder(_Sent)
 _whole = msgspec.msgpack.Decoder(msgspec.Raw)
@@ -194,6 +207,27 @@ def _is_whole(data: bytes) -> bool:
     return True
 
 
+def sealed(payload: bytes) -> bytes:
+    """Encrypted bytes as a value of MessagePack."""
+    return PLAIN.encode(msgspec.msgpack.Ext(SEALED, payload))
+
+
+def sealed_part(data: bytes) -> bytes | None:
+    """The encrypted bytes that are the whole of a value; None: it is plain, or only parts of it are encrypted."""
+    # 0xc7 to 0xc9 are extensions with 1, 2 or 4 bytes for their length, and then the code.
+    width = {0xC7: 1, 0xC8: 2, 0xC9: 4}.get(data[0] if data else 0, 0)
+    return data[width + 2 :] if width and data[width + 1 : width + 2] == bytes((SEALED,)) else None
+
+
+def holds_sealed(data: bytes) -> bool:
+    """Whether a value is encrypted, or a part of it."""
+    met: list[int] = []
+    if SEALED in data:
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            msgspec.msgpack.Decoder(ext_hook=lambda code, _: met.append(code)).decode(data)
+    return SEALED in met
+
+
 def arguments(data: bytes) -> _Sent:
     """Stored arguments as plain values, by position and by name; their signature is passed over.
 
@@ -202,6 +236,8 @@ def arguments(data: bytes) -> _Sent:
         RecursionError: they are nested too deeply to be read here.
     """
     data = signed_parts(data)[0]
+    if sealed_part(data) is not None:
+        return [ENCRYPTED], {}
     return _json_arguments.decode(data) if is_json(data) else _packed_arguments.decode(data)
 
 

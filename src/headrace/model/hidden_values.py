@@ -38,6 +38,18 @@ SHORTEST = 4
 _SHORTEST_LINE = 8
 
 
+# Stands among the places of secret values: all arguments, the result and the texts of errors are encrypted.
+ALL = "!"
+
+
+def encrypts(places: str) -> bool:
+    return ALL in places.split()
+
+
+def with_all(places: str) -> str:
+    return places if encrypts(places) else f"{places} {ALL}".strip()
+
+
 def is_secret(annotation: Any) -> bool:
     """Whether an annotation has the mark, on itself or within: ``Secret[str] | None``, ``list[Secret[str]]``."""
     return isinstance(annotation, SecretMark) or any(is_secret(part) for part in get_args(annotation))
@@ -95,6 +107,8 @@ def hiding(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Calla
     """What takes the secret arguments of a start out of a text; ``str`` where it has none."""
     if not places:
         return str
+    if encrypts(places):
+        return lambda text: codec.ENCRYPTED if text else ""
     found: list[tuple[str, ...]] = []
 
     def hide(text: str) -> str:
@@ -106,14 +120,16 @@ def hiding(places: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Calla
     return hide
 
 
-def texts_in(places: str, data: bytes) -> tuple[str, ...]:
-    """As :func:`texts_of`, of stored arguments; none of those that cannot be read."""
-    if not places:
-        return ()
+def hidden_in(places: str, data: bytes, text: str) -> str:
+    """A text without the secret ones of these stored arguments; nothing of it where their values are encrypted."""
+    if not places or not text:
+        return text
+    if encrypts(places) or codec.holds_sealed(codec.signed_parts(data)[0]):
+        return codec.ENCRYPTED
     try:
-        return texts_of(places, *codec.arguments(data))
+        return without(texts_of(places, *codec.arguments(data)), text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return ()
+        return text
 
 
 def without(texts: Iterable[str], text: str) -> str:

@@ -53,6 +53,7 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         peak_memory: peak resident memory of the process, bytes.
         stderr: last lines that the process wrote to stderr.
         worker: who ran it: ``host:pid``.
+        sealed: the whole error, encrypted, where no text of it is shown: base 64.
         where: the innermost line of the application's own code in the traceback, such as ``tasks.py:8 in mean``.
     """
 
@@ -66,6 +67,7 @@ class JobError(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     stderr: str = ""
     worker: str = ""
     where: str = ""
+    sealed: str = ""
 
     @property
     def brief(self) -> str:

@@ -273,7 +273,10 @@ class Record:
         Raises:
             ResultUndecodable: it does not fit the return annotation; ``fields["result"]`` has the bytes.
         """
-        return None if self.packed_result is None else self._reader.unpack_result(self.packed_result)
+        if self.packed_result is None:
+            return None
+        reader = PlainReader(self.task) if codec.holds_sealed(self.packed_result) else self._reader
+        return reader.unpack_result(self.packed_result)
 
     @property
     def secrets(self) -> str:
@@ -287,8 +290,9 @@ class Record:
     def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self.left_out:
             raise ArgumentError(f"a list reads no arguments of {self.left_out:,} bytes: app.jobs.get({self.id!r}) does")
-        # What is to come from parents has no type yet.
-        reader = PlainReader(self.task) if has_slots(self.packed_args) else self._reader
+        # What is to come from parents has no type yet; what is encrypted reads as a text that says so.
+        plain = has_slots(self.packed_args) or codec.holds_sealed(self.packed_args)
+        reader = PlainReader(self.task) if plain else self._reader
         return reader.unpack(self.packed_args)
 
     @property

@@ -324,6 +324,14 @@ class TaskOptions(JobOptions, total=False):
             travels="task",
         ),
     ]
+    encrypt: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="its arguments, results and error texts are encrypted; the setting ``encryption_keys`` has the keys.",
+            travels="task",
+        ),
+    ]
     limits: Annotated[GivenLimits, OptionRow(check=limit_names, doc="at most 4, of ``app.limit``.", travels="task")]
 
 

@@ -19,7 +19,7 @@ import msgspec
 from headrace.errors import ArgumentError, PayloadTooLarge
 from headrace.model import codec, job_record
 from headrace.model.codec import NOTHING
-from headrace.model.hidden_values import Redactor, hides, places_named, places_of
+from headrace.model.hidden_values import Redactor, hides, places_named, places_of, with_all
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
 from headrace.model.type_changes import ResultType, changed, misfit, narrowed, refused
@@ -97,6 +97,7 @@ class Signature:
         task: the task's name, for messages.
         parameters: what it takes.
         further: types that MessagePack has no form for.
+        encrypted: arguments, result and error texts are encrypted.
     """
 
     def __init__(self, task: str, function: Callable[..., Any], types: Types, *, loose: bool = False) -> None:
@@ -106,6 +107,7 @@ class Signature:
         self.task = task
         self.parameters = Parameters(task, function)
         self.further = types
+        self.encrypted = False
         self._loose = loose
         self._function = function
         # Looked at for every job.
@@ -204,7 +206,7 @@ class Signature:
     @property
     def secrets(self) -> str:
         """Where values stand that are never shown, as :func:`headrace.model.hidden_values.places_of` says it."""
-        return self._secrets
+        return with_all(self._secrets) if self.encrypted else self._secrets
 
     @cached_property
     def _secrets(self) -> str:
@@ -220,9 +222,9 @@ class Signature:
         if known is None:
             hides = Redactor(redact.split(",")).hides
             named = places_named(self.parameters, sorted(filter(hides, self.parameters.names)))
-            known = " ".join(dict.fromkeys(f"{self.secrets} {named}".split()))
+            known = " ".join(dict.fromkeys(f"{self._secrets} {named}".split()))
             self._hidden[redact] = known
-        return known
+        return with_all(known) if self.encrypted else known
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

@@ -428,7 +428,9 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
         return f"<WorkflowRecord {self.id} of {self.definition}, {self.state}, {self.done} of {self.total} jobs>"
 
     def _unpacked(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self._reader.unpack(self.packed_args) if self.packed_args else ((), {})
+        plain = codec.sealed_part(self.packed_args) is not None
+        reader = PlainReader(self.definition) if plain else self._reader
+        return reader.unpack(self.packed_args) if self.packed_args else ((), {})
 
     @property
     def _reader(self) -> ValueReader:

@@ -16,6 +16,7 @@ from headrace.model.ids import code_of, flow_of, node_id, number_of_code, siblin
 from headrace.model.job import moment, number
 from headrace.model.job_record import Finder, Record
 from headrace.model.workflow import (
+    EMPTY,
     FOR_EVER,
     LETTERS,
     POLICIES,
@@ -62,12 +63,21 @@ def edges(children: Sequence[tuple[int, Policy]], base: int = 0) -> str:
     return "".join(code_of(number + base) + LETTERS[policy] for number, policy in children)
 
 
-def _row(keys: Keys, id: str, node: NewNode, number: int, base: int = 0, extra: int = 0) -> tuple[str, list[Any]]:
+def _hides(keys: Keys, nodes: Sequence[NewNode]) -> bool:
+    """Whether values are encrypted that several of these nodes take."""
+    return keys.seal is not None and keys.seal.encrypting and any(node.form.secrets for node in nodes)
+
+
+def _row(
+    keys: Keys, id: str, node: NewNode, number: int, base: int = 0, extra: int = 0, *, hides: bool = False
+) -> tuple[str, list[Any]]:
+    args = node.args
     if node.role == "given":
-        return code_of(number + base), ["st", "succeeded", "role", "given", "pending", 0, "result", blob(node.args)]
+        if keys.seal is not None and hides:
+            args = keys.seal.encrypted("result", "", node_id(id, number + base), args)
+        return code_of(number + base), ["st", "succeeded", "role", "given", "pending", 0, "result", blob(args)]
     # No count leads to an undo or a callback.
     pending = 0 if node.role in ("undo", "callback") else node.waits + extra
-    args = node.args
     if keys.seal is not None and node.form.task:
         args = keys.seal.arguments(node.form, node_id(id, number + base), args)
     fields = [*_of_form(node.form), "args", blob(args), "pending", pending]
@@ -97,12 +107,15 @@ def _end_of_chunk(nodes: Sequence[NewNode], first: int) -> int:
     return last
 
 
-def _of_graph(graph: Graph) -> list[Any]:
+def _of_graph(keys: Keys, id: str, graph: Graph, *, hides: bool) -> list[Any]:
     roots = [n for n, node in enumerate(graph.nodes, 1) if not node.waits and node.role in ("", "join", "pass")]
+    args = graph.args
+    if keys.seal is not None and hides:
+        args = keys.seal.encrypted("args", graph.definition, id, args)
     facts: list[Any] = [
         "total", sum(node.role == "" for node in graph.nodes),
-        "args", blob(graph.args),
-        "globals", blob(graph.globals),
+        "args", blob(args),
+        "globals", blob(EMPTY if hides else graph.globals),
         "ttl", graph.ttl,
         "roots", "".join(map(code_of, roots)),
     ]  # fmt: skip
@@ -135,7 +148,8 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
     """
     last = _end_of_chunk(graph.nodes, first)
     complete = last == len(graph.nodes)
-    facts = _of_graph(graph) if complete else []
+    hides = _hides(keys, graph.nodes)
+    facts = _of_graph(keys, id, graph, hides=hides) if complete else []
 
     def created(reply: Any) -> Created:
         # Removed meanwhile, since its creator had paused for an hour: it begins anew.
@@ -153,7 +167,7 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
         last=int(complete),
         unstarted=graph.unstarted,
         facts=facts,
-        nodes=[_row(keys, id, graph.nodes[number - 1], number) for number in range(first, last + 1)],
+        nodes=[_row(keys, id, graph.nodes[number - 1], number, hides=hides) for number in range(first, last + 1)],
     )
 
 
@@ -243,9 +257,10 @@ def graft(
     to go on with; beyond the last node when that was all. Cost: one round trip, O(nodes).
     """
     last = _end_of_chunk(added.nodes, first)
+    hides = _hides(keys, added.nodes)
     # What has no parent in the graft waits for the node that grows; so does a join that nothing leads to.
     rows = [
-        _row(keys, id, node, number, base, extra=int(not node.waits and node.role not in ("undo", "callback")))
+        _row(keys, id, node, number, base, int(not node.waits and node.role not in ("undo", "callback")), hides=hides)
         for number, node in enumerate(added.nodes[first - 1 : last], first)
     ]
     link: list[Any] = []

@@ -139,7 +139,7 @@ class Keys:
     """Builds the keys of one shard.
 
     Attributes:
-        seal: signs the jobs that verbs store; None: the application has no keys.
+        seal: signs and encrypts the jobs that verbs store; None: the application has no keys.
         prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
         guards: keys that each call on a cluster sends besides its own, which no script reads: one that exists and one
             that never does. While a slot moves key by key, its keys are on two nodes, and a node refuses a script
@@ -195,12 +195,18 @@ def keys_at(settings: Settings, url: str | None) -> Keys:
 
 
 def seal_of(settings: Settings) -> Seal | None:
-    """What seals the jobs of an application. Raises SettingsError: it is to check signatures, and has no keys."""
-    if not settings.signing_keys:
-        if settings.require_signature:
-            raise SettingsError("require_signature needs signing_keys: give workers the keys that producers sign with")
+    """What seals the jobs of an application. Raises SettingsError: it has no keys for what it is to do. Raises
+    MissingExtra: it is to encrypt, and lacks a package.
+    """
+    if settings.require_signature and not settings.signing_keys:
+        raise SettingsError("require_signature needs signing_keys: give workers the keys that producers sign with")
+    if settings.encrypt and not settings.encryption_keys:
+        raise SettingsError("encrypt needs encryption_keys: give producers and workers a key")
+    if not settings.signing_keys and not settings.encryption_keys:
         return None
     # Loaded at first use: a program without keys must not pay for it.
     from headrace.model.sealing import Seal
 
-    return Seal(settings.namespace, settings.signing_keys, required=settings.require_signature)
+    return Seal(
+        settings.namespace, settings.signing_keys, settings.encryption_keys, required=settings.require_signature
+    )

@@ -15,6 +15,7 @@ import msgspec
 from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
+from headrace.model.hidden_values import with_all
 from headrace.model.ids import id_at, make_tail, ordered_id, shard_for, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
@@ -239,6 +240,17 @@ class BoundTask(Generic[P, R]):
         return unique_name(rule, self._signature, data, self.context.types) if rule else ""
 
     @property
+    def hidden_places(self) -> str:
+        """Where values stand that pages hide."""
+        return self.places(self._signature.hidden(self.context.client.settings.redact))
+
+    def places(self, secrets: str) -> str:
+        """Where values stand that are hidden: also what the application says of all tasks but its built-in ones."""
+        if self.context.client.settings.encrypt and not self.task.startswith("headrace."):
+            return with_all(secrets)
+        return secrets
+
+    @property
     def seal(self) -> Seal | None:
         return self.context.client.keys.seal
 
@@ -292,7 +304,7 @@ class BoundTask(Generic[P, R]):
                 f"{self.task} is defined in a notebook or on a command line, which no worker can import: move it into "
                 f"a module"
             )
-        options, secrets = self._options, self._signature.hidden(self.context.client.settings.redact)
+        options, secrets = self._options, self.hidden_places
         own = msgspec.structs.replace(options, secrets=secrets) if secrets else options
         self._shared = form_of(self.task, own)
         return self._shared

@@ -238,12 +238,17 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
     from headrace.tasks.envelope import EnvelopeReader
 
     client = context.client
+    encrypting = client.keys.seal is not None and client.keys.seal.encrypting
     reader = EnvelopeReader(client.settings.max_payload, client.keys.shard)
 
     def opened(data: object, row: int) -> UnsentJob[Any]:
         letter = reader.read(data, row)
         bound: BoundTask[..., Any] = BoundTask(context, Unchecked(letter.form.task, context.types), letter.options)
         form, rule = letter.form, letter.form.unique
+        if encrypting:
+            # Its writer may not know what the task hides.
+            places = context.tasks.get(form.task, bound).hidden_places
+            form = msgspec.structs.replace(form, secrets=f"{form.secrets} {places}".strip())
         name = rule.text if rule else ""
         return UnsentJob(bound, letter.args, form, letter.options.request_id, letter.id, shared=True, name=name)
 

@@ -151,6 +151,8 @@ def arguments_of(record: Record, reader: ValueReader) -> StoredArguments:
         raise JobStateError(
             f"job {record.id} takes what other jobs of workflow {flow_of(record.id)} return: run the workflow again"
         )
+    if codec.holds_sealed(record.packed_args):
+        raise JobStateError(f"the arguments of job {record.id} are encrypted: retry it, or enqueue another one in code")
     args, kwargs = codec.stored_arguments(record.task, record.packed_args)
     named = reader.by_name(tuple(args), {}).items()
     # What * takes has one name together, even where it is one value.

@@ -183,7 +183,7 @@ def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "", se
         args = seal.arguments(form, id, args)
     if form.unique:
         form = msgspec.structs.replace(form, unique=msgspec.structs.replace(form.unique, text=name, by=()))
-    if codec.signed_parts(args)[1]:
+    if codec.signed_parts(args)[1] or codec.sealed_part(args) is not None:
         return _encode(Envelope(v=VERSION, id=id, task=form.task, sealed=args, **_fields(form, request_id)))
     is_json = codec.is_json(args)
     positions, named = _halves.decode(_encode(codec.arguments(args)) if is_json else args)

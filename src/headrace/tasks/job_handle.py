@@ -18,9 +18,9 @@ from headrace.errors import (
     JobUnsuccessful,
     ResultTimeout,
 )
-from headrace.model import elsewhere
+from headrace.model import codec, elsewhere
 from headrace.model.job import JobError, State, parse_error
-from headrace.model.job_record import AttemptRecord, Record, ValueReader
+from headrace.model.job_record import AttemptRecord, PlainReader, Record, ValueReader
 from headrace.protocol import operations, produce
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
@@ -126,6 +126,7 @@ class Job(Generic[R]):
             JobNotFound: it is not stored: with ``result_ttl=0``, ask before it ends.
             StoreUnavailable: the server did not answer for as long as the setting ``timeout`` says.
             AppClosed: the application was closed meanwhile, or the interpreter ends.
+            NotDecrypted: the result is encrypted, and this program lacks its key.
             ResultUndecodable: the result does not fit the task's return annotation.
 
         Cost: one round trip when it has ended; four when it has not, and one more each five seconds, which all that
@@ -358,10 +359,21 @@ class Job(Generic[R]):
             raise not_found(self.id)
         if seen.state is State.SUCCEEDED:
             assert self._reader is not None
-            return cast(R, self._reader.unpack_result(seen.result or b""))
+            return cast(R, self._value(seen.result or b"", self._reader))
         if seen.state.final:
-            raise unsuccessful(self.id, self.task, seen.state, parse_error(seen.error))
+            error, seal = parse_error(seen.error), self._client.keys.seal
+            error = error if seal is None else seal.opened_error(self.id, error)
+            raise unsuccessful(self.id, self.task, seen.state, error)
         raise self._late(seen, timeout, "")
+
+    def _value(self, result: bytes, reader: ValueReader) -> Any:
+        if codec.sealed_part(result) is None:
+            return reader.unpack_result(result)
+        # Loaded at first use: a program without encrypted jobs must not pay for it.
+        from headrace.model.sealing import opened_result
+
+        plain = opened_result(self._client.keys.seal, self.id, result)
+        return (PlainReader(self.task) if plain is result else reader).unpack_result(plain)
 
     def _late(self, seen: Watched, timeout: Duration | None, cause: str) -> ResultTimeout:
         said = f"{cause}; " if cause else ""

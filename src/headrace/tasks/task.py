@@ -124,6 +124,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         *,
         loose: bool = False,
         limits: tuple[str, ...] = (),
+        encrypt: bool = False,
     ) -> None:
         self.signature = Signature(name, function, context.types, loose=loose)
         self.name = name
@@ -131,7 +132,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         self.is_async = kind == "async"
         self.given: Mapping[str, Any] | None = None
         self.trace = ""
-        self.settle_in(context, kind, options, limits)
+        self.settle_in(context, kind, options, limits, encrypt=encrypt)
         # Not the function's own attributes: one called `name` would rename the task.
         update_wrapper(self, function, updated=())
 
@@ -169,8 +170,11 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         """
         return self.signature.result.pack(value, self.context.client.settings.max_result)
 
-    def settle_in(self, context: AppContext, kind: Kind, options: Options, limits: tuple[str, ...]) -> None:
+    def settle_in(
+        self, context: AppContext, kind: Kind, options: Options, limits: tuple[str, ...], *, encrypt: bool
+    ) -> None:
         """Take these options, at its definition and when an application with defaults includes it."""
+        self.signature.encrypted = encrypt
         super().__init__(context, self.signature, options)
         self.kind: Kind = kind
         self.defaults = options
@@ -193,7 +197,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
             if len(self._plans) >= PLANS:
                 self._plans.clear()
             plan = self._plans[options] = plan_of(
-                self.name, self.defaults, options, self.context.client.settings, self.signature.secrets
+                self.name, self.defaults, options, self.context.client.settings, self.places(self.signature.secrets)
             )
         return plan
 

@@ -146,7 +146,8 @@ def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int
     arguments: dict[str, Any] = {}
     if task is not None:
         try:
-            args, kwargs = task.unpack(record.packed_args)
+            seal = app.client.keys.seal
+            args, kwargs = task.unpack((record if seal is None else seal.opened_record(record)).packed_args)
             arguments = bound(task, args, kwargs)
         except HeadraceError as error:
             arguments = {"?": str(error)}

@@ -338,7 +338,7 @@ class WorkflowRun:
     def _outputs(self, names: Sequence[str]) -> Steps[dict[str, Any]]:
         stored = yield from verbs.every(self._client, self.id, self._jobs.reader)
         chosen = verbs.named(self.id, names, stored) if names else verbs.leaves(stored)
-        return verbs.outputs(chosen, stored)
+        return verbs.outputs(chosen, stored, self._client.keys.seal)
 
     def _node(self, name: str) -> Steps[Job[Any]]:
         stored = yield from verbs.every(self._client, self.id, self._jobs.reader)

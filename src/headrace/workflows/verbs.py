@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -25,6 +25,9 @@ from headrace.protocol import graph
 from headrace.protocol.script import Call
 from headrace.settings import Duration, microseconds, seconds
 from headrace.store.client import Client, Steps
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 READ = 500
 # Nodes that are read before it is known how many there are: most workflows have no more.
@@ -129,11 +132,13 @@ def leaves(stored: Sequence[NodeRecord]) -> list[NodeRecord]:
     return found
 
 
-def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord]) -> dict[str, Any]:
+def outputs(chosen: Sequence[NodeRecord], stored: Sequence[NodeRecord], seal: Seal | None) -> dict[str, Any]:
     """What some of the stored nodes returned, by their names; those that have not succeeded are left out."""
+    if seal is not None:
+        stored = [msgspec.structs.replace(node, job=seal.opened_record(node.job)) for node in stored]
     by_number = {node.number: node for node in stored}
     done = [node for node in chosen if _has_output(node, by_number)]
-    return {node.facts.name or str(node.number): _output(node, by_number) for node in done}
+    return {node.facts.name or str(node.number): _output(by_number[node.number], by_number) for node in done}
 
 
 def _gathered(node: NodeRecord) -> int:

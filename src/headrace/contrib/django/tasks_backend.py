@@ -189,6 +189,8 @@ class JobsBackend:
     def _read(self, record: Record) -> Any:
         if record.task not in (run.name, arun.name):
             raise self.missing(record.id)
+        if (seal := app.client.keys.seal) is not None:
+            record = seal.opened_record(record)
         path, _, args, kwargs = record.args
         task = import_string(path).using(priority=record.priority, queue_name=record.queue, backend=self.alias)
         workers = [one.worker for one in record.attempts]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.model.ended import Cancelled
-from headrace.model.hidden_values import texts_in, without
+from headrace.model.hidden_values import hidden_in
 from headrace.model.job import Claim, JobError
 from headrace.model.options import FORKING, Kind
 from headrace.protocol.consume import Note
@@ -493,7 +493,7 @@ class RunnerPool:
             signal=died.signal or None,
             exit_code=None if died.signal else died.code,
             peak_memory=died.memory or None,
-            stderr=without(texts_in(plan.secrets, claim.args), died.stderr.decode("utf-8", "replace")),
+            stderr=hidden_in(plan.secrets, claim.args, died.stderr.decode("utf-8", "replace")),
             worker=self._worker.place,
         )
         # What a shutdown had interrupted is told so, whatever then ended its runner.

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.context import CurrentJob
-from headrace.errors import BadSignature, CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
+from headrace.errors import CorruptRecord, Interrupt, NotFound, OptionsError, RateLimited, Snooze
 from headrace.model import codec
 from headrace.model.ended import (
     Corrupt,
@@ -30,6 +30,7 @@ from headrace.model.ended import (
     Succeeded,
 )
 from headrace.model.headers import unpacked
+from headrace.model.hidden_values import encrypts
 from headrace.model.ids import flow_of
 from headrace.model.job import Claim
 from headrace.model.limit_rules import pause_of
@@ -45,6 +46,9 @@ from headrace.worker.runner import runner_context
 from headrace.worker.runner.interrupts import Gate
 from headrace.worker.runner.reporting import evidence, fault, forget, plain
 from headrace.worker.runner.runner_context import Emit, RunnerContext
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
 
 # Stands for the value of a function whose exception a middleware has swallowed.
 SWALLOWED = object()
@@ -120,7 +124,10 @@ def perform(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ende
 
 def _performed(runner: RunnerContext, gate: Gate, claim: Claim, emit: Emit) -> Ended:
     try:
-        task, plan, args, kwargs = prepare(runner, claim)
+        stored = claim
+        if runner.seal is not None:
+            claim = opened(runner, runner.seal, claim)
+        task, plan, args, kwargs = prepare(runner, claim, stored)
         job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = runner.context.copy().run(_enclosed, runner, gate, job, task.function, args, kwargs)
@@ -148,7 +155,10 @@ async def aperform(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit
 
 async def _aperformed(runner: RunnerContext, drive: Drive, claim: Claim, emit: Emit) -> Ended:
     try:
-        task, plan, args, kwargs = prepare(runner, claim)
+        stored = claim
+        if runner.seal is not None:
+            claim = opened(runner, runner.seal, claim)
+        task, plan, args, kwargs = prepare(runner, claim, stored)
         job = runner.job(claim, emit, args, kwargs, plan)
         try:
             value = await drive(job, _aenclosed(runner, job, task.function, args, kwargs))
@@ -205,8 +215,19 @@ def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
     return Crashed(fault(error, claim.attempt, runner.place), runner.failure_ttl)
 
 
-def prepare(runner: RunnerContext, claim: Claim) -> Ready:
+def opened(runner: RunnerContext, seal: Seal, claim: Claim) -> Claim:
+    """A claim in plain. Raises Refused: its signature is not right, or it cannot be decrypted."""
+    try:
+        return seal.opened(claim)
+    except CorruptRecord as error:
+        raise Refused(Corrupt(plain(error, claim.attempt, runner.place), runner.failure_ttl)) from None
+
+
+def prepare(runner: RunnerContext, claim: Claim, stored: Claim) -> Ready:
     """The task, how to run it, and its arguments.
+
+    Args:
+        stored: the same claim, as it was before it was decrypted.
 
     Raises:
         Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit, or it is a node
@@ -215,26 +236,23 @@ def prepare(runner: RunnerContext, claim: Claim) -> Ready:
     task = runner.tasks.get(claim.task)
     if task is None:
         raise Refused(Parked())
-    ttl, seal = runner.failure_ttl, runner.seal
+    ttl = runner.failure_ttl
     try:
-        if seal is not None and seal.required:
-            seal.check(claim)
         plan = task.plan(claim.options)
         ttl = plan.failure_ttl
         if claim.headers:
             unpacked(claim.headers)
-        args, kwargs = task.unpack(_of_node(claim, plan) if claim.facts else claim.args)
+        args, kwargs = task.unpack(_of_node(claim, plan, stored) if claim.facts else claim.args)
     except Refused:
         raise
     except CorruptRecord as error:
-        kind = "" if isinstance(error, BadSignature) else "Corrupt"
-        raise Refused(Corrupt(plain(error, claim.attempt, runner.place, kind), ttl)) from None
+        raise Refused(Corrupt(plain(error, claim.attempt, runner.place, "Corrupt"), ttl)) from None
     except Exception as error:  # noqa: BLE001 - ArgumentError; or whatever a class of theirs raises while it is filled
         raise Refused(Failed(plain(error, claim.attempt, runner.place), ttl)) from None
     return task, plan, args, kwargs
 
 
-def _of_node(claim: Claim, plan: RunPlan) -> bytes:
+def _of_node(claim: Claim, plan: RunPlan, stored: Claim) -> bytes:
     """A node's arguments. Raises Refused: it is skipped, or is a map: what it comes to is known without its code."""
     facts = parse_facts(claim.facts)
     if runner_context.unwanted(facts, claim.inputs):
@@ -245,6 +263,8 @@ def _of_node(claim: Claim, plan: RunPlan) -> bytes:
     graft = runner_context.spread(claim, facts, args)
     if graft is None:
         raise Refused(Succeeded(runner_context.EMPTY_LIST, plan.result_ttl))
+    if claim is not stored and any(map(codec.holds_sealed, (stored.args, *(one.output for one in stored.inputs)))):
+        graft = runner_context.encrypted(graft)
     raise Refused(Growing(pack_grown(codec.NONE, graft), plan.result_ttl))
 
 
@@ -294,6 +314,8 @@ def packed(
     try:
         # None, whatever the annotation says: the function returned nothing.
         result = codec.NONE if value is SWALLOWED else task.pack_result(value)
+        if runner.seal is not None and plan.secrets:
+            result = runner.seal.result(claim, plan.secrets, result)
         graft = None if job.added is None else runner_context.added(job)
         if graft is None:
             return Succeeded(result, plan.result_ttl)
@@ -317,6 +339,9 @@ def conclude(runner: RunnerContext, claim: Claim, plan: RunPlan, error: BaseExce
         if isinstance(signal, RateLimited):
             return RateRefused(runner.limit_of(claim, signal.limit), pause_of(signal.after))
         data = evidence(error, claim.attempt, runner.place, type(signal), job.hide)
+        if runner.seal is not None and encrypts(plan.secrets):
+            whole = evidence(error, claim.attempt, runner.place, type(signal))
+            data = runner.seal.error(claim, data, whole)
         return of_error(plan, claim, signal, data, runner.random(), job.stopped_by)
     except (OptionsError, NotFound) as odd:
         return Failed(plain(odd, claim.attempt, runner.place), plan.failure_ttl)

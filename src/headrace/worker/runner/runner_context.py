@@ -21,7 +21,7 @@ from headrace.errors import ArgumentError, CorruptRecord, WorkflowError
 from headrace.model import codec, job_record
 from headrace.model.form import UNTOLD, Form
 from headrace.model.headers import unpacked
-from headrace.model.hidden_values import hiding
+from headrace.model.hidden_values import hiding, with_all
 from headrace.model.job import Claim, Input
 from headrace.model.options import Kind
 from headrace.model.workflow import (
@@ -133,6 +133,16 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     return Graft(tuple(nodes), join, gather=True)
 
 
+def encrypted(graft: Graft) -> Graft:
+    """A graft whose jobs take what was encrypted: they are, too."""
+    nodes = [
+        msgspec.structs.replace(one, form=msgspec.structs.replace(one.form, secrets=with_all(one.form.secrets)))
+        for one in graft.nodes
+        if one.form.task
+    ]
+    return msgspec.structs.replace(graft, nodes=(*nodes, *graft.nodes[len(nodes) :]))
+
+
 def _once(part: msgspec.Raw, given: list[NewNode]) -> Any:
     if len(part) < ONCE:
         return part
@@ -215,7 +225,7 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
         app: the application, as its tasks know it.
         registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
-        seal: checks the signatures of jobs; None: the application has no keys.
+        seal: checks and decrypts jobs, and encrypts results; None: the application has no keys.
         raised: told what left the code of a start, before its tracebacks are taken off; only the test kit listens.
     """
 
