@@ -70,7 +70,8 @@ def test_what_cannot_hurt_is_led_back(name: str, stage: Stage) -> None:
     state, damage, word = LED_BACK[name]
     id, place = made(stage, state)
     damage(stage, id)
-    where = "" if word == "misplaced" else place
+    # A second structure is found where its own members are looked at.
+    where = "expires" if "swept" in name else "" if word == "misplaced" else place
     (found,) = examine(stage, where, id)
     assert (found.id, found.word, found.repaired) == (id, word, False)
     (found,) = examine(stage, where, id, repair=True)
@@ -102,7 +103,7 @@ def test_what_may_hurt_is_only_named(stage: Stage) -> None:
     (id,) = stage.put()
     stage.client.zadd(stage.keys("scheduled"), {id: START})
     twice = Fault(id, "twice", "ready:default scheduled", False)
-    assert examine(stage, "scheduled", id, repair=True) == examine(stage, "", id, repair=True) == [twice]
+    assert examine(stage, "scheduled", id, repair=True) == [twice]
     (odd,) = stage.put()
     stage.client.hset(stage.keys.job(odd), "st", "odd")
     assert examine(stage, "", odd, repair=True) == [Fault(odd, "unreadable", "state odd", False)]

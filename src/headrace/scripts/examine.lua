@@ -117,10 +117,11 @@ local function examined(id)
   local home = home_of(id, f)
   if not home then return 'unreadable', 'state ' .. (f.st or '') end
   local final = finals[home] ~= nil
-  -- In its place: whether it is in another one, too, is asked where its record comes.
+  -- In its place. Another structure that has it, too, finds this when its own members are looked at.
   if place == home and not final and home ~= '' then return end
-  local others = others_of(id, f, home)
-  local inside, lapses = home == '' or is_in(home, id), is_in('expires', id)
+  local inside = home == '' or is_in(home, id)
+  if place == '' and inside and not final then return end
+  local others, lapses = others_of(id, f, home), is_in('expires', id)
   if final and place == home and inside and not is_node(id) then
     bytes = bytes + redis.call('HSTRLEN', job .. id, home == 'succeeded' and 'result' or 'error')
   end
