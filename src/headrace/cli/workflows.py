@@ -1,7 +1,4 @@
-"""``headrace workflows``: create, start and stop them, keep and remove them; ``views`` has what looks at them.
-
-``headrace workflows show``, ``list`` and ``viz``: look at one, at many, at a picture.
-"""
+"""``headrace workflows``: create, start, stop, show, draw, keep and delete them."""
 
 from __future__ import annotations
 
@@ -28,9 +25,14 @@ if TYPE_CHECKING:
 StateName = Literal["pending", "running", "stopped", "succeeded", "failed", "cancelled"]
 
 Id = Annotated[str, argument("ID", "The workflow's id.")]
+Ids = Annotated[list[str], argument("ID...", "Ids of workflows.")]
 Code = Annotated[str | None, option("--app MODULE:APP", "The application that defines it.", envvar="HEADRACE_APP")]
 
 
+app = group("Create, start, stop, show, draw and delete workflows.")
+
+
+@command(app, "show")
 def show(
     session: Session,
     id: Id,
@@ -72,6 +74,7 @@ def show(
         tell_unserved(session.output, seen, sorted(ready))
 
 
+@command(app, "list")
 def list_(
     session: Session,
     state: Annotated[StateName | None, option("--state STATE", "Only those in one state.")] = None,
@@ -117,6 +120,7 @@ def list_(
         session.output.remark(f"more: --after '{page.next}'")
 
 
+@command(app, "viz")
 def viz(
     session: Session,
     name: Annotated[str, argument("ID|NAME", "A workflow's id, or with --app a definition's name.")],
@@ -163,11 +167,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OperationFault(f"{path} cannot be written: {error.strerror}") from error
-
-
-Ids = Annotated[list[str], argument("ID...", "Ids of workflows.")]
-
-app = group("Create, start, stop, show, draw and delete workflows.")
 
 
 @command(app, "create")
@@ -322,8 +321,3 @@ def _long(session: Session, run: WorkflowRun, verb: Callable[[], Any]) -> Any:
         # What is left is told in chores of unknown size, so the bar knows no end.
         run.on_piece = lambda left: tell(next(done)) if left else None
         return verb()
-
-
-command(app, "show")(show)
-command(app, "list")(list_)
-command(app, "viz")(viz)

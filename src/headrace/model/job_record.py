@@ -47,7 +47,6 @@ class Slotted:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._slot)
 
     def encode(self, value: object, limit: int, what: str) -> bytes:
-        """See :func:`encode`."""
         met = self.met
         data = encode(value, limit, what, self._encoder)
         if self.met != met:

@@ -187,7 +187,6 @@ class Signature:
         return self.parameters.by_name(args, kwargs)
 
     def unpack_result(self, data: bytes) -> Any:
-        """See :meth:`headrace.model.type_changes.ResultType.unpack`."""
         return self.result.unpack(data)
 
     @cached_property

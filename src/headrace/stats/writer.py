@@ -265,7 +265,6 @@ class Writer:
     async def amerge(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check
     ) -> None:
-        """See :meth:`merge`."""
         if self.flusher.size:
             try:
                 self.merged(lane.add(label, fields, at, check))
@@ -320,7 +319,6 @@ class Writer:
         refuse(applied)
 
     async def athrough(self, row: Row) -> None:
-        """See :meth:`through`."""
         slots = self._slots
         sender, number = slots.take()
         applied = await self.client.arun(self._through(row, sender, number))

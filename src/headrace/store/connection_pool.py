@@ -92,7 +92,6 @@ class ConnectionPool(Generic[C]):
             return inbox.get(timeout=max(0.0, seconds))
 
     async def await_(self, seconds: float) -> C | None:
-        """See :meth:`wait`."""
         inbox: asyncio.Queue[C | None] = asyncio.Queue()
         with self._in_line(inbox.put_nowait, inbox.get_nowait):
             async with asyncio.timeout(seconds):

@@ -107,7 +107,6 @@ def ask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
 
 
 async def aask_all(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
-    """See :func:`ask_all`."""
     found: list[Any] = []
     for first in range(0, len(calls), BATCH):
         piece = calls[first : first + BATCH]
@@ -144,7 +143,6 @@ def wait_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
 
 
 async def await_end(client: Client, look: Look, id: str, timeout: float | None) -> Any:
-    """See :func:`wait_end`."""
     await client.ready()
     end = None if timeout is None else monotonic() + timeout
     (seen,) = await aask_all(client, [look(client.keys, id, 0)])
@@ -168,6 +166,5 @@ def wait_job(client: Client, id: str, timeout: float | None) -> Watched:
 
 
 async def await_job(client: Client, id: str, timeout: float | None) -> Watched:
-    """See :func:`wait_job`."""
     seen: Watched = await await_end(client, job_end, id, timeout)
     return seen if seen.whole else await client.astore.run(watch(client.keys, id, 0))

@@ -161,21 +161,18 @@ class ChunkStream:
 
 
 def enqueue_many(client: Client, jobs: Unsent) -> int:
-    """See :meth:`headrace.app.Headrace.enqueue_many`."""
     stream = ChunkStream("enqueue_many")
     _store(client, stream, jobs)
     return stream.stored
 
 
 async def aenqueue_many(client: Client, jobs: Unsent | AsyncIterable[UnsentJob[Any]]) -> int:
-    """See :meth:`headrace.app.Headrace.enqueue_many`."""
     stream = ChunkStream("enqueue_many")
     await _astore(client, stream, _each(stream.verb, jobs))
     return stream.stored
 
 
 def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
-    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
     stream = ChunkStream("enqueue_packed", receipts=True)
     opened = _opener(context)
     _store(context.client, stream, (opened(data, row) for row, data in enumerate(_many(stream.verb, envelopes))))
@@ -183,7 +180,6 @@ def enqueue_packed(context: AppContext, envelopes: Packed) -> list[Receipt]:
 
 
 async def aenqueue_packed(context: AppContext, envelopes: Packed | AsyncIterable[bytes]) -> list[Receipt]:
-    """See :meth:`headrace.app.Headrace.enqueue_packed`."""
     stream = ChunkStream("enqueue_packed", receipts=True)
     opened = _opener(context)
 

@@ -129,8 +129,6 @@ def send(client: Client, works: Sequence[Pending]) -> None:
 
 
 async def asend(client: Client, works: Sequence[Pending]) -> None:
-    """See :func:`send`."""
-
     async def do(group: list[Pending]) -> Any:
         first = group[0]
         if isinstance(first, PendingAct):

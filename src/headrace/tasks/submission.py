@@ -337,7 +337,6 @@ async def asubmit(
     confirmer: Confirmer | None = None,
     wish: object = None,
 ) -> Accepted:
-    """See :func:`submit`."""
     if client.deferral is None and wish is None and not client.enqueue_middlewares:
         return await client.asubmit(rows, requests, confirmer)
     act = of_rows(verb, rows)

@@ -91,7 +91,6 @@ class Completions(Generic[H]):
             self._client.ends.remove(list(self._left), inbox.put)
 
     async def abatches(self) -> AsyncGenerator[list[tuple[H, str]]]:
-        """See :meth:`batches`."""
         if not self._left:
             return
         await self._client.ready()
@@ -175,7 +174,6 @@ def _checked(client: Client, handles: Iterable[H]) -> dict[str, H]:
 def wait(
     client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
 ) -> Waited[H]:
-    """See ``app.wait``."""
     completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
     completions.refuse("wait()", "await app.await_(jobs)")
     with contextlib.suppress(ResultTimeout):
@@ -188,7 +186,6 @@ def wait(
 async def await_(
     client: Client, handles: Iterable[H], timeout: Duration | None, return_when: ReturnWhen, allow_wait: bool
 ) -> Waited[H]:
-    """See ``app.wait``."""
     completions, enough = Completions(client, handles, timeout, allow_wait), _enough(return_when)
     completions.refuse("await_()")
     async with contextlib.aclosing(completions.abatches()) as batches:
