@@ -10,8 +10,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from headrace.errors import NoCurrentJob, OptionsError, Snooze
+import msgspec
+
+from headrace.errors import ArgumentError, NoCurrentJob, OptionsError, PayloadTooLarge, Snooze
 from headrace.model.headers import SCHEDULE, unpacked
+from headrace.model.hidden_values import hidden_within
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
 from headrace.model.job_facts import correlation_of, fields_of
@@ -220,14 +223,38 @@ class CurrentJob:
             self.added = self._flow(self._claim)
         return self.added
 
-    def progress(self, share: float, text: str = "") -> None:
-        """Tell how far the job is, from 0 to 1, and a few words for people, at most 4,000 characters.
+    def progress(self, share: float, text: str = "", data: object = None) -> None:
+        """Tell how far the job is, from 0 to 1, a few words for people (4,000 characters) and data for programs.
 
-        The store learns it within a moment; the newest word counts.
+        The store learns it within a quarter of a second, and those who read ``job.events()`` with it. The newest word
+        counts, its data included.
+
+        Args:
+            data: anything that JSON can hold, at most 4,000 bytes of it; without ``Secret`` arguments.
+
+        Raises:
+            OptionsError: ``share`` is out of range.
+            ArgumentError, PayloadTooLarge: ``data`` is not such a value.
+
+        Cost: no round trip of the job.
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
-        self._emit(Note(self.id, self.token, progress=float(share), text=self.hide(str(text))[:LINE_CAP]))
+        text = self.hide(str(text))[:LINE_CAP]
+        self._emit(Note(self.id, self.token, progress=float(share), text=text, data=self._packed(data)))
+
+    def _packed(self, data: object) -> str:
+        if data is None:
+            return ""
+        try:
+            found = msgspec.json.encode(hidden_within(msgspec.to_builtins(data), self.hide)).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ArgumentError(f"the data of progress must be what JSON can hold: {error}") from None
+        if len(found.encode()) > LINE_CAP:
+            raise PayloadTooLarge(
+                f"the data of progress has more than {LINE_CAP:,} bytes of JSON: store it elsewhere, and say where"
+            )
+        return found
 
     @property
     def cost(self) -> int:

@@ -126,7 +126,7 @@ def snooze(times: int) -> int:
 
 
 def say(path: str) -> str:
-    current_job().progress(0.5, "half")
+    current_job().progress(0.5, "half", {"done": [1, "one"]})
     current_job().log("a line\nanother")
     _hold(path)
     current_job().progress(1.0, "all")

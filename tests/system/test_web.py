@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,8 @@ from headrace import Headrace, Record, Submission
 from headrace.contrib import flask as flask_tie
 from headrace.contrib.asgi import BackgroundTasks, JobSender, background_tasks, jobs_site, lifespan
 from headrace.errors import JobFailed, OptionsError
+from headrace.protocol.keys import keys_of
+from headrace.store import end_listener
 from headrace.testing import Kit
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
@@ -176,22 +179,53 @@ def test_a_browser_reads_the_changes_of_a_job_to_its_end(fleet: Fleet, app: Head
         assert ask("GET", f"/jobs/{job.id}/events", **{"Last-Event-ID": last}) == (200, b"")
 
 
-def test_a_program_reads_each_change_once_and_ends_with_the_job(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.worker()
+def test_changes_of_a_job_are_pushed_and_numbered(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_listener, "RECHECK", 3600.0)
     go = tmp_path / "go"
     job = fleet.enqueue("process.say", str(go))
     seen: list[Record] = []
-    for record in job.events(every=0.05):
+    for record in job.events():
         seen.append(record)
+        if record.state == "ready":
+            fleet.worker()
         if record.progress == 0.5:
+            assert (record.progress_text, record.progress_data) == ("half", {"done": [1, "one"]})
             go.touch()
-    assert (seen[-1].state, seen[-1].progress) == ("succeeded", 1.0)
+    assert (seen[0].state, seen[-1].state) == ("ready", "succeeded")
+    assert (seen[-1].progress, seen[-1].progress_data) == (1.0, None)
     assert 0.5 in [record.progress for record in seen]
+    numbers = [int(record.version.partition("-")[0]) for record in seen]
+    assert (numbers, numbers[0], numbers[-1]) == (sorted(numbers), 0, 2)
 
-    async def again() -> list[str]:
-        return [str(record.state) async for record in job.aevents()]
+    async def again(after: str) -> list[str]:
+        return [str(record.state) async for record in job.aevents(after)]
 
-    assert asyncio.run(again()) == ["succeeded"]
+    assert asyncio.run(again(seen[-2].version)) == ["succeeded"]
+    assert asyncio.run(again(seen[-1].version)) == []
+
+
+def test_a_hundred_readers_of_changes_share_one_connection(fleet: Fleet, tmp_path: Path, client: redis.Redis) -> None:
+    fleet.worker()
+    go = tmp_path / "go"
+    job = fleet.enqueue("process.say", str(go))
+    halves = threading.Semaphore(0)
+
+    def read() -> list[Record]:
+        found: list[Record] = []
+        for record in job.events():
+            found.append(record)
+            if record.progress == 0.5:
+                halves.release()
+        return found
+
+    with ThreadPoolExecutor(100) as threads:
+        reads = [threads.submit(read) for _ in range(100)]
+        assert all(halves.acquire(timeout=60) for _ in range(100))
+        assert client.pubsub_numsub(keys_of("hr").done(job.id))[0][1] == 1
+        go.touch()
+        assert {found.result()[-1].state for found in reads} == {"succeeded"}
 
 
 def test_a_thousand_requests_that_wait_share_two_connections(app: Headrace, client: redis.Redis) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from headrace import CurrentJob, Headrace, current_job
 from headrace.context import LINE_CAP, StopReason
 from headrace.errors import (
+    ArgumentError,
     CancelRequested,
     HeadraceError,
     JobInterrupted,
     NoCurrentJob,
     OptionsError,
+    PayloadTooLarge,
     ResultUndecodable,
     Snooze,
     SoftTimeLimit,
@@ -80,6 +83,16 @@ def test_progress_and_log_are_told(job: CurrentJob, notes: list[Note]) -> None:
     assert notes[0] == Note(job.id, 77, progress=0.4, text="two of five")
     assert [note.lines for note in notes[1:3]] == [("one", "two"), ("",)]
     assert len(notes[3].lines[0]) == LINE_CAP
+
+
+def test_progress_brings_data_without_secrets(notes: list[Note]) -> None:
+    job = CurrentJob(CLAIM, notes.append, hide=lambda text: text.replace("hunter2", "***"))
+    job.progress(0.5, data={"at": datetime(2026, 1, 2, tzinfo=UTC), "key": ["hunter2"]})
+    assert notes[0].data == '{"at":"2026-01-02T00:00:00Z","key":["***"]}'
+    with pytest.raises(ArgumentError, match="what JSON can hold"):
+        job.progress(0.5, data=object())
+    with pytest.raises(PayloadTooLarge, match="4,000 bytes"):
+        job.progress(0.5, data="x" * LINE_CAP)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, "half", True, float("nan")])

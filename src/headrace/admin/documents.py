@@ -67,6 +67,7 @@ def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
         "snoozes": record.snoozes,
         "limited": record.limited,
         "progress_text": record.progress_text or None,
+        "progress_data": record.progress_data,
         "form": record.form,
         "args": args,
         "kwargs": kwargs,

@@ -15,7 +15,6 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
-from zlib import crc32
 
 import msgspec
 
@@ -133,8 +132,9 @@ def jobs_site(app: Headrace, *, authorize: Authorize) -> Starlette:
 
     ``site.mount("/jobs", jobs_site(app, authorize=may_see))``.
     ``GET /{id}`` has the state of a job, ``POST /{id}/cancel`` cancels it, ``GET /{id}/events`` is a stream of events
-    that an ``EventSource`` of a browser reads: one for each change, the last when the job has ended. A client that
-    comes back with ``Last-Event-ID`` gets no event again that it has. Results and arguments are not shown.
+    that an ``EventSource`` of a browser reads: one as the job changes, the last when it has ended. A client that comes
+    back with ``Last-Event-ID`` gets the newest state, unless it has it. Results and arguments are not shown, data of
+    progress is.
 
     Args:
         authorize: called with the request and the job's record, may be a coroutine function. What it does not allow is
@@ -143,7 +143,7 @@ def jobs_site(app: Headrace, *, authorize: Authorize) -> Starlette:
     Raises:
         OptionsError: there is no such function.
 
-    Cost: a round trip a request; for events one a second, and the connections that all who wait share.
+    Cost: a round trip a request; for events one a change, and the connection that all who wait share.
     """
     if not callable(authorize):
         raise OptionsError("jobs_site needs authorize=, a function of request and record: an id gives no permission")
@@ -190,12 +190,13 @@ def shown(record: Record) -> dict[str, Any]:
         "attempt": record.attempt,
         "progress": record.progress,
         "text": record.progress_text,
+        "data": record.progress_data,
         "ended": record.state.final,
     }
 
 
 async def _stream(job: Job[Any], last: str) -> AsyncGenerator[bytes]:
-    changes = job.aevents()
+    changes = job.aevents(last)
     # A task of its own, since a time limit within the generator would end it.
     ahead = asyncio.create_task(_next(changes))
     try:
@@ -207,11 +208,8 @@ async def _stream(job: Job[Any], last: str) -> AsyncGenerator[bytes]:
             if (record := ahead.result()) is None:
                 return
             ahead = asyncio.create_task(_next(changes))
-            data = _json(shown(record))
-            name = f"{crc32(data):08x}"
-            if name != last:
-                kind = "end" if record.state.final else "change"
-                yield f"id: {name}\nevent: {kind}\ndata: ".encode() + data + b"\n\n"
+            kind = "end" if record.state.final else "change"
+            yield f"id: {record.version}\nevent: {kind}\ndata: ".encode() + _json(shown(record)) + b"\n\n"
     finally:
         ahead.cancel()
         await asyncio.wait({ahead})

@@ -26,7 +26,7 @@ from headrace.errors import ArgumentError, CorruptRecord
 from headrace.model import codec
 from headrace.model.codec import NONE, PLAIN, SLOT, STRICT, TOO_DEEP, Position, encode, refuse
 from headrace.model.headers import NO_HEADERS
-from headrace.model.job import JobError, State
+from headrace.model.job import JobError, State, number
 from headrace.model.notation import EPOCH, utc
 
 
@@ -155,7 +155,7 @@ class Record:
     Attributes:
         packed_args: ``[args, kwargs]`` as stored; :attr:`form` says how.
         packed_result: MessagePack; None: there is no result.
-        progress: what ``current_job().progress(share, text)`` said last.
+        progress: what ``current_job().progress(share, text, data)`` said last.
         progress_text: the text of that.
         created_us: when its id was made.
         started_us: when the current or last start was claimed (its fencing token); 0 where none began: a claim may come
@@ -276,6 +276,21 @@ class Record:
             return None
         reader = PlainReader(self.task) if codec.holds_sealed(self.packed_result) else self._reader
         return reader.unpack_result(self.packed_result)
+
+    @property
+    def progress_data(self) -> Any:
+        """The data of the newest progress, as JSON has it, decoded at each access; None: there is none."""
+        data = self.fields.get("data")
+        return None if data is None else msgspec.json.decode(data)
+
+    @property
+    def version(self) -> str:
+        """Which state of the job this is: another one after each change that :meth:`Job.events` gives.
+
+        It begins with the number of the newest progress, which grows as long as the job is stored.
+        """
+        get = self.fields.get
+        return f"{number(get('said'))}-{number(get('token')):x}-{self.state}"
 
     @property
     def secrets(self) -> str:

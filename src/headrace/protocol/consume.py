@@ -189,6 +189,7 @@ class Note(msgspec.Struct, frozen=True):
     Attributes:
         swallowed: JSON of the :class:`headrace.model.job.JobError` that a middleware swallowed; empty: none.
         spent: limits, and units that it cost them beyond what its enqueue said.
+        data: JSON that came with the progress; empty: none.
     """
 
     id: str
@@ -198,6 +199,7 @@ class Note(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     swallowed: str = ""
     spent: tuple[tuple[str, int], ...] = ()
+    data: str = ""
 
 
 def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
@@ -212,7 +214,7 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
             "" if n.progress is None else str(n.progress),
             n.text,
             n.lines,
-            *([n.swallowed, n.spent] if n.spent else [n.swallowed] * bool(n.swallowed)),
+            *([n.swallowed, n.spent, n.data][: 3 if n.data else 2 if n.spent else bool(n.swallowed)]),
         )
         for n in notes
     ]

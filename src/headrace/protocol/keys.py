@@ -115,7 +115,7 @@ key                    type    meaning, owner and end
 =====================  ======  ==================================================================================
 
 Channels (no key): ``mail:<owner>`` carries cancellations, questions, commands; ``done:<id>`` announces a finished job
-to its waiters.
+to its waiters, and by the word ``~`` a change of it to those who read its changes.
 """
 
 from __future__ import annotations

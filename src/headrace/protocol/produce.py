@@ -236,12 +236,15 @@ def move(keys: Keys, id: str, queue: str = "", priority: int | None = None, dela
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is."""
+    """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is.
+    ``change``: another one after each change of token or progress.
+    """
 
     state: State | None
     result: bytes | None
     error: bytes | None
     whole: bool = True
+    change: tuple[bytes | None, ...] = ()
 
 
 # Looks at a job or workflow by its id, and waits for its end with a third argument above 0.
@@ -268,17 +271,18 @@ def state_of(text: str) -> State:
 
 def _watched(reply: Any) -> Watched:
     state = reply[0].decode()
-    result, error = (None if isinstance(part, int) else part for part in reply[1:])
-    whole = not any(isinstance(part, int) for part in reply[1:])
-    return Watched(None if state == "missing" else state_of(state), result, error, whole)
+    result, error = (None if isinstance(part, int) else part for part in reply[1:3])
+    whole = not any(isinstance(part, int) for part in reply[1:3])
+    return Watched(None if state == "missing" else state_of(state), result, error, whole, tuple(reply[3:]))
 
 
-def watch(keys: Keys, id: str, wait: int, most: int = -1) -> Call[Watched]:
+def watch(keys: Keys, id: str, wait: int, most: int = -1, *, follow: bool = False) -> Call[Watched]:
     """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling). ``wait``:
     microseconds that the announcement is wanted for; 0 only reads. ``most``: bytes of a result or error at most; a
-    longer one is left out. Negative: whatever there is. Cost: one round trip.
+    longer one is left out. Negative: whatever there is. ``follow``: changes are announced there, too, as ``~``.
+    Cost: one round trip.
     """
-    return load("watch").bind(keys, _watched, id=id, wait=wait, most=most)
+    return load("watch").bind(keys, _watched, id=id, wait=wait, most=most, follow=int(follow))
 
 
 def is_map(fields: Mapping[str, bytes]) -> bool:

@@ -11,7 +11,7 @@ local function retry_node(id, f)
     redis.call('ZREM', quarantined, id)
   end
   redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited',
-    'finished', 'progress', 'note', 'cancel', 'expires', 'swallowed')
+    'finished', 'progress', 'note', 'data', 'cancel', 'expires', 'swallowed')
   count(f, h[1], -1)
   if not h[2] then count(f, 'hard', -1) end
   begin_node(id, f, h[3], h[4], 0)

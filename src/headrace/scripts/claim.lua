@@ -1,5 +1,5 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
--- include ids wake lease unique_start serve node_start pass_over
+-- include ids wake lease unique_start serve node_start pass_over changed
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last request
@@ -42,7 +42,8 @@ local function claimed(id, token, queue, score, f, node)
   size, bytes = size + 6, bytes + #jobs[size + 6]
   if f[3] then
     local rest = redis.call('HMGET', job .. id, 'options', 'key', 'failures', 'crashes', 'interruptions', 'snoozes',
-      'once', 'expires', 'priority', 'attempts', 'headers', 'cost', 'limited', 'logged')
+      'once', 'expires', 'priority', 'attempts', 'headers', 'cost', 'limited', 'logged', 'followed')
+    if rest[15] then naming().changed(id, rest[15]) rest[15] = false end
     -- No byte for what few jobs have.
     while #rest > 10 and not rest[#rest] do rest[#rest] = nil end
     more[#more + 1] = {id, rest}

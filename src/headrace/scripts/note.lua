@@ -1,5 +1,5 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
--- include held_gates
+-- include held_gates changed
 -- clock   now
 -- commit  batch
 -- key     self    hash    owner:<owner>    the incarnation's last notes
@@ -11,7 +11,8 @@
 -- arg     request int     number of the request, which grows; the last or an earlier one stores nothing; 0: not
 --                         numbered
 -- arg     notes   packed  {id, token, progress or '', text, {line, ...}, the exception that a middleware swallowed or
---                         '', {{limit, units}, ...} that it spent}; the last two if there are any, at most 1000
+--                         '', {{limit, units}, ...} that it spent, JSON of its progress}; the last three if there are
+--                         any, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
 -- return  notes stored
 local stored = 0
@@ -22,11 +23,17 @@ if request > 0 then
   redis.call('HSET', self, 'noted', request)
 end
 for _, note in ipairs(notes) do
-  local id, token, progress, text, lines, swallowed, spent = unpack(note)
+  local id, token, progress, text, lines, swallowed, spent, data = unpack(note)
   local held = redis.call('ZSCORE', claims, id)
   -- A workflow may have been deleted under its running nodes.
   if held and tonumber(held) == token and redis.call('EXISTS', job .. id) == 1 then
-    if progress ~= '' then redis.call('HSET', job .. id, 'progress', progress, 'note', text) end
+    if progress ~= '' then
+      redis.call('HSET', job .. id, 'progress', progress, 'note', text)
+      redis.call('HINCRBY', job .. id, 'said', 1)
+      if data and data ~= '' then redis.call('HSET', job .. id, 'data', data)
+      else redis.call('HDEL', job .. id, 'data') end
+      naming().changed(id, redis.call('HGET', job .. id, 'followed'))
+    end
     if swallowed and swallowed ~= '' then redis.call('HSET', job .. id, 'swallowed', swallowed) end
     if spent then limiting().spend_held(owner, id, spent) end
     if #lines > 0 then

@@ -26,7 +26,7 @@ local function retry_job(id, request)
   redis.call('ZREM', index, id)
   redis.call('ZREM', expires, id)
   redis.call('HDEL', job .. id, 'result', 'error', 'failures', 'crashes', 'interruptions', 'snoozes', 'limited',
-    'finished', 'progress', 'note', 'cancel', 'expires', 'swallowed')
+    'finished', 'progress', 'note', 'data', 'cancel', 'expires', 'swallowed')
   redis.call('HSET', job .. id, 'retried', request)
   ready_again(id, f[2], f[3], 0)
   return 'retried'

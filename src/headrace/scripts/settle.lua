@@ -1,5 +1,5 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
--- include finish outcomes journal let_go
+-- include finish outcomes journal let_go changed
 -- commit  batch
 -- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
@@ -108,6 +108,7 @@ local function conclude(kind, amount, id, token, data, score)
   else
     handlers = handlers or outs().new_handlers(self, failure_ttl)
     stored = pcall(handlers[kind], id, data, amount, score)
+    naming().changed(id, redis.pcall('HGET', job .. id, 'followed'))
   end
   if not stored and not pcall(finish, id, 'quarantined', '{"type":"Corrupt","message":"its record cannot be read"}',
       failure_ttl) then

@@ -6,14 +6,21 @@
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
--- return  {state, result or its length or false, error or its length or false} | {missing}
+-- arg     follow  int   1: its changes are announced, too
+-- return  {state, result or its length or false, error or its length or false} | {missing}; of one that is
+--         followed also its token and words of progress
 local f = redis.call('HMGET', job .. id, 'st', 'result', 'error')
 if not f[1] then return {'missing', false, false} end
 local finals = {succeeded = true, failed = true, cancelled = true, quarantined = true, skipped = true}
 if not finals[f[1]] and wait > 0 then
   redis.call('ZADD', waited, 'GT', now + wait, id)
+  if follow == 1 then redis.call('HSET', job .. id, 'followed', now + wait, 'more', 1) end
 end
 for n = 2, 3 do
   if most >= 0 and f[n] and #f[n] > most then f[n] = #f[n] end
 end
-return {f[1], f[2], f[3]}
+if follow == 1 then
+  local said = redis.call('HMGET', job .. id, 'token', 'said')
+  f[4], f[5] = said[1], said[2]
+end
+return f

@@ -2,7 +2,8 @@
 
 :class:`EndListener` has these duties:
 
-1. Subscribe to the end of each awaited job, then check whether it has ended; notify the waiting callers.
+1. Subscribe to the end of each awaited job, then check whether it has ended; notify the waiting callers. Those who
+   read changes are notified of each.
 2. Each few seconds, check again the jobs that were checked longest ago. An answer shows that the connection lives; a
    missing answer shows that it does not.
 3. Connect anew when the connection is lost, and check all again. Give up when the server is away for longer than the
@@ -154,10 +155,17 @@ Tell: TypeAlias = Callable[[Any], object]
 
 
 class EndWait(msgspec.Struct):
-    """A job or workflow that is waited for, and who is to be told of its end."""
+    """A job or workflow that is waited for, and who is to be told of its end.
+
+    Attributes:
+        readers: who of them is to be told of each change.
+        seen: what the last look has seen; None: it has changed since, or a reader was not told yet.
+    """
 
     look: Look
     tells: set[Tell]
+    readers: set[Tell] = msgspec.field(default_factory=set[Tell])
+    seen: Any = None
 
 
 class EndQuestion(msgspec.Struct):
@@ -180,6 +188,8 @@ class LinkLife(msgspec.Struct):
 # A job is looked at again this often (seconds), and this many are at most.
 RECHECK = 5.0
 LOOKS = 1000
+# A change that does not end the job is announced as this.
+CHANGE = "~"
 # Without anything to wait for, the connection is kept for so long (seconds).
 IDLE = 5.0
 # Announcements are asked for longer than until the next look (seconds), which may be late.
@@ -225,6 +235,15 @@ class EndListener(Reach):
                     self._due.append(id)
                 else:
                     wait.tells.add(tell)
+
+    def follow(self, id: str, look: Look, tell: Tell) -> None:
+        """As :meth:`add`, and ``tell((id, "~"))`` soon and then after each change that ``look`` has announced."""
+        self.add([(id, look)], tell)
+        with self._lock:
+            if (wait := self._waits.get(id)) is not None:
+                wait.look, wait.seen = look, None
+                wait.readers.add(tell)
+                self._due.append(id)
 
     def remove(self, ids: Sequence[str], tell: Tell) -> None:
         """``tell`` is not to be called any more for these; it may be once more. Never waits, not even for a lock."""
@@ -340,8 +359,8 @@ class EndListener(Reach):
                 self._round(link)
                 life.attempt = 0
             seconds = 0.0 if self._due or self._questions else min(looked + RECHECK, used + IDLE) - now
-            for channel, state in link.hear(life.bell, seconds):
-                self._tell(channel[len(self.keys.done("")) :], state)
+            for channel, word in link.hear(life.bell, seconds):
+                (self._tell_change if word == CHANGE else self._tell)(channel[len(self.keys.done("")) :], word)
 
     def _forget_removed(self) -> None:
         while self._removed:
@@ -349,6 +368,7 @@ class EndListener(Reach):
             for id in ids:
                 if (wait := self._waits.get(id)) is not None:
                     wait.tells.discard(tell)
+                    wait.readers.discard(tell)
                     if not wait.tells:
                         del self._waits[id]
                         self._left.append(id)
@@ -371,6 +391,8 @@ class EndListener(Reach):
             seen = next(replies)
             if word := seen if isinstance(seen, Exception) else end_of(seen):
                 self._tell(id, word)
+            else:
+                self._tell_change(id, seen)
         for question in questions:
             question.tell([next(replies) for _ in question.calls])
 
@@ -412,6 +434,16 @@ class EndListener(Reach):
                 raise reply
             found.append(word)
         return found
+
+    def _tell_change(self, id: str, seen: Any) -> None:
+        with self._lock:
+            wait = self._waits.get(id)
+            if wait is None or not wait.readers or wait.seen == seen:
+                return
+            wait.seen = None if seen == CHANGE else seen
+            readers = [*wait.readers]
+        for tell in readers:
+            tell((id, CHANGE))
 
     def _tell(self, id: str, word: str | Exception) -> None:
         with self._lock:

@@ -32,12 +32,22 @@ def job_end(keys: Keys, id: str, wait: int) -> Call[Watched]:
     return watch(keys, id, wait, most=0 if wait else INLINE)
 
 
+def job_change(keys: Keys, id: str, wait: int) -> Call[Watched]:
+    """As :func:`job_end`, and have each change of it announced."""
+    return watch(keys, id, wait, most=0, follow=True)
+
+
 class Inbox:
     """What a thread is told, in order."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.put = self._queue.put
+
+    def ring(self, message: Any) -> None:
+        """Put a message where none waits that is as good: the reader looks at the store after each."""
+        if self._queue.empty() or isinstance(message, Exception):
+            self._queue.put(message)
 
     def get(self, end: float | None) -> Any:
         """The next message, None when ``end`` (monotonic) comes first. Raises HeadraceError: this was told instead."""
@@ -63,6 +73,11 @@ class AsyncInbox:
         # The loop may have ended, and the wait with it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    def ring(self, message: Any) -> None:
+        """See :meth:`Inbox.ring`."""
+        if self._queue.empty() or isinstance(message, Exception):
+            self.put(message)
 
     async def get(self, end: float | None) -> Any:
         import asyncio

@@ -9,7 +9,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, cast
 
-from headrace.clock import monotonic
 from headrace.errors import (
     JobCancelled,
     JobFailed,
@@ -26,9 +25,9 @@ from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
 from headrace.protocol.why import why
 from headrace.running_job import check_wait
-from headrace.settings import Duration, microseconds, patience, seconds
+from headrace.settings import Duration, microseconds, patience
 from headrace.store.client import Client
-from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_job, job_end, wait_job
+from headrace.store.waiting import AsyncInbox, Inbox, aask_all, ask_all, await_job, job_change, wait_job
 from headrace.tasks.edited_job import JobMove, cancelled, deleted, moved, moving, not_found, retried
 from headrace.tasks.reasons import PAGE, Why, explain, reason
 
@@ -248,51 +247,51 @@ class Job(Generic[R]):
         """See :meth:`logs`."""
         return await self._client.arun(operations.logs(self._client.keys, self.id, limit))
 
-    def events(self, every: Duration = 1.0) -> Generator[Record]:
-        """The job as it changes: its record now, then at each change of state, start or progress, until it has ended.
+    def events(self, after: str = "") -> Generator[Record]:
+        """The job as it changes: its record now, then after each change of state, start or progress, to its end.
 
-        Nothing is stored for it. An end arrives at once. Progress is read every ``every`` seconds, so of two words
-        within that time the newer one counts; log lines are not in it: see :meth:`logs`.
+        Starts, progress, failed starts and the end arrive at once, other changes within five seconds. Changes that
+        follow each other faster than they are read are one; the newest counts, and the end is always given. Log lines
+        are not in it: see :meth:`logs`.
+
+        Args:
+            after: the ``version`` of a record that is known: that one is not given again.
 
         Raises:
             WaitRefused: it is called inside of a job, or blocks a running event loop.
             JobNotFound: it is not stored any more.
             StoreUnavailable, AppClosed: as :meth:`result`.
 
-        Cost: one round trip each ``every`` seconds. All that wait share the connection that hears of ends.
+        Cost: one round trip a change. All that wait share the connection that hears of ends.
         """
         check_wait("events()", "async for record in job.aevents()")
-        step, inbox, last = seconds(every, "every", zero=False), Inbox(), None
-        self._client.ends.add([(self.id, job_end)], inbox.put)
+        inbox, ended = Inbox(), False
+        self._client.ends.follow(self.id, job_change, inbox.ring)
         try:
-            while True:
+            while not ended:
+                inbox.get(None)
                 record = self.refresh()
-                if (now := _seen(record)) != last:
+                if record.version != after:
                     yield record
-                    last = now
-                if record.state.final:
-                    return
-                inbox.get(monotonic() + step)
+                after, ended = record.version, record.state.final
         finally:
-            self._client.ends.remove([self.id], inbox.put)
+            self._client.ends.remove([self.id], inbox.ring)
 
-    async def aevents(self, every: Duration = 1.0) -> AsyncGenerator[Record]:
+    async def aevents(self, after: str = "") -> AsyncGenerator[Record]:
         """See :meth:`events`: ``async for record in job.aevents()``."""
         check_wait("aevents()")
         await self._client.ready()
-        step, inbox, last = seconds(every, "every", zero=False), AsyncInbox(), None
-        self._client.ends.add([(self.id, job_end)], inbox.put)
+        inbox, ended = AsyncInbox(), False
+        self._client.ends.follow(self.id, job_change, inbox.ring)
         try:
-            while True:
+            while not ended:
+                await inbox.get(None)
                 record = await self.arefresh()
-                if (now := _seen(record)) != last:
+                if record.version != after:
                     yield record
-                    last = now
-                if record.state.final:
-                    return
-                await inbox.get(monotonic() + step)
+                after, ended = record.version, record.state.final
         finally:
-            self._client.ends.remove([self.id], inbox.put)
+            self._client.ends.remove([self.id], inbox.ring)
 
     def why(self) -> Why:
         """Why the job does not run, or where it runs: every reason that holds, the deciding one first.
@@ -430,10 +429,6 @@ def describe(error: JobError | None) -> str:
     if error.traceback:
         text += f"\n\n{error.traceback.rstrip()}"
     return text
-
-
-def _seen(record: Record) -> tuple[object, ...]:
-    return record.state, record.attempt, record.progress, record.progress_text
 
 
 def _overdue(seen: Watched) -> bool:

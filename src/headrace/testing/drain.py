@@ -191,7 +191,7 @@ class HandTurned:
             self.died = True
             return
         said = [
-            JobProgress(claim.number, note.progress, note.text, note.lines, note.swallowed, note.spent)
+            JobProgress(claim.number, note.progress, note.text, note.lines, note.swallowed, note.spent, note.data)
             for note in performed.notes
         ]
         if performed.ended is not None:

@@ -305,6 +305,9 @@ class KitListener(EndListener):
         super().add([(id, partial(self._now, look)) for id, look in looks], tell)
         self._doubt([id for id, _ in looks], tell, self._progress())
 
+    def follow(self, id: str, look: Look, tell: Tell) -> None:
+        super().follow(id, partial(self._now, look), tell)
+
     def ask(self, calls: Sequence[Call[Any]], tell: Tell) -> None:
         super().ask([call.at(-self._clock.offset) for call in calls], tell)
 

@@ -76,7 +76,7 @@ class ChildCrashed(msgspec.Struct, frozen=True, array_like=True, tag="fell"):
 
 
 class JobProgress(msgspec.Struct, frozen=True, array_like=True, tag="say"):
-    """Runner to dispatcher: progress (None: unchanged), log lines, what was swallowed or spent, of a running start."""
+    """Runner to dispatcher: progress with data (None: unchanged), lines, what was swallowed or spent, of a start."""
 
     number: int
     progress: float | None
@@ -84,6 +84,7 @@ class JobProgress(msgspec.Struct, frozen=True, array_like=True, tag="say"):
     lines: tuple[str, ...]
     swallowed: str = ""
     spent: tuple[tuple[str, int], ...] = ()
+    data: str = ""
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):

@@ -433,12 +433,14 @@ class RunnerPool:
             return
         start.logged = start.logged or bool(say.lines)
         old = self.notes.get(say.number) or Note(start.claim.id, start.claim.token)
-        share, text = (old.progress, old.text) if say.progress is None else (say.progress, say.text)
+        said = old if say.progress is None else say
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
         spent = dict(old.spent)
         for limit, units in say.spent:
             spent[limit] = spent.get(limit, 0) + units
-        self.notes[say.number] = Note(old.id, old.token, share, text, lines, swallowed, tuple(spent.items()))
+        self.notes[say.number] = Note(
+            old.id, old.token, said.progress, said.text, lines, swallowed, tuple(spent.items()), said.data
+        )
 
     # -- runners end ------------------------------------------------------------------------------------------------
 

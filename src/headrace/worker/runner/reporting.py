@@ -264,7 +264,7 @@ class Reporter:
             self._channel.send(self.profiler.found(number))
         if job_reporter.waiting:
             job_reporter.waiting = False
-            self._channel.send(JobProgress(number, job_reporter.share, job_reporter.text, ()))
+            self._channel.send(JobProgress(number, job_reporter.share, job_reporter.text, (), data=job_reporter.data))
         now = time.monotonic_ns()
         took = self._took[claim.task] = now - began
         # What did not succeed has a line in the log, which tells it: the others need not pay for it.
@@ -343,13 +343,14 @@ class JobReporter:
 
     Attributes:
         over: the start has ended; what its leftover threads say is dropped.
-        waiting: ``share`` and ``text`` are newer than what was sent.
+        waiting: ``share``, ``text`` and ``data`` are newer than what was sent.
     """
 
     over = False
     waiting = False
     share: float | None = None
     text = ""
+    data = ""
     _left = BURST
     _last = 0.0
 
@@ -364,7 +365,7 @@ class JobReporter:
         """What to send now; None: it waits for the next word or the end."""
         if note.progress is not None:
             self.share = note.progress
-            self.text = clean(note.text)
+            self.text, self.data = clean(note.text), note.data
             self.waiting = True
         self._left = min(BURST, self._left + (now - self._last) / PACE)
         self._last = now
@@ -372,8 +373,9 @@ class JobReporter:
             return None
         self._left = max(0.0, self._left - 1)
         share, self.waiting = (self.share if self.waiting else None), False
-        text, lines = self.text if share is not None else "", tuple(map(clean, note.lines[-LINES:]))
-        return JobProgress(self._number, share, text, lines, note.swallowed, note.spent)
+        text, data = (self.text, self.data) if share is not None else ("", "")
+        lines = tuple(map(clean, note.lines[-LINES:]))
+        return JobProgress(self._number, share, text, lines, note.swallowed, note.spent, data)
 
 
 def peak_memory() -> int:
