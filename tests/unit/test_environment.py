@@ -12,6 +12,7 @@ GOOD = {
     "maxmemory_policy": "noeviction", "evicted_keys": "0", "used_memory": "10", "maxmemory": "100",
     "total_system_memory": "1000", "aof_enabled": "1", "rdb_last_bgsave_status": "ok", "aof_last_write_status": "ok",
     "connected_slaves": "0", "connected_clients": "5", "overcommit_memory": "1", "transparent_hugepage": "[madvise]",
+    "swapped": "120",
 }  # fmt: skip
 CONFIG = {
     "appendfsync": "everysec", "save": "3600 1", "timeout": "0", "maxclients": "10000", "min-replicas-to-write": "1",
@@ -46,6 +47,7 @@ WRONG: dict[str, Sight] = {
     "clients": sight({"maxclients": "15"}),
     "idle-timeout": sight({"timeout": "300"}),
     "kernel": sight(info={"transparent_hugepage": "[always] never"}),
+    "swap": sight(info={"swapped": "200000"}),
     "slow-scripts": sight(slow=2),
     "round-trip": sight(trip=0.02),
     "user": sight(remote=True, tls=True, user="default"),

@@ -46,6 +46,8 @@ def sight_of(target: Target, settings: Settings, patience: float, *, measured: b
     wanted, host = durability(settings), str(target.options.get("host", ""))
     remote = bool(target.sentinels or target.seeds) or host not in _LOCAL
     told = fields(text) | ({} if remote else _kernel())
+    if not remote:
+        told |= _swapped(told.get("process_id", ""))
     return Sight(
         told,
         config=None
@@ -105,3 +107,13 @@ def _kernel() -> dict[str, str]:
         with contextlib.suppress(OSError):
             found[name] = Path(path).read_text().strip()
     return found
+
+
+def _swapped(pid: str) -> dict[str, str]:
+    """Kilobytes of a server of this machine that are on the disk; nothing where its process has another number here."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path(f"/proc/{int(pid)}/status").read_text().splitlines()
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        if "VmSwap" in facts and any(name in facts.get("Name", "") for name in ("redis", "valkey")):
+            return {"swapped": facts["VmSwap"].split()[0]}
+    return {}

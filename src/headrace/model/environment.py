@@ -221,10 +221,17 @@ def _kernel(sight: Sight) -> str | None:
     return ", ".join(said) or ("" if "overcommit_memory" in sight.info else None)
 
 
+def _swapped(sight: Sight) -> str | None:
+    kilobytes = sight.number("swapped")
+    return None if kilobytes is None else f"{kilobytes:g} kB" if kilobytes > MOST_SWAPPED else ""
+
+
 def _user(sight: Sight) -> str | None:
     return "user default" if sight.user in ("", "default") and sight.remote else ""
 
 
+# Kilobytes of a server's memory on the disk that each server has after a while.
+MOST_SWAPPED = 10_240
 CHECKS: tuple[Check, ...] = (
     Check(
         "eviction-policy", "error", "the server may drop jobs when memory is short",
@@ -285,6 +292,10 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "kernel", "warn", "the kernel may refuse or slow the server's forks",
         "sysctl vm.overcommit_memory=1; echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", _kernel,
+    ),
+    Check(
+        "swap", "warn", "a part of the server's memory is on the disk: scripts that need it wait",
+        "swapoff -a, or add memory", _swapped,
     ),
     Check("slow-scripts", "warn", "scripts of Headrace are in the slow log", "redis-cli SLOWLOG GET", _slow),
     Check("round-trip", "warn", "the way to the server is slow", "place workers near the server", _trip),
