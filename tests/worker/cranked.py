@@ -31,6 +31,8 @@ from headrace.worker.dispatcher.dispatcher_events import (
     HURRY,
     CallRefused,
     Connected,
+    DeskAction,
+    DeskEvent,
     Disconnected,
     Event,
     Give,
@@ -46,12 +48,14 @@ from headrace.worker.dispatcher.dispatcher_events import (
     SendFirst,
     Sleep,
     Step,
+    Subscribe,
     TakeBack,
     TakenBack,
     WakeUp,
     Woken,
 )
-from headrace.worker.dispatcher.worker_state import Worker
+from headrace.worker.dispatcher.incarnation import Incarnation
+from headrace.worker.dispatcher.worker_state import Worker, desk_of
 from headrace.worker.messages import Done, Drain, Exit, Signal, Spawn, Spawned, Stop, Up
 from headrace.worker.worker_options import WorkerOptions
 
@@ -156,7 +160,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Incarnation:
+class Registered:
     """What the store has of a dispatcher."""
 
     claims: dict[int, str] = field(default_factory=dict[int, str])
@@ -169,13 +173,13 @@ class Incarnation:
 class Store:
     """The store. Its clock is that of the world."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, session: Session) -> None:
+        self.session, self.world = session, session.world
         self.jobs: dict[str, Job] = {}
         self.ready: dict[str, list[tuple[int, str]]] = {queue: [] for queue in QUEUES}
         self.paused: set[str] = set()
         self.tokens: set[str] = set()
-        self.owners: dict[str, Incarnation] = {}
+        self.owners: dict[str, Registered] = {}
         self.cancelled: set[str] = set()
         self.claims = 0
         # Jobs after which a claim has brought as many bytes as one may.
@@ -397,7 +401,7 @@ class Store:
                 rows += [queue.encode(), str(after).encode(), b"x", int(rest)]
         return taken, [[kind.encode() for kind in sorted(passed)], rows]
 
-    def _claimed(self, incarnation: Incarnation, ids: list[str], looked: list[Any] | None) -> list[Any]:
+    def _claimed(self, incarnation: Registered, ids: list[str], looked: list[Any] | None) -> list[Any]:
         flat, more, nodes = list[Any](), list[Any](), list[Any]()
         lanes = [(id, self.jobs[id].lane) for id in ids if self.jobs[id].lane]
         held = [part for id, lane in lanes for part in (id.encode(), f"{lane} 1 0".encode())]
@@ -456,7 +460,7 @@ class Store:
         """A call was refused: the gate is closed for so long, and who holds limited jobs hears of it."""
         if gate not in self.closed:
             self.closed[gate] = self.now + amount
-            self.world.mail(f"closed:{self._token}:{gate}")
+            self.session.mail(f"closed:{self._token}:{gate}")
 
     def _settled(self, job: Job, kind: str, amount: int) -> None:
         if job.id in self.cancelled and kind in ("released", "retry", "snoozed", "limited", "interrupted"):
@@ -474,7 +478,7 @@ class Store:
             self.end(job)
 
     def register(self, args: dict[str, Any]) -> Any:
-        self.owners.setdefault(args["owner"], Incarnation())
+        self.owners.setdefault(args["owner"], Registered())
         return 0
 
     def limit_declare(self, args: dict[str, Any]) -> Any:
@@ -562,7 +566,9 @@ class Store:
 
     def remember(self) -> None:
         """What it knows now is what it knows after it has forgotten what comes."""
-        self._kept = pickle.dumps({name: value for name, value in vars(self).items() if name not in ("world", "_kept")})
+        self._kept = pickle.dumps(
+            {name: value for name, value in vars(self).items() if name not in ("session", "world", "_kept")}
+        )
 
     def forget(self) -> None:
         vars(self).update(pickle.loads(self._kept))
@@ -600,27 +606,17 @@ class Runner:
         return min(self.slots, self.quota) if self.quota else self.slots
 
 
-class World:
-    """One worker's core, and all that it deals with.
+class Session:
+    """What the loop has for one shard: its connections, and what is under way on them.
 
     Attributes:
-        now: monotonic seconds.
-        made: how many jobs were enqueued, lost ones included.
-        inbox: what happened and the core was not told.
         up: there are connections to the store.
+        silent: the store is reached and answers nothing, for ever.
     """
 
-    def __init__(self, dice: Random, settings: Settings, options: WorkerOptions, kinds: tuple[str, ...]) -> None:
-        self.dice = dice
-        self.now = 1000.0
-        self.made = 0
+    def __init__(self, world: World, shard: int) -> None:
+        self.world, self.shard, self.silent = world, shard, False
         self.store = Store(self)
-        self.settings = settings
-        self.tasks = {name: task for name, task in app.tasks.items() if task.kind in kinds}
-        self.kinds = kinds
-        self.inbox: list[Event] = []
-        self.runners: dict[int, Runner] = {}
-        self.wanted: list[str] = []
         self.up = False
         self.inflight: list[Step] = []
         self.before: list[list[Step]] = []
@@ -633,52 +629,18 @@ class World:
         self.refused = Counter[str]()
         self.asleep: tuple[list[str], Step] | None = None
         self.woken: tuple[Any, bool] | None = None
-        self.log: list[str] = []
-        self._number = 0
-        self._doing: dict[type, Callable[[Any], None]] = {
-            Give: self._give, Notify: self._tell, TakeBack: self._take_back, Send: self._send,
-            SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up, Spawn: lambda action: self.wanted.append(action.kind), Signal: self._signal,
-            Log: lambda action: self.log.append(action.text % action.args),
+        self.actions: dict[type, Callable[[Any], None]] = {
+            Send: self._send, SendFirst: self._send_first, Sleep: self._sleep, WakeUp: self._wake_up,
+            Subscribe: lambda _: None,
         }  # fmt: skip
-        worker = Worker(
-            settings=settings, tasks=self.tasks, options=options, place="here:1", pid=2, random=dice,
-            probe=lambda handle: (handle.pid, 0),
-        )  # fmt: skip
-        self.core = Core(worker, Keys("w"))
-        self.perform(self.core.start((), self.now))
-        self.turn()
 
-    # -- the loop ---------------------------------------------------------------------------------------------------
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.world.core.incarnations[self.shard]
 
-    def turn(self) -> None:
-        """As the loop does: tell the core what happened until it has nothing more to do about it."""
-        for _ in range(100):
-            events, self.inbox = self.inbox, []
-            self.perform(self.core.on(events, self.now))
-            self.go_on()
-            if not self.inbox and not self.core.hasty:
-                return
-        raise AssertionError("it goes on for ever")
-
-    def perform(self, actions: Any) -> None:
-        for action in actions:
-            doing = self._doing.get(type(action))
-            if doing is not None:
-                doing(action)
-
-    def advance(self, to: float) -> None:
-        """Let time pass, with a turn whenever the core wants one."""
-        for _ in range(10_000):
-            at = self.core.next
-            assert at > self.now, "a time that was looked at is waited for"
-            if at > to or self.core.worker.phase == "left":
-                break
-            self.now = at
-            self.turn()
-        else:
-            raise AssertionError("it is awake all the time")
-        self.now = to
-        self.turn()
+    def tell(self, event: Any) -> None:
+        many = len(self.world.sessions) > 1
+        self.world.inbox.append(DeskEvent(self.shard, event) if many else event)
 
     # -- the exchange -----------------------------------------------------------------------------------------------
 
@@ -689,7 +651,7 @@ class World:
     def tell_ready(self) -> None:
         if self.idle and not self.told_ready:
             self.told_ready = True
-            self.inbox.append(Ready())
+            self.tell(Ready())
 
     def go_on(self) -> None:
         if self.inflight or not self.up:
@@ -721,7 +683,7 @@ class World:
         self.unblock = self.up and self.asleep is not None
 
     def store_acts(self) -> bool:
-        if not self.up or not self.inflight or self.replies is not None:
+        if not self.up or not self.inflight or self.replies is not None or self.silent:
             return False
         self.replies = [self._reply(call) for call, _ in self.inflight]
         return True
@@ -742,16 +704,16 @@ class World:
             return self.cut()
         for (call, read), reply in zip(self.inflight, self.replies, strict=True):
             if reply is REFUSED:
-                self.inbox.append(CallRefused((call, read)))
+                self.tell(CallRefused((call, read)))
                 continue
             self.store.answered(call)
-            self.inbox.append(Replied(read, reply, call.script.name))
+            self.tell(Replied(read, reply, call.script.name))
         self.inflight, self.replies = [], None
         self.tell_ready()
         return True
 
     def waker_acts(self) -> bool:
-        if self.asleep is None or self.woken is not None:
+        if self.asleep is None or self.woken is not None or self.silent:
             return False
         keys, (call, _) = self.asleep
         token = next((key for key in keys if key in self.store.tokens), None)
@@ -766,11 +728,11 @@ class World:
             return False
         (_, (call, read)), (reply, by_queue) = self.asleep, self.woken
         self.asleep = self.woken = None
-        self.inbox.append(CallRefused((call, read), asleep=True) if reply is REFUSED else Woken(read, reply, by_queue))
+        self.tell(CallRefused((call, read), asleep=True) if reply is REFUSED else Woken(read, reply, by_queue))
         return True
 
     def unblocks(self) -> bool:
-        if not self.unblock or (self.asleep is not None and self.woken is None):
+        if self.silent or not self.unblock or (self.asleep is not None and self.woken is None):
             return False
         self.unblock = False
         return True
@@ -787,7 +749,7 @@ class World:
         if self.asleep is not None:
             self.inflight.append(self.asleep[1])
         self.asleep = self.woken = None
-        self.inbox.append(Disconnected())
+        self.tell(Disconnected())
         return True
 
     def forgets(self) -> bool:
@@ -796,8 +758,8 @@ class World:
             return False
         self.cut()
         self.store.forget()
-        self.turn()
-        self.advance(self.now + 0.01)
+        self.world.turn()
+        self.world.advance(self.world.now + 0.01)
         return True
 
     def connect(self) -> bool:
@@ -805,8 +767,127 @@ class World:
             return False
         self.up = True
         self.held_back, self.inflight = self.inflight, []
-        self.inbox.append(Connected())
+        self.tell(Connected())
         return True
+
+    def mail(self, text: str) -> None:
+        if self.up and self.incarnation.desk.owner:
+            self.tell(Mail(text))
+
+    def pause(self, queue: str) -> None:
+        self.store.paused ^= {queue}
+        if queue not in self.store.paused and self.store.ready[queue]:
+            self.store.tokens.add(queue)
+        if queue not in self.store.paused:
+            self.mail(HURRY)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is on its way there that may start a job, or a time that is near."""
+        if self.silent:
+            return False
+        store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
+        sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
+        times = [self.incarnation.desk.timers.at(name) for name in ("look", "anew", "gather")]
+        times.append(self.incarnation.desk.requests.next(self.world.now))
+        return bool(store or sleep or any(self.world.now < at <= self.world.now + 5.01 for at in times))
+
+    def check(self) -> None:
+        """What runs is stopped before its lease ends."""
+        incarnation, many = self.incarnation, len(self.world.sessions) > 1
+        if not incarnation.desk.owner or self.world.now < incarnation.renewal.lease_until:
+            return
+        for runner in self.world.runners.values():
+            mine = [claim for claim in runner.held[: runner.begun] if not many or desk_of(claim) == self.shard]
+            assert runner.killed or not mine, "it runs beyond its lease"
+
+    def check_at_rest(self) -> None:
+        """Nothing that waits for no job is left to do, or a time is set for it."""
+        world, one = self.world, self.incarnation
+        if self.silent or one.renewal.gone or self.forbidden:
+            return
+        assert not one.endings or world.set("gather"), "ends are not told"
+        assert not one.inputs, "a node waits for outputs"
+        scheduled = [job for job in self.store.jobs.values() if job.state == "scheduled"]
+        if scheduled:
+            job = min(scheduled, key=lambda job: job.due)
+            due = world.now + max(0.0, (job.due - self.store.now) / 1e6)
+            # The answer to a settle tells how long it is until then, and not from when on: so much later than that.
+            assert one.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
+
+
+class World(Session):
+    """One worker's core, and all that it deals with. It is the session of its first shard.
+
+    Attributes:
+        now: monotonic seconds.
+        made: how many jobs were enqueued, lost ones included.
+        inbox: what happened and the core was not told.
+        sessions: one for each shard.
+    """
+
+    def __init__(
+        self, dice: Random, settings: Settings, options: WorkerOptions, kinds: tuple[str, ...], shards: int = 1
+    ) -> None:
+        self.dice = dice
+        self.now = 1000.0
+        self.made = 0
+        super().__init__(self, 0)
+        self.sessions: list[Session] = [self, *(Session(self, n) for n in range(1, shards))]
+        self.settings = settings
+        self.tasks = {name: task for name, task in app.tasks.items() if task.kind in kinds}
+        self.kinds = kinds
+        self.inbox: list[Event] = []
+        self.runners: dict[int, Runner] = {}
+        self.wanted: list[str] = []
+        self.log: list[str] = []
+        self._number = 0
+        self._doing: dict[type, Callable[[Any], None]] = {
+            Give: self._give, Notify: self._tell, TakeBack: self._take_back,
+            DeskAction: lambda one: self.sessions[one.shard].actions[type(one.action)](one.action),
+            Spawn: lambda action: self.wanted.append(action.kind), Signal: self._signal,
+            **self.actions, Log: lambda action: self.log.append(action.text % action.args),
+        }  # fmt: skip
+        worker = Worker(
+            settings=settings, tasks=self.tasks, options=options, place="here:1", pid=2, random=dice,
+            probe=lambda handle: (handle.pid, 0),
+        )  # fmt: skip
+        self.core = Core(worker, *(Keys("w", n) for n in range(shards)))
+        self.perform(self.core.start((), self.now))
+        self.turn()
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """As the loop does: tell the core what happened until it has nothing more to do about it."""
+        for _ in range(100):
+            events, self.inbox = self.inbox, []
+            self.perform(self.core.on(events, self.now))
+            for session in self.sessions:
+                session.go_on()
+            if not self.inbox and not self.core.hasty:
+                return
+        raise AssertionError("it goes on for ever")
+
+    def perform(self, actions: Any) -> None:
+        for action in actions:
+            doing = self._doing.get(type(action))
+            if doing is not None:
+                doing(action)
+
+    def advance(self, to: float) -> None:
+        """Let time pass, with a turn whenever the core wants one."""
+        for _ in range(10_000):
+            at = self.core.next
+            assert at > self.now, "a time that was looked at is waited for"
+            if at > to or self.core.worker.phase == "left":
+                break
+            self.now = at
+            self.turn()
+        else:
+            raise AssertionError("it is awake all the time")
+        self.now = to
+        self.turn()
 
     # -- the supervisor and its runners -----------------------------------------------------------------------------
 
@@ -914,17 +995,6 @@ class World:
 
     # -- others -----------------------------------------------------------------------------------------------------
 
-    def pause(self, queue: str) -> None:
-        self.store.paused ^= {queue}
-        if queue not in self.store.paused and self.store.ready[queue]:
-            self.store.tokens.add(queue)
-        if queue not in self.store.paused:
-            self.mail(HURRY)
-
-    def mail(self, text: str) -> None:
-        if self.up and self.core.incarnation.desk.owner:
-            self.inbox.append(Mail(text))
-
     def told(self, message: Drain) -> None:
         self.inbox.append(message)
 
@@ -942,34 +1012,34 @@ class World:
             and not self.core.runner_pool.assignment.handles[runner.number].single
         }
         found: list[Job] = []
-        for queue in self.core.worker.options.queues.names:
-            if queue not in self.store.paused:
-                for _, id in self.store.ready.get(queue, ()):
-                    job = self.store.jobs[id]
+        stores = [one.store for one in self.sessions if not one.silent]
+        for store, queue in [(store, queue) for store in stores for queue in self.core.worker.options.queues.names]:
+            if queue not in store.paused:
+                for _, id in store.ready.get(queue, ()):
+                    job = store.jobs[id]
                     kind = app.tasks[job.task].kind
-                    if self.store.open(id) and kind in room and not (job.crashes and kind in ("thread", "async")):
+                    if store.open(id) and kind in room and not (job.crashes and kind in ("thread", "async")):
                         found.append(job)
         return found
 
     @property
-    def under_way(self) -> bool:
-        """Whether something is on its way that may start a job: in the store, at the supervisor, or a time that is near."""
-        store = not self.up or self.inflight or self.before or self.held_back or self.unblock or self.woken
-        sleep = self.asleep is not None and any(key in self.store.tokens for key in self.asleep[0])
+    def pending(self) -> bool:
+        """Whether something is on its way that may start a job: in a store, at the supervisor, or a time that is near."""
         dying = any(runner.killed or runner.starting for runner in self.runners.values())
-        times = [self.core.incarnation.desk.timers.at(name) for name in ("look", "anew", "gather")]
-        times += [self.core.worker.timers.at(name) for name in ("spawn", "tidy", "stall")]
-        times.append(self.core.incarnation.desk.requests.next(self.now))
-        return bool(store or sleep or self.wanted or dying or any(self.now < at <= self.now + 5.01 for at in times))
+        times = [self.core.worker.timers.at(name) for name in ("spawn", "tidy", "stall", "reserved")]
+        near = any(self.now < at <= self.now + 5.01 for at in times)
+        return bool(self.wanted or dying or near or any(one.under_way for one in self.sessions))
 
-    def check(self) -> None:
+    def check_all(self) -> None:
         """Never idle with work that could start; never at work when another worker may have it."""
-        if self.core.incarnation.desk.owner and self.now >= self.core.incarnation.maintenance.renewal.lease_until:
-            assert all(runner.killed for runner in self.runners.values() if runner.begun), "it runs beyond its lease"
-        if self.core.worker.phase == "working" and not self.under_way:
-            assert self.core.incarnation.desk.owner, "it is not registered"
-            assert not self.startable(), (self.startable(), self.core.incarnation.demand.known, self.asleep)
-            _, _, starving = self.core.incarnation.vitals.check(self.now)
+        for session in self.sessions:
+            session.check()
+        if self.core.worker.phase == "working" and not self.pending:
+            for session in self.sessions:
+                assert session.incarnation.desk.owner or session.silent, "it is not registered"
+            known = [(one.incarnation.demand.known, one.asleep) for one in self.sessions]
+            assert not self.startable(), (self.startable(), known)
+            _, _, starving = self.core.check_vitals(self.now)
             assert not starving or self.now - starving < 30, "it counts as one whose claims stopped"
 
     def calm(self, seconds: float = 8.0) -> None:
@@ -983,8 +1053,8 @@ class World:
             if self.settle_down(singly=singly):
                 # What the dispatcher does not hear of wakes it as little as it would wake the loop, which tells it what
                 # happened before anything goes on.
-                if not self.inbox:
-                    self.go_on()
+                for session in self.sessions if not self.inbox else ():
+                    session.go_on()
                 if not self.inbox:
                     continue
             elif self.now < self.core.next <= end:
@@ -994,22 +1064,20 @@ class World:
             self.turn()
         else:
             raise AssertionError("it does not come to rest")
-        if (
-            self.core.worker.phase == "working"
-            and not self.core.incarnation.maintenance.renewal.gone
-            and not self.forbidden
-        ):
-            self.check_at_rest()
+        if self.core.worker.phase == "working":
+            for session in self.sessions:
+                session.check_at_rest()
+            if not any(one.incarnation.renewal.gone or one.forbidden for one in self.sessions):
+                self.check_places()
 
     def set(self, timer: str) -> bool:
         """Whether a time is set that comes."""
-        worker, desk = self.core.worker, self.core.incarnation.desk
-        return any(self.now < timers.at(timer) < float("inf") for timers in (worker.timers, desk.timers))
+        desks = [one.incarnation.desk for one in self.sessions]
+        return any(self.now < one.timers.at(timer) < float("inf") for one in (self.core.worker, *desks))
 
-    def check_at_rest(self) -> None:
-        """Nothing that waits for no job is left to do, or a time is set for it; and counts agree."""
+    def check_places(self) -> None:
+        """Each place has a runner, which waits for no job; and counts agree."""
         core = self.core
-        assert not core.incarnation.endings or self.set("gather"), "ends are not told"
         places = [place for kind in core.runner_pool.assignment.kinds.values() for place in kind.snapshot.members]
         empty = [place for place in places if place.handle is None]
         assert not empty or self.set("spawn"), "a place stays empty"
@@ -1022,18 +1090,13 @@ class World:
         homes = core.local_queues._homes.values()
         waiting = sum(len(place.line) for place in places) + sum(len(home.waiting) for home in homes)
         assert core.local_queues.waiting == waiting, "what waits for places is counted wrong"
-        assert not core.incarnation.inputs, "a node waits for outputs"
-        scheduled = [job for job in self.store.jobs.values() if job.state == "scheduled"]
-        if scheduled:
-            job = min(scheduled, key=lambda job: job.due)
-            due = self.now + max(0.0, (job.due - self.store.now) / 1e6)
-            # The answer to a settle tells how long it is until then, and not from when on: so much later than that.
-            assert core.incarnation.maintenance.next <= due + job.lag + 1e-6, "a retry is not promoted"
 
     def settle_down(self, *, singly: bool = False) -> bool:
         """Let everything that can happen do so once, or only the first of it."""
-        what = (
-            self.connect, self.store_acts, self.store_answers, self.waker_acts, self.waker_answers, self.unblocks,
-            self.spawn, self.come_up, self.leave, self.begin,
-        )  # fmt: skip
+        what = [
+            happens for one in self.sessions
+            for happens in (
+                one.connect, one.store_acts, one.store_answers, one.waker_acts, one.waker_answers, one.unblocks,
+            )
+        ] + [self.spawn, self.come_up, self.leave, self.begin]  # fmt: skip
         return any(happens() for happens in what) if singly else sum(happens() for happens in what) > 0

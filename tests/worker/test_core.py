@@ -28,17 +28,18 @@ from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Heard
 from headrace.worker.dispatcher.store_session import SCRIPTS
 from headrace.worker.messages import Begun, Done, Drain, Size
 from headrace.worker.worker_options import QueueOrder, WorkerOptions
-from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, World
+from tests.worker.cranked import INPUTS, KINDS, QUEUES, RIVAL, Dice, Job, Session, World
 
 # What the worlds call often.
 REFUSABLE = (
     "register", "limit_declare", "claim", "claim", "settle", "settle", "renew", "promote", "outputs", "holds", "restore",
     "retire", "reclaim", "note",
 )  # fmt: skip
+LANES = ("api|", "account=|x", "api,account=|y")
 ORDERS, PARTS, STEPS = 20_000, 25, 20
 
 
-def any_world(dice: Random) -> World:
+def any_world(dice: Random, shards: int = 1) -> World:
     kinds = tuple(sorted(dice.sample(KINDS, dice.randint(1, 3))))
     names = tuple(dice.sample(QUEUES, dice.randint(1, 3)))
     weights = tuple(float(dice.randint(1, 3)) for _ in names) if dice.random() < 0.3 else ()
@@ -48,10 +49,11 @@ def any_world(dice: Random) -> World:
         recycle_memory=dice.choice((0, 0, 100)),
     )  # fmt: skip
     lease, ahead = dice.choice((15.0, 600.0)), dice.choice((0, 0.005, 0.005))
-    world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds)
-    world.store.brings = dice.choice((1000, 1000, 1000, 1, 2))
-    world.store.forgetful = dice.random() < 0.3
-    world.store.remember()
+    world = World(dice, Settings(lease=lease, prefetch_seconds=ahead, startup_profiling=False), options, kinds, shards)
+    for session in world.sessions:
+        session.store.brings = dice.choice((1000, 1000, 1000, 1, 2))
+        session.store.forgetful = dice.random() < 0.3
+        session.store.remember()
     for _ in range(dice.randint(0, 5)):
         enqueue(world)
     if dice.random() < 0.9:
@@ -62,15 +64,25 @@ def any_world(dice: Random) -> World:
 # -- what may happen ----------------------------------------------------------------------------------------------------
 
 
+def one_of(world: World) -> Session:
+    """A shard of the worker."""
+    return world.dice.choice(world.sessions) if len(world.sessions) > 1 else world
+
+
+def at(what: Callable[[Session], object]) -> Callable[[World], object]:
+    """What happens at one of the shards."""
+    return lambda world: what(one_of(world))
+
+
 def enqueue(world: World) -> None:
     dice = world.dice
     kind = dice.choice(world.kinds)
     for _ in range(dice.choice((1, 1, 2, 7))):
-        queue = dice.choice(QUEUES)
-        world.store.add(
+        queue, session = dice.choice(QUEUES), one_of(world)
+        session.store.add(
             f"{kind}-task", queue, key=dice.choice(("", "", "k", "l")), crashes=int(dice.random() < 0.1),
             first=dice.random() < 0.1, order=dice.choice(("", "", "", queue)),
-            lane=dice.choice(("", "", "", f"{queue}|api|", f"{queue}|account=|x", f"{queue}|api,account=|y")),
+            lane="" if session.shard else dice.choice(("", "", "", *(f"{queue}|{limit}" for limit in LANES))),
             parents=dice.choice(INPUTS),
         )  # fmt: skip
 
@@ -84,70 +96,74 @@ def resize(world: World) -> None:
     if world.dice.random() < 0.5:
         world.told(Size(kind, size))
     else:
-        world.mail(f"scale:{kind}:{size}")
+        one_of(world).mail(f"scale:{kind}:{size}")
 
 
-def cancel(world: World) -> None:
-    running = [job.id for job in world.store.jobs.values() if job.state == "running"]
+def cancel(session: Session) -> None:
+    running = [job.id for job in session.store.jobs.values() if job.state == "running"]
     if running:
-        id = world.dice.choice(running)
-        world.store.cancelled.add(id)
-        world.mail(id)
+        id = session.world.dice.choice(running)
+        session.store.cancelled.add(id)
+        session.mail(id)
 
 
-def broadcast(world: World) -> None:
-    if world.core.incarnation.desk.owner in world.store.owners:
-        world.store.broadcast(world.core.incarnation.desk.owner, f"{world.dice.choice(world.kinds)}-task")
-        world.mail(CALLED)
+def broadcast(session: Session) -> None:
+    if session.incarnation.desk.owner in session.store.owners:
+        world = session.world
+        session.store.broadcast(session.incarnation.desk.owner, f"{world.dice.choice(world.kinds)}-task")
+        session.mail(CALLED)
 
 
-def take_over(world: World) -> None:
-    if world.now > world.core.incarnation.maintenance.renewal.lease_until:
-        world.store.take_over(world.core.incarnation.desk.owner)
+def take_over(session: Session) -> None:
+    if session.world.now > session.incarnation.maintenance.renewal.lease_until:
+        session.store.take_over(session.incarnation.desk.owner)
 
 
 EVENTS: dict[Callable[[World], object], int] = {
     enqueue: 22,
-    World.store_acts: 12,
-    World.store_answers: 12,
-    World.waker_acts: 6,
-    lambda world: world.waker_answers() or world.unblocks(): 6,
+    at(Session.store_acts): 12,
+    at(Session.store_answers): 12,
+    at(Session.waker_acts): 6,
+    at(lambda one: one.waker_answers() or one.unblocks()): 6,
     World.begin: 8,
     a_job_ends: 24,
     lambda world: world.spawn() or world.come_up() or world.leave(): 4,
     World.die: 2,
-    lambda world: world.cut() or world.connect(): 3,
+    at(lambda one: one.cut() or one.connect()): 3,
     lambda world: world.advance(world.now + world.dice.choice((0.0005, 0.01, 0.02, 0.3, 1.5, 7.0, 20.0))): 5,
-    lambda world: world.pause(world.dice.choice(QUEUES)): 2,
+    at(lambda one: one.pause(one.world.dice.choice(QUEUES))): 2,
     resize: 2,
-    cancel: 2,
-    broadcast: 1,
-    take_over: 1,
-    lambda world: world.store.rival_claims(): 3,
-    lambda world: world.store.rival_ends(): 3,
-    lambda world: world.store.take_over(RIVAL): 1,
-    World.forgets: 4,
-    lambda world: world.refusals.add(world.dice.choice(REFUSABLE)): 3,
+    at(cancel): 2,
+    at(broadcast): 1,
+    at(take_over): 1,
+    at(lambda one: one.store.rival_claims()): 3,
+    at(lambda one: one.store.rival_ends()): 3,
+    at(lambda one: one.store.take_over(RIVAL)): 1,
+    at(Session.forgets): 4,
+    at(lambda one: one.refusals.add(one.world.dice.choice(REFUSABLE))): 3,
 }
 
 
 ALL, WEIGHTS = list(EVENTS), list(accumulate(EVENTS.values()))
 
 
-def play(number: int) -> World:
+def play(number: int, shards: int = 1) -> World:
     dice = Dice(number)
-    world = any_world(dice)
-    for _ in range(STEPS):
+    world = any_world(dice, shards)
+    silent = dice.randrange(STEPS) if shards > 1 else -1
+    for step in range(STEPS):
+        if step == silent:
+            one_of(world).silent = True
         # What cannot happen now makes room for what can.
         while dice.choices(ALL, cum_weights=WEIGHTS)[0](world) is False:
             pass
         # Several events may come in one turn.
         if dice.random() < 0.8:
             world.turn()
-            world.check()
+            world.check_all()
     world.turn()
     world.calm()
-    world.check()
+    world.check_all()
     # A look from the front may have been put off until a retry or a gate had come.
     assert not world.startable() or world.set("anew"), (world.startable(), world.core.incarnation.demand.known)
     if number % 16 == 0:
@@ -157,20 +173,20 @@ def play(number: int) -> World:
 
 def finish(world: World) -> None:
     """Every job ends, once; then the worker leaves, and holds nothing."""
-    for queue in list(world.store.paused):
-        world.pause(queue)
-    world.store.take_over(RIVAL)
+    for session in world.sessions:
+        for queue in list(session.store.paused):
+            session.pause(queue)
+        session.store.take_over(RIVAL)
     served = set(world.core.worker.options.queues.names)
     for _ in range(400):
         world.calm()
         # Few or all at once: each calm costs as much as ten events.
         if not sum(world.end("succeeded") for _ in range(world.dice.choice((1, 100)))):
-            if all(job.state == "ended" for job in world.store.jobs.values() if job.queue in served):
+            if not left_of(world, served):
                 break
             world.advance(world.now + 3.0)
         world.turn()
-    left = [job for job in world.store.jobs.values() if job.queue in served and job.state != "ended"]
-    assert left == []
+    assert left_of(world, served) == []
     world.told(Drain(now=False))
     world.turn()
     for _ in range(50):
@@ -179,8 +195,17 @@ def finish(world: World) -> None:
         world.calm()
         world.end("succeeded")
         world.turn()
+        if any(one.silent for one in world.sessions):
+            world.advance(world.now + 1.0)
     assert world.core.worker.phase == "left"
-    assert not any(owner.claims for owner in world.store.owners.values())
+    answering = [one for one in world.sessions if not one.silent]
+    assert not any(owner.claims for one in answering for owner in one.store.owners.values())
+
+
+def left_of(world: World, served: set[str]) -> list[Job]:
+    """Jobs that have not ended, at shards that answer."""
+    jobs = [job for one in world.sessions if not one.silent for job in one.store.jobs.values()]
+    return [job for job in jobs if job.queue in served and job.state != "ended"]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -190,6 +215,16 @@ def test_never_idle_with_work_that_could_start(part: int) -> None:
             play(number)
         except Exception as error:
             raise AssertionError(f"play({number})") from error
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_never_idle_with_work_of_shards_that_answer(part: int) -> None:
+    """Of three shards one falls silent for ever."""
+    for number in range(part, ORDERS, PARTS):
+        try:
+            play(number, 3)
+        except Exception as error:
+            raise AssertionError(f"play({number}, 3)") from error
 
 
 # -- what was found so --------------------------------------------------------------------------------------------------
@@ -488,12 +523,12 @@ def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines
     world.calm()
     ((token, start),) = ((claim.token, claim) for runner in world.runners.values() for claim in runner.held)
     for number in (*range(10**6, 10**6 + mates), token):
-        world.core.runner_pool.notes[number] = Note(start.id, number, lines=("x" * 800,) * lines)
+        world.core.runner_pool.notes[0][number] = Note(start.id, number, lines=("x" * 800,) * lines)
     assert world.end("succeeded")
     world.turn()
     names = [call.script.name for call, _ in world.inflight]
     assert names[: calls + 1] == ["note"] * calls + ["settle"]
-    assert not world.core.runner_pool.notes
+    assert not world.core.runner_pool.notes[0]
 
 
 @pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 2 << 10, 2), (9, 256 << 10, 2)])

@@ -150,7 +150,7 @@ def test_a_start_says_what_ended_its_runner(stop: str, kind: str, why: str) -> N
             stops.cancel("id1", 50)
             stops.enforce(60)
         case "lease":
-            stops.kill_busy()
+            stops.fence(lambda _: True)
         case "kill":
             stops.kill_all("the worker was told to stop at once")
         case "interrupt":
@@ -225,4 +225,4 @@ def test_what_a_job_spends_again_and_again_is_one_sum_for_each_limit() -> None:
     rig.give(1)
     words: list[FromRunner] = [JobProgress(1, None, "", (), spent=((limit, 2),)) for limit in ("api", "slow", "api")]
     rig.runner_pool.on_messages(Heard(7, words), 0)
-    assert rig.runner_pool.notes[1].spent == (("api", 4), ("slow", 2))
+    assert rig.runner_pool.notes[0][1].spent == (("api", 4), ("slow", 2))

@@ -27,4 +27,4 @@ def worker_state(tasks: Any = None, options: WorkerOptions | None = None, **sett
 
 
 def desk_of(worker: Worker) -> Desk:
-    return Desk(worker, keys_of("hr"))
+    return Desk(worker, keys_of("hr"), {})

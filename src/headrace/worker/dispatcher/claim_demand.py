@@ -160,11 +160,14 @@ class ClaimDemand:
     Attributes:
         known: what the answers to claims tell of the queues.
         own_may_wait: whether ready own jobs may wait; own_room: how many may be claimed. They take no room of others.
+        freed: kinds of runners that got room since this was last read.
         asking: number of the claim that asks for what was broadcast; 0: none does.
     """
 
     def __init__(self, worker: Worker, desk: Desk, assignment: Assignment) -> None:
         self._assignment = assignment
+        # Of several shards each reads them.
+        self.freed = set[Kind]() if desk.many else assignment.freed
         self._kinds = worker.kinds
         self._timers = desk.timers
         self.known = QueueKnowledge(frozenset(self._kinds))
@@ -227,7 +230,7 @@ class ClaimDemand:
 
     def rooms(self, now: float, coming: int) -> dict[Kind, int]:
         """How many jobs of each kind may be claimed, when this many are here that no runner has yet."""
-        freed = self._assignment.freed
+        freed = self.freed
         if freed:
             self._refused -= freed
             freed.clear()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from msgspec.structs import force_setattr, replace
+
+from headrace.model.ended import Released
 from headrace.model.ids import OWN_QUEUE
-from headrace.model.job import JobError
+from headrace.model.job import Claim, JobError
 from headrace.model.options import OWN, Kind
 from headrace.protocol import consume
 from headrace.protocol.script import Call, unread
@@ -21,10 +24,67 @@ from headrace.worker.dispatcher.dispatcher_events import Step
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement, special
-from headrace.worker.dispatcher.worker_state import ENDS, Desk, Worker
+from headrace.worker.dispatcher.worker_state import ENDS, NEVER, SHARD_BITS, Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs
 
 CLAIM_MOST = 600
+# A claim that is not answered after so long (seconds) takes no room from other shards any more.
+RESERVED = 0.05
+# Every fourth claim goes to the shard that was not asked for longest.
+LEVEL = 4
+
+
+class ClaimTurns:
+    """Which of several shards is asked first, and what their claims take of the room that all share.
+
+    Each turn one claim takes all the room. So the first in order gets it: the shard whose last job had the oldest
+    score. A shard that does not answer takes room for a moment only. What comes later goes back to its store.
+
+    Attributes:
+        all: a worker's claiming at each shard, in their order.
+        count: how many claims were made.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.all: list[Claiming] = []
+        self.count = 0
+        self._worker = worker
+
+    def order(self) -> list[int]:
+        """The shards, those first that are to be asked first."""
+        alls = self.all
+        if self.count % LEVEL:
+            return sorted(range(len(alls)), key=lambda n: alls[n].head)
+        return sorted(range(len(alls)), key=lambda n: alls[n].asked)
+
+    def coming(self, asking: Claiming) -> int:
+        """Jobs that no runner has yet and that are here or on their way, except those of the shard that asks."""
+        worker, until, found = self._worker, NEVER, 0
+        for one in self.all:
+            ends = one.asked + RESERVED
+            if one is asking or worker.now < ends:
+                found += one.coming
+            if one.reserved or one.coming:
+                found += one.reserved if one is not asking and worker.now < ends else 0
+                until = min(until, ends) if worker.now < ends else until
+        worker.timers.set("reserved", until)
+        return found
+
+    @property
+    def finished(self) -> int:
+        """How many jobs have run here."""
+        return sum(one.finished for one in self.all)
+
+    def share(self, room: int) -> int:
+        """Of the room, what the claim of one sleep may bring."""
+        return max(1, room // max(1, sum(one.sleeps for one in self.all)))
+
+    @staticmethod
+    def number(claims: Sequence[Claim], shard: int) -> None:
+        """Number starts for this worker."""
+        for claim in claims:
+            # A copy of each would cost a tenth of what the dispatcher does for a job.
+            force_setattr(claim, "number", claim.token << SHARD_BITS | shard)
 
 
 class Claiming:
@@ -36,12 +96,15 @@ class Claiming:
         answered: when the last claim was answered (monotonic seconds).
         woken: whether a queue ended the last sleep.
         found_none: a claim showed that a worker that leaves when all is done may do so.
+        head: score of the last job that was claimed; asked: when a claim was made last (monotonic seconds).
+        reserved: room that a claim under way takes from other shards.
     """
 
     def __init__(
         self,
         worker: Worker,
         desk: Desk,
+        turns: ClaimTurns | None,
         endings: Endings,
         demand: ClaimDemand,
         placement: Placement,
@@ -52,9 +115,14 @@ class Claiming:
         self.unnoted: tuple[consume.Claimed, Any, ClaimRequest, int] | None = None
         self.answered = 0.0
         self.woken = self.found_none = False
+        self.head, self.asked, self.reserved = 0, 0.0, 0
         self._paused = frozenset[str]()
         self._renewed = 0.0
         self._worker, self._desk, self._requests = worker, desk, desk.requests
+        # None: there are no other shards.
+        self._turns = turns
+        if turns is not None:
+            turns.all.append(self)
         self._endings, self._demand = endings, demand
         self._placement, self._inputs = placement, inputs
         self._maintenance, self._renewal = maintenance, maintenance.renewal
@@ -111,12 +179,29 @@ class Claiming:
         if not (self._desk.owner and self._placement.takes):
             return None
         worker, most = self._worker, CLAIM_MOST
-        coming = sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs)
+        coming, finished = self.coming, self._endings.finished
+        if self._turns is not None:
+            coming, finished = self._turns.coming(self), self._turns.finished
         if worker.options.max_jobs:
-            here = self._endings.finished + self._placement.held + coming
+            here = finished + self._placement.held + coming
             most = min(most, worker.options.max_jobs - here)
         parked: list[Kind] = [kind for task in self._parked if (kind := worker.tasks[task].kind) != OWN]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
+
+    @property
+    def coming(self) -> int:
+        """Jobs that are here and that no runner has yet."""
+        return sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs)
+
+    @property
+    def finished(self) -> int:
+        """See :class:`Endings`."""
+        return self._endings.finished
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether this shard answers, so that a sleep there may bring jobs."""
+        return bool(self._desk.owner) and not (self._requests.away or self._desk.fenced)
 
     # -- the calls --------------------------------------------------------------------------------------------------
 
@@ -124,6 +209,9 @@ class Claiming:
         """A claim, behind what moves parked jobs into the queues that it takes them from."""
         steps, names = self._unparked(now, wanted), self._demand.own_names()
         call, number = self._claim(wanted, names if OWN in wanted.kinds else [*names, *self._private(), *self._order()])
+        if self._turns is not None and OWN not in wanted.kinds:
+            self.asked, self.reserved = now, wanted.limit
+            self._turns.count += 1
         return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
     def sleep(self, now: float) -> None:
@@ -131,6 +219,8 @@ class Claiming:
         wanted = self._wanted(now)
         if wanted is None or wanted.now:
             return
+        if self._turns is not None:
+            wanted = replace(wanted, limit=self._turns.share(wanted.limit))
         # Each job that comes to a paused queue would wake us, in vain. What is claimed, the server decides.
         names = self._demand.awaited(self._worker.options.queues.names, self._paused)
         if names:
@@ -177,15 +267,33 @@ class Claiming:
 
     def _arrived(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         self.arrivals.append((call, reply, number))
+        self.reserved = 0
         self._demand.answered(wanted, consume.summary(reply), self._worker.now, woken=False)
 
     def hand_out(self) -> None:
         while self.arrivals:
             call, reply, number = self.arrivals.popleft()
-            claimed = call.parse(reply)
+            claimed = self._read(call, reply)
             if self._took(claimed, number):
                 self._check_for_the_end(claimed, number)
                 self._placement.start(claimed)
+
+    def _read(self, call: Call[consume.Claimed], reply: Any) -> consume.Claimed:
+        claimed = call.parse(reply)
+        if self._turns is not None and claimed.jobs:
+            self._turns.number(claimed.jobs, self._desk.keys.shard)
+            self.head = claimed.jobs[-1].score
+            self._give_back_beyond(claimed)
+        return claimed
+
+    def _give_back_beyond(self, claimed: consume.Claimed) -> None:
+        """Sleeps at several shards may bring more than a worker may still run."""
+        turns, most = self._turns, self._worker.options.max_jobs
+        if most and turns is not None:
+            room = max(0, most - turns.finished - self._placement.held - len(self._inputs))
+            for claim in claimed.jobs[room:]:
+                self._endings.end(claim, Released())
+            del claimed.jobs[room:]
 
     def _check_for_the_end(self, claimed: consume.Claimed, number: int) -> None:
         """Ends that were on their way since that claim may have made the next nodes of their workflows ready."""
@@ -196,7 +304,7 @@ class Claiming:
 
     def _claimed_awake(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
-        claimed = call.parse(reply)
+        claimed = self._read(call, reply)
         self.unnoted = claimed, reply, wanted, number
         if len(claimed.jobs) == 1 and not special(claimed.jobs[0]):
             if refused := self._placement.place(claimed.jobs):

@@ -150,6 +150,13 @@ class Mail(msgspec.Struct, frozen=True):
     text: str
 
 
+class DeskEvent(msgspec.Struct, frozen=True):
+    """An event of the store of one shard, in a worker that serves several."""
+
+    shard: int
+    event: Replied | CallRefused | Woken | Ready | Disconnected | Connected | Mail
+
+
 Event = (
     Spawned
     | Heard
@@ -168,6 +175,7 @@ Event = (
     | Disconnected
     | Connected
     | Mail
+    | DeskEvent
 )
 
 
@@ -247,7 +255,16 @@ class Log(msgspec.Struct, frozen=True):
     extra: dict[str, Any] | None = None
 
 
-Action = Give | Notify | TakeBack | Capture | ToSupervisor | Send | SendFirst | Sleep | WakeUp | Subscribe | Log
+class DeskAction(msgspec.Struct, frozen=True):
+    """An action for the store of one shard, in a worker that serves several."""
+
+    shard: int
+    action: Send | SendFirst | Sleep | WakeUp | Subscribe
+
+
+Action = (
+    Give | Notify | TakeBack | Capture | ToSupervisor | Send | SendFirst | Sleep | WakeUp | Subscribe | DeskAction | Log
+)
 
 
 class Actions:
@@ -270,6 +287,16 @@ class Actions:
         taken = self._all.copy()
         self._all.clear()
         return taken
+
+
+class DeskActions:
+    """Adds actions for the store of one shard."""
+
+    def __init__(self, actions: Actions, shard: int) -> None:
+        self._actions, self._shard = actions, shard
+
+    def add(self, action: Send | SendFirst | Sleep | WakeUp | Subscribe) -> None:
+        self._actions.add(DeskAction(self._shard, action))
 
 
 class End(msgspec.Struct, frozen=True, gc=False):

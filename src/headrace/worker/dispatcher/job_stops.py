@@ -6,10 +6,12 @@ When a start must be stopped: a heap of deadlines. Decides; stops nothing.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
+from headrace.model.job import Claim
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.runner_handle import Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.messages import Stop
@@ -178,9 +180,14 @@ class JobStops:
         for handle in self._assignment.handles.values():
             self._commands.signal(handle, "kill")
 
-    def kill_busy(self) -> None:
-        """End the runners that run something; what runs is handed back."""
+    def fence(self, concerns: Callable[[Claim], bool]) -> None:
+        """End the runners that run a job which this concerns; what runs is handed back, and what has not begun."""
         for handle in self._assignment.handles.values():
-            if handle.starts:
+            mine = [start for start in handle.starts.values() if concerns(start.claim)]
+            if not mine or handle.condemned:
+                continue
+            if any(start.clocked for start in mine):
                 handle.condemned = FENCED
                 self._commands.signal(handle, "kill")
+            elif not handle.recalling:
+                self._commands.take_back(handle)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from headrace.model.job import Claim
 from headrace.model.options import Kind
 from headrace.worker.dispatcher.assignment import Assignment, place_of
 from headrace.worker.dispatcher.runner_handle import Attempt, RunnerSlot, Waiting
@@ -153,14 +154,18 @@ class LocalQueues:
                     return waiting
         return None
 
-    def take_all(self) -> list[Waiting]:
+    def take_all(self, concerns: Callable[[Claim], bool]) -> list[Waiting]:
+        """Take out what this concerns."""
         taken: list[Waiting] = []
         for line in self._lines():
-            taken += line
+            mine = [waiting for waiting in line if concerns(waiting[0])]
+            taken += mine
+            rest = [waiting for waiting in line if not concerns(waiting[0])] if len(mine) < len(line) else ()
             line.clear()
+            line.extend(rest)
         for place in self._places():
-            place.queued = 0.0
-        self.waiting = 0
+            place.queued = sum(self._cost(claim.task) for claim, _ in place.line)
+        self.waiting -= len(taken)
         return sorted(taken, key=lambda waiting: waiting[0].token)
 
     def _admit(self, home: Home) -> None:

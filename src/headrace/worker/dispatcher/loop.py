@@ -18,11 +18,16 @@ from typing import Any, get_args
 from headrace.admin.alarms import look_at_alarms
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
+from headrace.protocol.keys import Keys
+from headrace.store.store import Store
+from headrace.store.url import Target
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Capture,
+    DeskAction,
+    DeskEvent,
     Event,
     Give,
     Log,
@@ -55,6 +60,32 @@ PLENTY = 8
 LAST_WORDS = 5.5
 
 
+def shards_of(store: Store) -> Sequence[tuple[Target, Keys]]:
+    """The shards of an application: where each is, and its keys."""
+    return [(store.target, store.keys)]
+
+
+class DeskInbox:
+    """What happened at one of several shards goes into the inbox of the loop with its number."""
+
+    def __init__(self, inbox: list[Event], shard: int) -> None:
+        self._inbox, self._shard = inbox, shard
+
+    def append(self, event: Any, /) -> None:
+        self._inbox.append(DeskEvent(self._shard, event))
+
+
+def store_actions(session: StoreSession) -> dict[type, Callable[[Any], None]]:
+    """How a session performs what the core decides."""
+    return {
+        Send: lambda action: session.send(action.steps),
+        SendFirst: lambda action: session.send_first(action.steps),
+        Sleep: lambda action: session.arm(action.keys, action.claim),
+        WakeUp: lambda _: session.disarm(),
+        Subscribe: lambda action: session.subscribe(action.channel),
+    }
+
+
 class Dispatcher:
     """The loop around one core."""
 
@@ -76,18 +107,20 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._job_counts = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
-        core = self._core = Core(self._worker(options, place, parent), store.keys)
-        self._assignment, self._vitals = core.runner_pool.assignment, core.incarnation.vitals
+        shards = shards_of(store)
+        core = self._core = Core(self._worker(options, place, parent), *(keys for _, keys in shards))
+        self._assignment = core.runner_pool.assignment
         links = self._links = RunnerLinks(self._watched, self._inbox)
         self._log = DispatcherLog(fold=settings.log_jobs != "all")
-        session = self._session = StoreSession(
-            store.target,
-            max(0.1, min(REPLY_TIMEOUT, settings.lease / 3)),
-            self._watched,
-            self._inbox,
-            hint=self._hint,
-            revive=store.revive,
-        )
+        patience = max(0.1, min(REPLY_TIMEOUT, settings.lease / 3))
+        self._sessions = [
+            StoreSession(
+                target, patience, self._watched,
+                self._inbox if len(shards) == 1 else DeskInbox(self._inbox, keys.shard),
+                hint=self._hint, revive=store.revive,
+            )
+            for target, keys in shards
+        ]  # fmt: skip
         self._ask = ControlLink(control, self._watched, links, self._inbox).ask
         self._doing: dict[type, Callable[[Any], None]] = {
             Give: links.give,
@@ -95,11 +128,8 @@ class Dispatcher:
             TakeBack: links.take_back,
             Capture: links.capture,
             **dict.fromkeys(get_args(ToSupervisor), self._ask) | {Begun: self._on_begun},
-            Send: lambda action: session.send(action.steps),
-            SendFirst: lambda action: session.send_first(action.steps),
-            Sleep: lambda action: session.arm(action.keys, action.claim),
-            WakeUp: lambda _: session.disarm(),
-            Subscribe: lambda action: session.subscribe(action.channel),
+            **store_actions(self._sessions[0]),
+            DeskAction: self._at_desk([store_actions(session) for session in self._sessions]),
             Log: lambda action: self._observe(lambda: self._log.write(action)),
         }
 
@@ -124,6 +154,10 @@ class Dispatcher:
                 log.warning("did not look at alarms: %s", error, code="alarms.unread")
 
         Thread(target=look, name="headrace alarms", daemon=True).start()
+
+    @staticmethod
+    def _at_desk(actions: Sequence[dict[type, Callable[[Any], None]]]) -> Callable[[DeskAction], None]:
+        return lambda one: actions[one.shard][type(one.action)](one.action)
 
     def run(self, predecessors: Sequence[str]) -> None:
         """Work until told to drain, then leave; returns when nothing is held any more.
@@ -162,7 +196,8 @@ class Dispatcher:
             actions = self._core.on(self._inbox, time.monotonic())
             self._inbox.clear()
             self._perform(actions)
-            self._session.go_on()
+            for session in self._sessions:
+                session.go_on()
             if self._core.awoken:
                 # The runner that got a job may wait for this processor, while all else is decided.
                 os.sched_yield()
@@ -185,7 +220,7 @@ class Dispatcher:
             STREAMS.next,
             self._log.next,
             self._links.next,
-            self._session.next,
+            *[session.next for session in self._sessions],
             counts.next if counts else until,
         )
         if self._unstamped:
@@ -207,12 +242,13 @@ class Dispatcher:
         if now >= self._log.next:
             self._observe(lambda: self._log.pass_on(now))
         self._links.pass_on(now)
-        self._session.keep(now)
+        for session in self._sessions:
+            session.keep(now)
         if self._inbox:
             self._turn()
         self._unstamped = now < self._stamp_at
         if not self._unstamped:
-            flags, until, starving = self._vitals.check(now)
+            flags, until, starving = self._core.check_vitals(now)
             self._stamp(now, flags, until, starving)
             # What makes a worker ready is told at once.
             self._stamp_at = now + self._stamp_every if flags == WELL else now
@@ -220,7 +256,7 @@ class Dispatcher:
     def _on_begun(self, action: Begun) -> None:
         """A probe must find a worker ready that its supervisor calls ready."""
         now = time.monotonic()
-        self._stamp(now, *self._vitals.check(now))
+        self._stamp(now, *self._core.check_vitals(now))
         self._ask(action)
 
     def _see_off(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
-from headrace.model.ids import OWN_QUEUE
+from headrace.model.ids import OWN_QUEUE, shard_for
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
@@ -431,7 +431,8 @@ class Maintenance:
         self.background = Portions("tend", lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        self.ticks = TickDuty(keys, worker.schedules, worker.actions.log)
+        mine = [row for row in worker.schedules if not desk.many or shard_for(row[0]) == keys.shard]
+        self.ticks = TickDuty(keys, mine, worker.actions.log)
         self.limits = LimitDeclaration(keys, tasks, worker.limits)
         duties: tuple[Duty, ...] = (
             self.limits,
@@ -443,7 +444,9 @@ class Maintenance:
             lapse,
             self.background,
         )
-        self._duties = tuple(duty for duty in duties if duty.script not in worker.leaves)
+        # Limits live at home.
+        leaves = worker.leaves if desk.home else {*worker.leaves, LimitDeclaration.script}
+        self._duties = tuple(duty for duty in duties if duty.script not in leaves)
         self._ticking = not worker.leaves.issuperset(TICKING)
         self.own_calls = OwnCalls(worker, desk)
         ticks = [self.ticks] if self._ticking else []

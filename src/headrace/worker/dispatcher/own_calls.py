@@ -43,7 +43,7 @@ class OwnCalls:
         self._asked: list[tuple[str, int, Sequence[str]]] = [
             (f"hook:{hook.name}", round(pause * 1e6), list(hook.kinds)) for hook in worker.hooks
         ]
-        if worker.look_at_alarms is not None:
+        if worker.look_at_alarms is not None and desk.home:
             self._asked.append((_ALARMS, round(ALARMS_EVERY * 1e6), ()))
         self.at = 0.0 if self._asked else NEVER
         self.stored = False

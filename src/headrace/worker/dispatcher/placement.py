@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -42,6 +42,7 @@ class Placement:
 
     Attributes:
         inputs: nodes of workflows that wait for outputs.
+        in_time: whether a job that waited here may still start; one that may not ends.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class Placement:
         demand: ClaimDemand,
     ) -> None:
         self.inputs = Inputs(desk.keys, self.feed)
+        # Where a worker serves several shards, the core asks at the shard of the job.
+        self.in_time: Callable[[Waiting], bool] = self.may_begin
         self._worker, self._desk = worker, desk
         self._pool, self._assignment, self._supply, self._stops = pool, assignment, supply, stops
         self._local_queues, self._endings, self._demand = local_queues, endings, demand
@@ -218,8 +221,11 @@ class Placement:
             self.inputs.add(claim)
         return not claim.parents
 
-    def in_time(self, waiting: Waiting) -> bool:
-        """Whether a job that waited here may still start; one whose time is over ends."""
+    def may_begin(self, waiting: Waiting) -> bool:
+        """Whether a job of this shard that waited here may still start; one that may not ends."""
+        if self._desk.fenced:
+            self._endings.end(waiting[0], Released())
+            return False
         return self._may_start(waiting[0], self._desk.server_time(self._worker.now))
 
     def _may_start(self, claim: Claim, now: int) -> bool:
@@ -247,7 +253,7 @@ class Placement:
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
-        for claim in [*(claim for claim, _ in self._local_queues.take_all()), *self.inputs.take_all()]:
+        for claim in [*(claim for claim, _ in self._local_queues.take_all(self._desk.has)), *self.inputs.take_all()]:
             self._endings.end(claim, Released())
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -121,7 +121,8 @@ class SelfReport:
 
     def begin(self) -> None:
         self.said = self.busy = ""
-        self._advice.renew()
+        if self._desk.home:
+            self._advice.renew()
 
     def sizes(self) -> list[str]:
         kinds, options = self._worker.kinds, self._worker.options
@@ -130,10 +131,7 @@ class SelfReport:
 
     def news(self) -> list[str | int]:
         """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
-        advice = self._advice
-        for line in advice.lines():
-            self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
-        metadata: list[str | int] = ["startup_profile", advice.summary()] if advice.changed else []
+        metadata: list[str | int] = self._advised() if self._desk.home else []
         metadata += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
@@ -152,6 +150,12 @@ class SelfReport:
             self.busy = text
             metadata += ["busy", text]
         return metadata
+
+    def _advised(self) -> list[str | int]:
+        advice = self._advice
+        for line in advice.lines():
+            self._worker.actions.log(logging.WARNING, "%s", line, code="setup.repeated")
+        return ["startup_profile", advice.summary()] if advice.changed else []
 
 
 # Seconds that runners have to write their stacks. Stacks that come later, for LATE seconds more, stay out of the log,
@@ -179,7 +183,7 @@ class StackRequests:
             if not handle.gone:
                 worker.actions.add(Capture(handle.number, worker.now + WAIT + LATE))
                 worker.actions.add(Signal(handle.number, "stacks"))
-        worker.timers.set(_TIMER, worker.now + WAIT)
+        self._desk.timers.set(_TIMER, worker.now + WAIT)
 
     def on_stacks(self, event: StackHeard) -> None:
         if not self._requests:
@@ -191,9 +195,9 @@ class StackRequests:
 
     def steps(self, now: float) -> list[Step]:
         worker = self._worker
-        if not self._requests or not worker.timers.due(_TIMER, now):
+        if not self._requests or not self._desk.timers.due(_TIMER, now):
             return []
-        worker.timers.clear(_TIMER)
+        self._desk.timers.clear(_TIMER)
         handles = [one for one in self._assignment.handles.values() if not one.gone]
         each = min(MOST_EACH, MOST // max(1, len(handles)))
         rows: list[RunnerStacks] = []
@@ -213,7 +217,11 @@ class StackRequests:
 
 
 class RemoteControl:
-    """Does what is asked, or says why not."""
+    """Does what is asked, or says why not.
+
+    Attributes:
+        on_resize: called when there are others than the store was told.
+    """
 
     def __init__(
         self,
@@ -232,6 +240,7 @@ class RemoteControl:
         self._demand, self._placement = demand, placement
         self._renewal, self._unparking = renewal, unparking
         self._report, self._stacks = report, stacks
+        self.on_resize: Callable[[], None] = self.report_sizes
 
     def grow(self, by: int) -> None:
         main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
@@ -294,6 +303,10 @@ class RemoteControl:
         else:
             for place in self._supply.resize(kind, size):
                 self._local_queues.vacate(place)
+        self.on_resize()
+
+    def report_sizes(self) -> None:
+        """Report the sizes with the next renewal, soon."""
         self._report.resized = True
         self._renewal.renew_soon()
 

@@ -36,7 +36,7 @@ from headrace.worker.dispatcher.runner_handle import (
     RunnerHandle,
     RunnerSlot,
 )
-from headrace.worker.dispatcher.worker_state import NEVER, Worker
+from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
 from headrace.worker.messages import (
     TIME_OVER,
     Begun,
@@ -279,14 +279,15 @@ class RunnerPool:
         assignment: runners and costs.
         supply: who comes and goes.
         stops: who is stopped.
-        notes: what running jobs said of themselves since it was last taken, by the number of their start.
+        notes: what running jobs said of themselves since it was last taken, by the number of their start, for each
+            shard.
         advice: hears what runners do again that others did.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, shards: int = 1) -> None:
         settings = worker.settings
         self.assignment = Assignment(settings.prefetch_seconds)
-        self.notes: dict[int, Note] = {}
+        self.notes: list[dict[int, Note]] = [{} for _ in range(shards)]
         self.advice = Advice(enabled=settings.startup_profiling)
         commands = self._commands = RunnerCommands(worker.actions)
         self.stops = JobStops(self.assignment, commands, settings.kill_timeout)
@@ -300,6 +301,11 @@ class RunnerPool:
     def running(self) -> int:
         """Jobs on runners, dying ones included."""
         return self.assignment.running + sum(len(handle.starts) for handle in self._dying.values())
+
+    def runs(self, concerns: Callable[[Claim], bool]) -> bool:
+        """Whether a job that this concerns is on a runner, a dying one included."""
+        handles = [*self.assignment.handles.values(), *self._dying.values()]
+        return any(concerns(start.claim) for handle in handles for start in handle.starts.values())
 
     @property
     def present(self) -> bool:
@@ -432,13 +438,14 @@ class RunnerPool:
         if start is None:
             return
         start.logged = start.logged or bool(say.lines)
-        old = self.notes.get(say.number) or Note(start.claim.id, start.claim.token)
+        notes = self.notes[desk_of(start.claim) if len(self.notes) > 1 else 0]
+        old = notes.get(say.number) or Note(start.claim.id, start.claim.token)
         said = old if say.progress is None else say
         lines, swallowed = (old.lines + say.lines)[-1000:], say.swallowed or old.swallowed
         spent = dict(old.spent)
         for limit, units in say.spent:
             spent[limit] = spent.get(limit, 0) + units
-        self.notes[say.number] = Note(
+        notes[say.number] = Note(
             old.id, old.token, said.progress, said.text, lines, swallowed, tuple(spent.items()), said.data
         )
 
@@ -463,11 +470,12 @@ class RunnerPool:
         if garbled or handle.starts or not handle.leaving:
             self._commands.signal(handle, "kill")
 
-    def died(self, event: RunnerDied, now: float, *, overdue: bool = False) -> Returned:
+    def died(self, event: RunnerDied, now: float, overdue: Callable[[Claim], bool] = lambda _: False) -> Returned:
         """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow.
 
         Args:
-            overdue: the lease is over. Where this process did not move until then, the supervisor killed the runner.
+            overdue: whether the lease of a start is over. Where this process did not move until then, the supervisor
+                killed the runner.
         """
         handle = self._dying.pop(event.runner, None) or self.assignment.handles.pop(event.runner, None)
         if handle is None:
@@ -480,8 +488,10 @@ class RunnerPool:
             self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
         back, running = handle.take_back(event.unstarted), list(handle.starts.values())
         handle.starts.clear()
-        killed = FENCED if overdue and event.signal == signal.SIGKILL else ""
-        ends += [self._broken(start, handle, event, killed) for start in running]
+        killed = event.signal == signal.SIGKILL
+        ends += [
+            self._broken(start, handle, event, FENCED if killed and overdue(start.claim) else "") for start in running
+        ]
         self.supply.replace_dead(handle, now, _how(event), ran=bool(running))
         returned = self._hand_back(handle, back)
         return Returned(ends + returned.ends, returned.back)

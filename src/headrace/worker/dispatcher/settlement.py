@@ -40,14 +40,13 @@ class Settlement:
         worker: Worker,
         desk: Desk,
         assignment: Assignment,
-        notes: dict[int, consume.Note],
         endings: Endings,
         demand: ClaimDemand,
         inputs: Inputs,
         maintenance: Maintenance,
     ) -> None:
         self._worker, self._desk, self._requests = worker, desk, desk.requests
-        self._assignment, self._notes = assignment, notes
+        self._assignment, self._notes = assignment, desk.notes
         self._endings, self._demand, self._inputs = endings, demand, inputs
         self._maintenance, self._renewal, self._promotion = maintenance, maintenance.renewal, maintenance.promotion
 

@@ -15,7 +15,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from redis import exceptions as driver
 
@@ -58,6 +58,12 @@ SCRIPTS = (
 )  # fmt: skip
 
 
+class EventInbox(Protocol):
+    """Takes what the core is to be told."""
+
+    def append(self, event: Event, /) -> None: ...
+
+
 class StoreSession:
     """Requests to the store, one at a time, each repeated with its numbers until it is answered.
 
@@ -74,7 +80,7 @@ class StoreSession:
         target: Target,
         patience: float,
         watched: Selectors,
-        inbox: list[Event],
+        inbox: EventInbox,
         *,
         hint: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
@@ -362,7 +368,8 @@ class StoreSession:
                 self._deaf = 0
                 self.links.accepted("SUBSCRIBE")
                 self.links.answered("mail")
-                self._inbox += [Mail(CALLED), Mail(HURRY)]
+                self._inbox.append(Mail(CALLED))
+                self._inbox.append(Mail(HURRY))
 
     def _unheard(self, error: Exception) -> None:
         """The server does not let this worker listen: try again later. Renewals tell of cancellations, too."""

@@ -26,6 +26,7 @@ from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import OWN, Kind
+from headrace.protocol.consume import Note
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.settle_calls import Held, Settled, starts_of
@@ -33,7 +34,15 @@ from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
-from headrace.worker.dispatcher.dispatcher_events import Actions, Send, SendFirst, Sleep, Step, WakeUp
+from headrace.worker.dispatcher.dispatcher_events import (
+    Actions,
+    DeskActions,
+    Send,
+    SendFirst,
+    Sleep,
+    Step,
+    WakeUp,
+)
 from headrace.worker.dispatcher.runner_handle import Probe
 from headrace.worker.worker_options import WorkerOptions
 
@@ -223,7 +232,7 @@ class StoreRequests:
         armed: whether a sleep is under way; ``waking``: whether it is being ended.
     """
 
-    def __init__(self, actions: Actions, longest: float) -> None:
+    def __init__(self, actions: Actions | DeskActions, longest: float) -> None:
         """Make one; ``longest``: the longest pause before a refused call is sent again, seconds."""
         self.number = 0
         self.ready = self.firsts = self.armed = self.waking = False
@@ -339,6 +348,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         pid: of the dispatcher's process.
         random: random numbers.
         probe: finds out what processes runners run, for people.
+        name: under which it registers first, the same at each of several shards; empty before. Incarnation's.
         job_counts: counts the ends of starts.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
@@ -360,6 +370,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     pid: int
     random: Random
     probe: Probe
+    name: str = ""
     job_counts: JobEnds | None = None
     parent: int = 0
     schedules: Sequence[Row] = ()
@@ -380,28 +391,48 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         self.kinds = tuple(sorted(kinds)) or ("process",)
 
 
+# A worker that serves several shards numbers its starts by token and shard, since tokens are unique in one shard only.
+SHARD_BITS = 7
+_SHARD = (1 << SHARD_BITS) - 1
+
+
+def desk_of(claim: Claim) -> int:
+    """The shard of a start, in a worker that serves several."""
+    return claim.number & _SHARD
+
+
 class Desk:
     """What a dispatcher has on one shard. All parts may read it; the part that is named writes an attribute.
 
     Attributes:
-        keys: of the shard.
+        keys: of the shard; ``home``: whether that is the first; ``many``: whether the worker serves others, too.
+        notes: what running jobs of this shard said of themselves since it was last taken, by the number of their start.
         owner: the current incarnation's name; empty before it is registered. Incarnation's.
         fenced: its runners were stopped since its lease could not be kept. Incarnation's.
         starts: what it holds, to compare with what the store knows; one for each incarnation. Incarnation's.
         server_ahead: what the server's clock is ahead of ours, microseconds; 0: unknown. Claiming's.
-        requests, timers: what is under way to the store, and when its parts must be asked again.
+        requests, timers, actions: what is under way to the store, when its parts must be asked again, and what they
+            have decided.
     """
 
-    __slots__ = ("fenced", "keys", "owner", "requests", "server_ahead", "starts", "timers")
+    __slots__ = (
+        "actions", "fenced", "home", "keys", "many", "notes", "owner", "requests", "server_ahead", "starts", "timers",
+    )  # fmt: skip
 
-    def __init__(self, worker: Worker, keys: Keys) -> None:
-        self.keys = keys
+    def __init__(self, worker: Worker, keys: Keys, notes: dict[int, Note], *, many: bool = False) -> None:
+        self.keys, self.notes = keys, notes
+        self.many, self.home = many, keys.shard == 0
+        self.actions = DeskActions(worker.actions, keys.shard) if many else worker.actions
         self.owner = ""
         self.fenced = False
         self.starts = Starts()
         self.server_ahead = 0.0
-        self.requests = StoreRequests(worker.actions, worker.settings.lease * PAUSE_SHARE)
+        self.requests = StoreRequests(self.actions, worker.settings.lease * PAUSE_SHARE)
         self.timers = Timers()
+
+    def has(self, claim: Claim) -> bool:
+        """Whether a start is one of this shard."""
+        return not self.many or claim.number & _SHARD == self.keys.shard
 
     def server_time(self, now: float) -> int:
         """Microseconds by the server's clock at this monotonic time."""

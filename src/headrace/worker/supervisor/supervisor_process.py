@@ -283,7 +283,8 @@ class Supervisor:
                 self.options = self.options.resized(message.kind, message.size)
                 self._send_parent(message)
             case Owner():
-                self._owners.append(message.owner)
+                if message.owner not in self._owners:
+                    self._owners.append(message.owner)
             case Begun():
                 self._begun(message.trouble)
 
