@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.model.bulk_operation import BulkRequest, JobFilter, progress_of
 from headrace.model.form import Form
-from headrace.model.job import Outcome
+from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.unique_rules import UniqueRule
 from headrace.protocol import (
@@ -31,6 +31,7 @@ from headrace.protocol.limit_verbs import (
     keep_hold,
     read_limits,
     release_hold,
+    take_limits,
 )
 from headrace.protocol.operations import AlarmNote, due_calls, note_alarms, stored_watches
 from headrace.protocol.overviews import store_load
@@ -193,6 +194,11 @@ JOBS: dict[str, Play] = {
     "limit_keep": Play(
         lambda s: (limits.declare(s, {"call": [limits.API]}), limits.hold(s, "api")),
         lambda k, _, t: keep_hold(k, "api:", "a", SECOND).at(t),
+    ),
+    "limit_take": Play(
+        lambda s: limits.declare(s, {"call": [limits.API]}),
+        lambda k, _, t: take_limits(k, Claim("j", 1, "q", 0, "call", b"\x92\x90\x80"), "a", SECOND).at(t),
+        lambda first, second: first == second,
     ),
     "limit_release": Play(
         lambda s: (limits.declare(s, {"call": [limits.API]}), limits.hold(s, "api")),

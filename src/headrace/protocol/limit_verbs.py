@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.model.job import number
+from headrace.model.job import Claim, number
 from headrace.model.limit_rules import ALL, DeclaredLimits, LimitPage, state_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, load, text_of
@@ -177,6 +177,38 @@ def hold_limit(
         holder=holder,
         lease=lease,
         declared=list(declared),
+    )
+
+
+class GateAnswer(NamedTuple):
+    """The answer to a start on another shard.
+
+    Attributes:
+        held: it passed all gates of its job, and holds them.
+        now, opens: as of :class:`HoldAnswer`.
+        gates: that it holds; none where the job has no limit.
+    """
+
+    held: bool
+    now: int
+    opens: int
+    gates: list[str]
+
+
+def take_limits(keys: Keys, claim: Claim, holder: str, lease: int) -> Call[GateAnswer]:
+    """Have a start on another shard pass all gates of its job, or none. ``keys``: of the shard of limits, which knows
+    those of the task and queue. ``holder``, ``lease``: as for :func:`hold_limit`. Cost: one round trip.
+    """
+    return load("limit_take").bind(
+        keys,
+        lambda reply: GateAnswer(reply[0] == b"held", reply[1], number(reply[2]), [gate.decode() for gate in reply[3]]),
+        task=claim.task,
+        queue=claim.queue,
+        args=claim.args,
+        by_key=claim.key,
+        cost=claim.cost,
+        holder=holder,
+        lease=lease,
     )
 
 

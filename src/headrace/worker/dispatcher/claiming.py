@@ -191,7 +191,8 @@ class Claiming:
     @property
     def coming(self) -> int:
         """Jobs that are here and that no runner has yet."""
-        return sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs)
+        waiting = 0 if self._turns is None else self._placement.waiting
+        return sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs) + waiting
 
     @property
     def finished(self) -> int:
@@ -290,7 +291,7 @@ class Claiming:
         """Sleeps at several shards may bring more than a worker may still run."""
         turns, most = self._turns, self._worker.options.max_jobs
         if most and turns is not None:
-            room = max(0, most - turns.finished - self._placement.held - len(self._inputs))
+            room = max(0, most - turns.finished - self._placement.held - len(self._inputs) - self._placement.waiting)
             for claim in claimed.jobs[room:]:
                 self._endings.end(claim, Released())
             del claimed.jobs[room:]
@@ -306,7 +307,7 @@ class Claiming:
         """The claim of a sleep was answered. Most bring one plain job, and a runner waits for it: that goes first."""
         claimed = self._read(call, reply)
         self.unnoted = claimed, reply, wanted, number
-        if len(claimed.jobs) == 1 and not special(claimed.jobs[0]):
+        if len(claimed.jobs) == 1 and self._turns is None and not special(claimed.jobs[0]):
             if refused := self._placement.place(claimed.jobs):
                 self.note()
                 self._placement.hand_back(refused)

@@ -20,8 +20,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from headrace.model.ended import Snoozed
 from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
+from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claiming import ClaimTurns
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
@@ -75,8 +77,13 @@ class Core:
         self._handlers = self._make_handlers()
         if self._turns is None:
             self._handlers |= self.incarnation.handlers
+        self._holds = AwayLimits(worker, self.incarnation.desk)
         for one in self.incarnations if self._turns else ():
             one.placement.in_time, one.control.on_resize = self._in_time, self._on_resize
+            if one is self.incarnation:
+                one.holds = self._holds
+            else:
+                one.placement.away, one.endings.on_ends = self._holds, self._holds.ended
         # Why what still runs at the end is stopped.
         self._stopped_for = TIME_OVER
         # What ended the worker, if it does not leave in order.
@@ -192,6 +199,7 @@ class Core:
         if self._turns is None:
             self.incarnation.exchange(now)
             return
+        self._obey_limits(now)
         for one in self.incarnations:
             one.demand.freed |= assignment.freed
         assignment.freed.clear()
@@ -199,6 +207,19 @@ class Core:
             self.incarnations[shard].exchange(now)
 
     # -- several shards ---------------------------------------------------------------------------------------------
+
+    def _obey_limits(self, now: float) -> None:
+        """Start what holds its limits at home, put off what was refused, and stop what may hold them no more."""
+        holds = self._holds
+        holds.check(now)
+        ready, holds.ready = holds.ready, []
+        for claim in ready:
+            self.incarnations[desk_of(claim)].placement.hand_out([claim])
+        refused, holds.refused = holds.refused, []
+        for claim, pause in refused:
+            self.incarnations[desk_of(claim)].endings.end(claim, Snoozed(pause))
+        if holds.any_lost:
+            self._stops.fence(holds.lost)
 
     def _on_desk_event(self, event: DeskEvent) -> None:
         one = self.incarnations[event.shard]
@@ -277,12 +298,12 @@ class Core:
         if all(one.claiming.found_none for one in alls):
             self._drain(now=False)
             return
-        busy = any(one.placement.busy or one.claiming.arrivals for one in alls)
+        busy = any(one.placement.busy for one in alls)
         for one in alls if busy else ():
             # What ran may have stored others, at any shard.
             one.claiming.found_none = False
         # A worker that has lost its server does not know whether there is something to run.
-        if busy or not all(one.desk.owner for one in alls):
+        if busy or any(one.claiming.arrivals or not one.desk.owner for one in alls):
             self._idle_since = NEVER
             return
         # Nor does one that has not asked yet, since no runner is there to take it.

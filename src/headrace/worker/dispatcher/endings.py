@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from headrace.model.ended import (
@@ -88,12 +88,14 @@ class Endings:
         since: since when the oldest of what is gathered waits (monotonic seconds).
         urgent: a job goes back to the server. Until that knows, what claims tell of the queues misses the job.
         growth: starts whose nodes must be stored first.
+        on_ends: hears of ends in a worker that serves several shards.
     """
 
     def __init__(self, worker: Worker, desk: Desk, local_queues: LocalQueues) -> None:
         self.finished = 0
         self.since = 0.0
         self.urgent = False
+        self.on_ends: Callable[[list[End]], None] | None = None
         self.growth = Growth(desk.keys, lambda end: self.ended([end]))
         # Gates that are to be closed, since a call was refused; what has not begun of their jobs goes back.
         self._refused = set[str]()
@@ -112,6 +114,8 @@ class Endings:
 
     def ended(self, ends: list[End]) -> None:
         """These starts ended, or go back to the server; the next jobs of their keys may follow."""
+        if self.on_ends is not None:
+            self.on_ends(ends)
         queues, add, now = self._local_queues, self._add, self._worker.now
         for end in ends:
             if queues.joined:

@@ -14,6 +14,7 @@ from headrace.protocol import consume
 from headrace.protocol.keys import Keys
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
+from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming, ClaimTurns
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -54,6 +55,7 @@ class Incarnation:
         handlers: what becomes of each event of the store.
         awoken: a sleep ended in this turn; its jobs went out, all else is decided in the next.
         retired: nothing is held any more.
+        holds: of jobs at other shards, whose limits are here; None: there are none.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Incarnation:
             Mail: lambda event: self.control.mailed(event.text),
         }
         self.awoken = self.retired = False
+        self.holds: AwayLimits | None = None
         # Whether the store had still counted jobs as ours when it was to be retired.
         self._refused_once = False
         # Whether it had a name, which it may have lost.
@@ -151,6 +154,8 @@ class Incarnation:
         if not requests.pauses("holds", now) and self.renewal.take_doubts(DOUBTS):
             # Behind the settle and before the claim, so that the store has seen all that we know.
             steps.append(self._reconciler.check())
+        if self.holds is not None:
+            steps += self.holds.steps(now)
         steps += self.stacks.steps(now)
         steps += self.growth.steps()
         steps += self.inputs.steps()

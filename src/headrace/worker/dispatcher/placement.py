@@ -18,6 +18,7 @@ from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.job_stops import JobStops
@@ -41,6 +42,7 @@ class Placement:
     """Hands jobs out.
 
     Attributes:
+        away: holds of jobs whose limits are on another shard; None: there are none.
         inputs: nodes of workflows that wait for outputs.
         in_time: whether a job that waited here may still start; one that may not ends.
     """
@@ -58,6 +60,7 @@ class Placement:
         demand: ClaimDemand,
     ) -> None:
         self.inputs = Inputs(desk.keys, self.feed)
+        self.away: AwayLimits | None = None
         # Where a worker serves several shards, the core asks at the shard of the job.
         self.in_time: Callable[[Waiting], bool] = self.may_begin
         self._worker, self._desk = worker, desk
@@ -72,7 +75,12 @@ class Placement:
     @property
     def busy(self) -> bool:
         """Whether jobs run or are about to, or ends are to be settled."""
-        return bool(self.held or self._endings or self._growth or self.inputs)
+        return bool(self.held or self._endings or self._growth or self.inputs or self.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for limits of another shard."""
+        return 0 if self.away is None else self.away.waiting(self._desk.has)
 
     @property
     def held(self) -> int:
@@ -140,7 +148,7 @@ class Placement:
 
     def hand_out(self, claims: list[Claim]) -> None:
         """Hand claims out; what fits nowhere goes back to the server, where another worker may take it."""
-        if refused := self.place(claims):
+        if refused := self.place(claims if self.away is None else self.away.admitted(claims)):
             self.hand_back(refused)
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
@@ -253,7 +261,9 @@ class Placement:
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""
-        for claim in [*(claim for claim, _ in self._local_queues.take_all(self._desk.has)), *self.inputs.take_all()]:
+        has = self._desk.has
+        waiting = [claim for claim, _ in self._local_queues.take_all(has)] + self.inputs.take_all()
+        for claim in waiting if self.away is None else waiting + self.away.take_all(has):
             self._endings.end(claim, Released())
 
 

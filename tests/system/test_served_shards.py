@@ -1,0 +1,170 @@
+"""One worker at several shards: on one server, and on three of which one stands still.
+
+Jobs are stored at a shard by hand (``apps``): the worker's half of shards is tested here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.protocol.keys import keys_of
+from headrace.tasks.job_handle import Job
+from headrace.testing import assert_invariants
+from tests.servers import Server, connect
+from tests.system.fleet import LONG_LEASE, Fleet
+
+SHARDS = 3
+
+
+class Spread:
+    """A fleet whose workers serve three shards."""
+
+    def __init__(self, fleet: Fleet, urls: list[str]) -> None:
+        self.fleet, self.urls = fleet, urls
+        self.apps = [self._app(url, shard) for shard, url in enumerate(urls)]
+
+    def _app(self, url: str, shard: int) -> Headrace:
+        """A producer whose jobs live at this shard."""
+        app = Headrace(url, **self.fleet.settings)
+        app.client.keys = app.client.store.keys = keys_of("hr", shard)
+        return app
+
+    def worker(self, **options: Any) -> Any:
+        environ = {"HR_SHARDS": " ".join(self.urls), **options.pop("environ", {})}
+        return self.fleet.worker(environ=environ, **options)
+
+    def enqueue(self, shard: int, task: str, arguments: list[tuple[Any, ...]]) -> list[Job[Any]]:
+        bound = self.apps[shard].by_name(task)
+        return [bound.enqueue(*args) for args in arguments]
+
+    def ended(self, jobs: list[Job[Any]]) -> None:
+        for job in jobs:
+            self.fleet.until(lambda job=job: job.state.final)
+
+    def check(self) -> None:
+        for url in set(self.urls):
+            with connect(url) as client:
+                assert_invariants(client, "hr")
+        assert self.fleet.ledger.tokens_grow()
+
+    def close(self) -> None:
+        for app in self.apps:
+            app.close()
+
+
+@pytest.fixture
+def spread(new_fleet: Callable[..., Fleet], server: Server) -> Iterator[Spread]:
+    """Three shards on one server."""
+    made = Spread(new_fleet(server.url, lease=LONG_LEASE), [server.url] * SHARDS)
+    yield made
+    made.close()
+
+
+def test_one_worker_runs_the_jobs_of_all_shards_once_each(spread: Spread) -> None:
+    jobs = [spread.enqueue(n, "process.add", [(i, n) for i in range(40)]) for n in range(SHARDS)]
+    worker = spread.worker(processes=2)
+    for some in jobs:
+        spread.ended(some)
+    more = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.add", [(1, n)])]
+    spread.ended(more)
+    assert spread.fleet.ledger.counts() == dict.fromkeys([job.id for some in [*jobs, more] for job in some], 1)
+    owners = [{one.owner for one in app.overview().workers} for app in spread.apps]
+    assert owners[0] == owners[1] == owners[2]
+    worker.terminate()
+    assert worker.wait() == 0
+    spread.check()
+
+
+def test_what_a_killed_worker_held_at_each_shard_runs_at_another(spread: Spread, tmp_path: Path) -> None:
+    path = tmp_path / "go"
+    jobs = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.gate", [(str(path),)])]
+    first = spread.worker(processes=3, settings={"lease": 2})
+    for job in jobs:
+        spread.fleet.started(job)
+    first.kill("worker")
+    spread.worker(processes=3, settings={"lease": 2})
+    for job in jobs:
+        spread.fleet.started(job, 2)
+    path.touch()
+    spread.ended(jobs)
+    assert {job.state for job in jobs} == {"succeeded"}
+    spread.check()
+
+
+def test_a_burst_leaves_when_no_shard_has_a_job(spread: Spread) -> None:
+    jobs = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.add", [(1, n)] * 5)]
+    worker = spread.worker(burst=True, ready=False)
+    assert worker.wait() == 0
+    assert {job.state for job in jobs} == {"succeeded"}
+    spread.check()
+
+
+@pytest.fixture
+def servers(new_fleet: Callable[..., Fleet]) -> Iterator[tuple[Spread, list[Server]]]:
+    """A shard on each of three servers."""
+    made = [Server() for _ in range(SHARDS)]
+    spread = Spread(new_fleet(made[0].url, lease=2.0), [one.url for one in made])
+    yield spread, made
+    spread.fleet.end()
+    spread.close()
+    for one in made:
+        one.stop()
+
+
+def test_a_server_that_stands_still_stops_its_own_jobs_only(
+    servers: tuple[Spread, list[Server]], tmp_path: Path
+) -> None:
+    spread, (_, _, still) = servers
+    paths = [tmp_path / f"go{n}" for n in range(SHARDS)]
+    held = [spread.enqueue(n, "process.gate", [(str(paths[n]),)])[0] for n in range(SHARDS)]
+    spread.worker(processes=4)
+    for job in held:
+        spread.fleet.started(job)
+    os.kill(still.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        while time.monotonic() < began + 6.0:
+            # The others go on, all the time.
+            spread.ended([job for n in (0, 1) for job in spread.enqueue(n, "process.add", [(1, n)])])
+        (stopped,) = [line.pid for line in spread.fleet.ledger.starts(held[2].id)]
+        spread.fleet.until(lambda: not Path(f"/proc/{stopped}").exists())
+    finally:
+        os.kill(still.pid, signal.SIGCONT)
+    spread.fleet.started(held[2], 2)
+    for path in paths:
+        path.touch()
+    spread.ended(held)
+    assert [len(spread.fleet.ledger.starts(job.id)) for job in held] == [1, 1, 2]
+    record = held[2].refresh()
+    assert (record.state, record.crashes) == ("succeeded", 0)
+    spread.check()
+
+
+def test_no_limit_is_exceeded_over_shards_while_workers_are_killed(
+    servers: tuple[Spread, list[Server]], tmp_path: Path
+) -> None:
+    spread, _ = servers
+    directory = tmp_path / "slots"
+    directory.mkdir()
+    limited = {"environ": {"HR_LIMITS": str(directory)}, "processes": 3}
+    first = spread.worker(**limited)
+    spread.worker(**limited)
+    jobs = [
+        job for n in range(SHARDS)
+        for task in ("limited.pair", "limited.each")
+        for job in spread.enqueue(n, task, [(f"v{i % 2}", 0.05) for i in range(8)])
+    ]  # fmt: skip
+    spread.fleet.until(lambda: len(spread.fleet.ledger.ends()) >= 5)
+    first.kill("worker")
+    spread.ended(jobs)
+    assert {job.state for job in jobs} == {"succeeded"}
+    assert spread.fleet.ledger.lines("over") == []
+    spread.check()
