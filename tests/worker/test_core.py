@@ -314,6 +314,26 @@ def test_what_runs_is_stopped_before_its_lease_ends_and_handed_back_uncharged() 
     assert job.starts > 1
 
 
+def test_a_node_that_waits_for_outputs_does_not_start_where_the_server_lost_its_start() -> None:
+    """It was given to a runner while another worker ran it."""
+    world = made(threads=2)
+    job = world.store.add("thread-task", "a", parents=INPUTS[5])
+    assert world.waker_acts()
+    assert world.waker_answers()
+    world.turn()
+    assert world.incarnation.inputs
+    world.cut()
+    world.turn()
+    lost = world.store.owners[world.incarnation.desk.owner]
+    lost.claims.clear()
+    lost.claimed = 0
+    # Another worker has it.
+    job.token += 1
+    world.calm()
+    assert not world.incarnation.inputs
+    assert [runner.held for runner in world.runners.values()] == [[]]
+
+
 @pytest.mark.parametrize("script", sorted({*REFUSABLE} - {"register", "renew", "retire", "reclaim", "restore"}))
 def test_while_the_store_refuses_one_script_the_lease_is_kept_and_all_else_goes_on(script: str) -> None:
     """Each refusal took the connections down and was sent first again: the lease ended, and jobs counted crashes."""

@@ -253,11 +253,15 @@ class Placement:
     def cancel(self, id: str) -> None:
         """Stop a job that was cancelled, wherever it is here."""
         waiting = self._local_queues.cancel(id) if self._local_queues.waiting else None
-        if waiting is None:
+        claims = [waiting[0]] if waiting else self.inputs.take(id)
+        if not claims and self.away is not None:
+            claims = self.away.take_all(lambda claim: claim.id == id)
+        if not claims:
             self._stops.cancel(id, self._worker.now)
-        else:
+        for claim in claims:
+            ttl = waiting[1].failure_ttl if waiting else microseconds(self._worker.settings.failure_ttl)
             error = error_json(JobError(type="Cancelled", message="cancelled before it started"))
-            self._endings.end(waiting[0], Cancelled(error, waiting[1].failure_ttl))
+            self._endings.end(claim, Cancelled(error, ttl))
 
     def hand_back_waiting(self) -> None:
         """What waits for a place or for its inputs goes back to the server, where another worker may take it."""

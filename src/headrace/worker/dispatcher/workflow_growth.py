@@ -208,6 +208,19 @@ class Inputs:
         if self._waiting:
             self._feed()
 
+    def take(self, id: str) -> list[Claim]:
+        """The claim of a job, if it waits; it does not any more."""
+        taken: list[Claim] = []
+        for alike, claims in list(self._waiting.items()):
+            taken += (mine := [claim for claim in claims if claim.id == id])
+            left = [claim for claim in claims if claim.id != id] if mine else claims
+            if left:
+                self._waiting[alike] = left
+            else:
+                del self._waiting[alike]
+                self._lacking.pop(alike, None)
+        return taken
+
     def take_all(self) -> list[Claim]:
         """Every claim that waits; none does any more."""
         taken = [claim for claims in self._waiting.values() for claim in claims]
