@@ -439,12 +439,8 @@ class DrainDriver:
             self.run_apart(Draining.tidy, Wishes())
 
     def run(self, make: Make[T], wishes: Wishes) -> T:
-        """Carry out a drain in this thread.
-
-        Raises:
-            WaitRefused: an event loop runs in it.
-            DrainError: another one is under way.
-            BaseException: the first error of a job, where that is wished.
+        """Carry out a drain in this thread. Raises WaitRefused: an event loop runs in it. Raises DrainError: another
+        one is under way. Raises BaseException: the first error of a job, where that is wished.
         """
         if on_event_loop():
             raise WaitRefused("drain() would block the event loop: await adrain()")

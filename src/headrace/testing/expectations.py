@@ -137,10 +137,8 @@ def _shown(lines: list[str]) -> list[str]:
 
 
 def described(app: Headrace, record: Record, job: Job[Any], delay: int, now: int) -> Enqueued:
-    """A job of a test, as its record says just after it was stored.
-
-    Args:
-        delay, now: microseconds; a job that was enqueued for a time (``at=``) has no delay of its own.
+    """A job of a test, as its record says just after it was stored. ``delay``, ``now``: microseconds; a job that was
+    enqueued for a time (``at=``) has no delay of its own.
     """
     task = app.tasks.get(record.task)
     arguments: dict[str, Any] = {}

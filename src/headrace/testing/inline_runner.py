@@ -212,10 +212,9 @@ class Performed(msgspec.Struct):
 
 @contextmanager
 def outside_loop() -> Generator[None, None, None]:
-    """Run a block in the thread of an event loop as if no loop ran there, for code of functions.
-
-    Drivers such as Django's keep connections by thread. So a function runs in the thread of the test, and may block,
-    wait for jobs, and call :func:`asyncio.run`, as it may on a worker.
+    """Run a block in the thread of an event loop as if no loop ran there, for code of functions. Drivers such as
+    Django's keep connections by thread. So a function runs in the thread of the test, and may block, wait for jobs, and
+    call :func:`asyncio.run`, as it may on a worker.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -258,7 +257,6 @@ class _InThisThread(Executor):
 @contextmanager
 def sync_code_in_this_thread() -> Generator[None, None, None]:
     """Have ``sync_to_async``, and so Django's verbs for coroutines, use the connection of the test's own thread.
-
     asgiref would run that code in a thread of its own, whose connection does not see the transaction of the test.
     """
     sync: Any = getattr(sys.modules.get("asgiref.sync"), "SyncToAsync", None)
@@ -431,10 +429,7 @@ def job_here(
     about: Claim, attempt: int, payloads: Mapping[str, Any], state: Any, notes: list[Note]
 ) -> Generator[CurrentJob, None, None]:
     """Make a job that is in no store the current one for the length of a block; see :meth:`headrace.testing.Kit.job`.
-
-    Args:
-        about: its task, queue, key and headers.
-        notes: gets what the job says of itself.
+    ``about``: its task, queue, key and headers. ``notes``: gets what the job says of itself.
     """
     if isinstance(attempt, bool) or attempt < 1:
         raise OptionsError(f"attempt counts starts from 1, so it is not {attempt!r}")

@@ -292,11 +292,7 @@ class KitListener(EndListener):
     """The listener of an application that a kit has taken over."""
 
     def __init__(self, url: str, settings: Settings, clock: VirtualClock, progress: Callable[[], int | None]) -> None:
-        """Make one.
-
-        Args:
-            progress: a number that changes while jobs run; None while one does.
-        """
+        """Make one. ``progress``: a number that changes while jobs run; None while one does."""
         super().__init__(url, settings)
         self._clock = clock
         self._progress = progress

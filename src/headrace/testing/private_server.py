@@ -53,12 +53,8 @@ class PrivateServer(msgspec.Struct, frozen=True):
 
 
 def private_server() -> PrivateServer:
-    """The server of this process, started at first use; it ends with the process, or when it is closed.
-
-    Raises:
-        ServerError: no server program is installed, or it cannot be started.
-
-    Cost: some tenths of a second the first time.
+    """The server of this process, started at first use; it ends with the process, or when it is closed. Raises
+    ServerError: no server program is installed, or it cannot be started. Cost: some tenths of a second the first time.
     """
     with _lock:
         found = _made.get(os.getpid())

@@ -83,10 +83,8 @@ class Channel(Generic[T]):
         return self.sock.fileno()
 
     def send(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        """Send all of it, what was kept before first, waiting for room if need be.
-
-        Raises:
-            Closed: the other end reads no more.
+        """Send all of it, what was kept before first, waiting for room if need be. Raises Closed: the other end reads
+        no more.
         """
         data = frame(message)
         if self._unsent:
@@ -147,11 +145,9 @@ class Channel(Generic[T]):
         return True
 
     def receive(self, *, wait: bool, most: int = 1 << 16) -> list[T]:
-        """The messages in the first ``most`` bytes that have arrived; with ``wait``, at least one.
-
-        Raises:
-            Closed: the other end is gone and everything that it sent was returned before.
-            Garbled: it sent what is not a message; every message before that was returned.
+        """The messages in the first ``most`` bytes that have arrived; with ``wait``, at least one. Raises Closed: the
+        other end is gone and everything that it sent was returned before. Raises Garbled: it sent what is not a
+        message; every message before that was returned.
         """
         if self.garbled:
             raise Garbled
@@ -226,13 +222,9 @@ _COUNTS = 1 << 8 * SIZE
 
 
 def take_ticket(descriptor: int) -> int | None:
-    """Runner: the right to start one job; None when it was taken back. The descriptor does not block.
-
-    Returns:
-        how many recalls had been sent when it was given, modulo 65,536: start nothing before that many have arrived.
-
-    Raises:
-        Closed: the other end gives no more tickets.
+    """Runner: the right to start one job; None when it was taken back. The descriptor does not block. Returns how many
+    recalls had been sent when it was given, modulo 65,536: start nothing before that many have arrived. Raises Closed:
+    the other end gives no more tickets.
     """
     try:
         ticket = os.read(descriptor, SIZE)
@@ -248,9 +240,8 @@ def number(ticket: bytes) -> int:
 
 
 def early(ticket: int, heard: int) -> bool:
-    """Runner: whether a ticket has overtaken recalls; ``heard`` of them came: its job begins when the rest has.
-
-    Fewer than 32,768 recalls are under way: each is a message that waits in a socket.
+    """Runner: whether a ticket has overtaken recalls; ``heard`` of them came: its job begins when the rest has. Fewer
+    than 32,768 recalls are under way: each is a message that waits in a socket.
     """
     return 0 < (ticket - heard) % _COUNTS < _COUNTS // 2
 
@@ -265,8 +256,6 @@ def take_back(descriptor: int, most: int) -> int:
 
 def give_tickets(descriptor: int, count: int, recalls: int) -> None:
     """Dispatcher: allow ``count`` more starts; call before sending the jobs. Never waits: a window fits into any pipe.
-
-    Args:
-        recalls: how many recalls this runner was sent.
+    ``recalls``: how many recalls this runner was sent.
     """
     os.write(descriptor, (recalls % _COUNTS).to_bytes(SIZE, "little") * count)

@@ -190,11 +190,9 @@ class HealthStamps:
         self.next = now + self._every
 
     def supervised(self, now: float, *, of_use: bool) -> float:
-        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing.
-
-        Returns:
-            For how many seconds the dispatcher has not turned, at turns that stamp; else 0. Time in which the
-            supervisor did not turn either does not count: the whole worker may have been stopped, and goes on.
+        """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing. Returns for how
+        many seconds the dispatcher has not turned, at turns that stamp; else 0. Time in which the supervisor did not
+        turn either does not count: the whole worker may have been stopped, and goes on.
         """
         if now < self.next:
             return 0.0
@@ -255,9 +253,8 @@ def forget_dead() -> None:
 
 
 def stamps_directory() -> str:
-    """Where the files of this user are: the first place that can be written, for a worker and its probe alike.
-
-    In a container whose root is read-only that is the shared memory.
+    """Where the files of this user are: the first place that can be written, for a worker and its probe alike. In a
+    container whose root is read-only that is the shared memory.
     """
     places = [*filter(None, [os.environ.get("TMPDIR")]), *_PLACES]
     return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), places[0])

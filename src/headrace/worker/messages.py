@@ -213,9 +213,8 @@ _ONCE = "it may start only once, so it failed"
 
 
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
-    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start.
-
-    ``now`` is the server's time, and ``keep`` how long the job stays, both in microseconds.
+    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start. ``now`` is
+    the server's time, and ``keep`` how long the job stays, both in microseconds.
     """
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
@@ -235,13 +234,9 @@ _EXPIRED = "it did not start before its time was over"
 def of_error(
     plan: RunPlan, claim: Claim, error: BaseException, data: bytes, random: float, stopped_by: StopReason = ""
 ) -> Ended:
-    """The outcome of a start whose code raised.
-
-    Args:
-        error: the exception, or the signal that a group of exceptions carries.
-        data: the exception as a stored error.
-        random: a random number from 0 to 1, for the jitter of the retry.
-        stopped_by: what was stopping the start.
+    """The outcome of a start whose code raised. ``error``: the exception, or the signal that a group of exceptions
+    carries. ``data``: the exception as a stored error. ``random``: a random number from 0 to 1, for the jitter of the
+    retry. ``stopped_by``: what was stopping the start.
     """
     match fate(plan.retry, claim.failures, error, stopped_by):
         case "interrupted":

@@ -75,10 +75,8 @@ class QueueOrder(msgspec.Struct, frozen=True):
     weights: tuple[float, ...] = ()
 
     def arrange(self, randoms: list[float]) -> tuple[str, ...]:
-        """The order of one claim.
-
-        Args:
-            randoms: a random number from 0 to 1 for each queue; a heavier queue tends to come first, and none starves.
+        """The order of one claim. ``randoms``: a random number from 0 to 1 for each queue; a heavier queue tends to
+        come first, and none starves.
         """
         if not self.weights:
             return self.names
@@ -87,10 +85,8 @@ class QueueOrder(msgspec.Struct, frozen=True):
 
 
 def parse_queues(text: str) -> QueueOrder:
-    """``high,low`` (strict order) or ``high:3,low:1`` (weights).
-
-    Raises:
-        OptionsError: a name or weight cannot be used, or weights stand at some queues only.
+    """``high,low`` (strict order) or ``high:3,low:1`` (weights). Raises OptionsError: a name or weight cannot be used,
+    or weights stand at some queues only.
     """
     names: list[str] = []
     weights: list[float] = []
@@ -156,11 +152,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return OWN_AT_ONCE if kind == OWN else int(getattr(self, COUNTS[kind]))
 
     def resized(self, kind: Kind, size: int) -> WorkerOptions:
-        """The same with this many of a kind at once.
-
-        Raises:
-            OptionsError: a worker cannot have this many, or none.
-        """
+        """The same with this many of a kind at once. Raises OptionsError: a worker cannot have this many, or none."""
         if size < 1:
             raise OptionsError(f"a worker that has {kind} runners keeps one at least: stop the worker instead")
         count: dict[str, Any] = {COUNTS[kind]: size}

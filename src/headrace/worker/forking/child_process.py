@@ -94,9 +94,8 @@ def let_fork(channel: Channel[Any]) -> None:
 
 
 def end_faulty() -> NoReturn:
-    """End this runner at once: its own code failed, and only the death of its process tells that to the dispatcher.
-
-    The jobs that it holds get a crash outcome, with the traceback as the last lines of stderr.
+    """End this runner at once: its own code failed, and only the death of its process tells that to the dispatcher. The
+    jobs that it holds get a crash outcome, with the traceback as the last lines of stderr.
     """
     traceback.print_exc()
     os._exit(FAULTY)
@@ -167,9 +166,8 @@ def listen_no_more() -> None:
 
 
 def hold_back() -> None:
-    """Signals wait from now on, in the programs too that this process becomes, until :func:`let_in` is called.
-
-    A process that is not ready would be ended by most of them, and INT would show where it was just then.
+    """Signals wait from now on, in the programs too that this process becomes, until :func:`let_in` is called. A
+    process that is not ready would be ended by most of them, and INT would show where it was just then.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *UNHEARD))
 
@@ -180,10 +178,8 @@ def let_in() -> None:
 
 
 def disregard() -> None:
-    """What means nothing to a worker no longer ends this process.
-
-    A handler, since what is ignored would be ignored by the programs as well that user code starts. Where the
-    application has a handler of its own, that stays.
+    """What means nothing to a worker no longer ends this process. A handler, since what is ignored would be ignored by
+    the programs as well that user code starts. Where the application has a handler of its own, that stays.
     """
     for number in UNHEARD:
         if signal.getsignal(number) == signal.SIG_DFL:
@@ -191,9 +187,8 @@ def disregard() -> None:
 
 
 def regard() -> None:
-    """In a runner: QUIT is again as in any program. What means nothing ends no runner either.
-
-    USR1 interrupts a job, and USR2 asks for stacks: one may come before the runner has handlers of its own.
+    """In a runner: QUIT is again as in any program. What means nothing ends no runner either. USR1 interrupts a job,
+    and USR2 asks for stacks: one may come before the runner has handlers of its own.
     """
     if signal.getsignal(signal.SIGQUIT) is only_wake:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -304,11 +299,8 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was.
-
-    Raises:
-        OSError: the system has no room for a child.
-        RuntimeError: the child was ended.
+    """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was. Raises
+    OSError: the system has no room for a child. Raises RuntimeError: the child was ended.
     """
     import pickle  # between two processes of one program
 

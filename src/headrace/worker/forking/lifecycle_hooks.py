@@ -43,11 +43,9 @@ class HookTimeout(BaseException):
 
 
 def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, BaseException, float], None]) -> None:
-    """Run hooks in this order. Each may take an even share of the time that those before it have left.
-
-    Args:
-        seconds: for all of them together.
-        failed: told of a hook that raised, or was cut (:class:`HookTimeout`), and how many seconds it had.
+    """Run hooks in this order. Each may take an even share of the time that those before it have left. ``seconds``: for
+    all of them together. ``failed``: told of a hook that raised, or was cut (:class:`HookTimeout`), and how many
+    seconds it had.
     """
     before = signal.signal(signal.SIGALRM, _ring)
     end = time.monotonic() + seconds
@@ -211,9 +209,8 @@ class Mapping(NamedTuple):
 
 
 def join() -> None:
-    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each.
-
-    Children share them as they share others: what a child writes to is copied in the size of a usual page.
+    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each. Children share them as
+    they share others: what a child writes to is copied in the size of a usual page.
     """
     size, room = _huge(), _SHARED
     for one in _mappings() if size else ():

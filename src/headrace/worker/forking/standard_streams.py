@@ -179,11 +179,8 @@ class _Exit:
                 self._own = os.open(f"/proc/self/fd/{descriptor}", flags)
 
     def write(self, data: bytes) -> int:
-        """Bytes written.
-
-        Raises:
-            BlockingIOError: there is no room now.
-            OSError: the stream has no reader any more, or the disk is full.
+        """Bytes written. Raises BlockingIOError: there is no room now. Raises OSError: the stream has no reader any
+        more, or the disk is full.
         """
         if self._sock is not None:
             return self._sock.send(data, socket.MSG_DONTWAIT)

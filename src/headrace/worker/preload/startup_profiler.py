@@ -42,12 +42,9 @@ class Hot(NamedTuple):
 
 
 def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple[str, int]]:
-    """``module:function`` by the shortest module that has it, with the microseconds that were spent below it.
-
-    Those first that people are meant to call; of these the narrowest, which do least besides.
-
-    Args:
-        never: functions that are none, such as those of tasks.
+    """``module:function`` by the shortest module that has it, with the microseconds that were spent below it. Those
+    first that people are meant to call; of these the narrowest, which do least besides. ``never``: functions that are
+    none, such as those of tasks.
     """
     by_module: dict[str, list[Hot]] = {}
     for one in hot:
@@ -122,11 +119,8 @@ class StartupProfiler:
     """
 
     def __init__(self, forked: int, never: Collection[object] = ()) -> None:
-        """Begin in a runner that was just forked.
-
-        Args:
-            forked: when the supervisor began to fork it, nanoseconds of the monotonic clock.
-            never: functions that are no set-up, such as those of tasks.
+        """Begin in a runner that was just forked. ``forked``: when the supervisor began to fork it, nanoseconds of the
+        monotonic clock. ``never``: functions that are no set-up, such as those of tasks.
         """
         self.noted = True
         self._forked = forked
@@ -182,10 +176,9 @@ class StartupProfiler:
 
 
 def clock_imports(tell: Callable[[str, int], None]) -> None:
-    """Call ``tell`` with each module that is imported from now on, and the microseconds that it took.
-
-    Only what the code itself asks for is told, not what that imports in turn; and nothing that failed. Costs nothing
-    while nothing is imported: the import system comes here for modules only that are not there yet.
+    """Call ``tell`` with each module that is imported from now on, and the microseconds that it took. Only what the
+    code itself asks for is told, not what that imports in turn; and nothing that failed. Costs nothing while nothing is
+    imported: the import system comes here for modules only that are not there yet.
     """
     system: Any = vars(importlib).get("_bootstrap")
     real = getattr(system, "_find_and_load", None)

@@ -41,10 +41,8 @@ _QUIET = frozenset((logging.StreamHandler, logging.FileHandler, logging.NullHand
 
 
 def warm_up(app: Headrace) -> None:
-    """Take every step of the application's preload, once. Call it in the process that forks, before it does.
-
-    Raises:
-        PreloadError: a step raised, or left a thread or a socket behind; the text names the step and the culprit.
+    """Take every step of the application's preload, once. Call it in the process that forks, before it does. Raises
+    PreloadError: a step raised, or left a thread or a socket behind; the text names the step and the culprit.
     """
     for name in preload_names(app.settings.preload):
         _take(app, f"the preload of {name}", partial(preload, name))
@@ -53,12 +51,8 @@ def warm_up(app: Headrace) -> None:
 
 
 def preload(name: str) -> None:
-    """Import ``module``, or call ``module:function`` without arguments.
-
-    Raises:
-        AttributeError: the module has no such function.
-        TypeError: it is not callable.
-        Exception: whatever the import or the call raised.
+    """Import ``module``, or call ``module:function`` without arguments. Raises AttributeError: the module has no such
+    function. Raises TypeError: it is not callable. Raises Exception: whatever the import or the call raised.
     """
     find(name)() if ":" in name else import_module(name)
 
@@ -117,9 +111,8 @@ def complaints(step: str, before: lifecycle_hooks.Seen) -> Iterator[str]:
 
 
 def compact() -> None:
-    """Collect garbage, give free memory back, freeze what is left, and make it cheap to fork.
-
-    Frozen objects are not visited by the collector, so their pages stay shared with every child.
+    """Collect garbage, give free memory back, freeze what is left, and make it cheap to fork. Frozen objects are not
+    visited by the collector, so their pages stay shared with every child.
     """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
@@ -171,9 +164,8 @@ def _handlers() -> Iterable[logging.Handler]:
 
 
 def quiet_handlers() -> object:
-    """All handlers of logging that there are, if none of them keeps back what it was given; else None.
-
-    To write them out and close them is a tenth of what a child of one job costs.
+    """All handlers of logging that there are, if none of them keeps back what it was given; else None. To write them
+    out and close them is a tenth of what a child of one job costs.
     """
     handlers = all_handlers()
     return handlers[:] if handlers is not None and all(type(one()) in _QUIET for one in handlers) else None
@@ -185,10 +177,8 @@ def all_handlers() -> list[weakref.ref[logging.Handler]] | None:
 
 
 def reseed() -> None:
-    """Give this child random numbers of its own in ``numpy.random``, where that was imported.
-
-    ``random`` sees to it itself. Generators that the application made are its own to make anew, in
-    ``@app.after_fork_child``.
+    """Give this child random numbers of its own in ``numpy.random``, where that was imported. ``random`` sees to it
+    itself. Generators that the application made are its own to make anew, in ``@app.after_fork_child``.
     """
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

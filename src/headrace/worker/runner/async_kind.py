@@ -58,10 +58,8 @@ class Drive(Generator[Any, Any, Any]):
     task: asyncio.Task[Any]
 
     def __init__(self, gate: MainGate, blockers: set[str]) -> None:
-        """Make one.
-
-        Args:
-            blockers: names of the tasks that a warning has named because they block the loop; adds to them.
+        """Make one. ``blockers``: names of the tasks that a warning has named because they block the loop; adds to
+        them.
         """
         self._gate = gate
         self._blockers = blockers

@@ -55,11 +55,8 @@ class MainGate:
     def __init__(
         self, look: Callable[[CurrentJob], StopReason], signals: Mapping[str, type[Interrupt]] = SIGNALS
     ) -> None:
-        """Make one.
-
-        Args:
-            look: reads the channel, sets what a job waits for, and says why to raise in it; empty: raise nothing.
-            signals: what to raise, by reason.
+        """Make one. ``look``: reads the channel, sets what a job waits for, and says why to raise in it; empty: raise
+        nothing. ``signals``: what to raise, by reason.
         """
         self.job: CurrentJob | None = None
         self._look = look

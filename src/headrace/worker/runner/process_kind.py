@@ -55,7 +55,6 @@ _SAID = 1
 
 def lasts(app: Headrace) -> bool:
     """Whether runners of this kind outlast their jobs; else each child comes from the supervisor, which costs more.
-
     They do not where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or
     lifespans: the next job would wait for the end of those of the one before.
     """
@@ -64,7 +63,6 @@ def lasts(app: Headrace) -> bool:
 
 def small(app: Headrace) -> bool:
     """Whether each job is a fork of an image that has no need of the driver of the store: it costs as much as all else.
-
     Where runners of other kinds are forked, too, they share what the supervisor has imported.
     """
     forks = lasts(app) and all(task.kind == "fork" for task in app.tasks.values())
@@ -109,10 +107,8 @@ class ForkServer:
         return self._count == 1
 
     def run(self) -> bool:
-        """Fork. Returns True in each child; and False in the fork server, when it is time to leave.
-
-        Raises:
-            NoRoom: no child can be forked; none lives.
+        """Fork. Returns True in each child; and False in the fork server, when it is time to leave. Raises NoRoom: no
+        child can be forked; none lives.
         """
         signal.signal(signal.SIGUSR1, self._on_signal)
         signal.signal(signal.SIGUSR2, self._ask_stacks)

@@ -57,10 +57,8 @@ def evidence(
     hide: Callable[[str], str] = str,
 ) -> bytes:
     """JSON of a :class:`headrace.model.job.JobError`; made of any exception, however broken, and never raises.
-
-    Args:
-        kind: shown as the type where it is not that of ``error``: the signal that a group of exceptions carries.
-        hide: takes out of a text what must not be stored: the values of secret arguments.
+    ``kind``: shown as the type where it is not that of ``error``: the signal that a group of exceptions carries.
+    ``hide``: takes out of a text what must not be stored: the values of secret arguments.
     """
     try:
         named = kind or type(error)
@@ -92,10 +90,9 @@ def fault(error: BaseException, attempt: int, worker: str) -> bytes:
 
 
 def forget(error: BaseException) -> None:
-    """Take the tracebacks off an exception and all that it is linked with.
-
-    An exception and its frames hold each other, and with them every local of the job, until a garbage collection;
-    one that a library raises again and again (a module's constant) would collect frames for ever.
+    """Take the tracebacks off an exception and all that it is linked with. An exception and its frames hold each other,
+    and with them every local of the job, until a garbage collection; one that a library raises again and again (a
+    module's constant) would collect frames for ever.
     """
     left, seen = [error], set[int]()
     while left:
@@ -141,10 +138,8 @@ def _traceback(error: BaseException) -> str:
 
 
 def where(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """The innermost line of the application's own code; where none is known as that, of any code but ours.
-
-    Args:
-        frames: from the outermost on, each with its line.
+    """The innermost line of the application's own code; where none is known as that, of any code but ours. ``frames``:
+    from the outermost on, each with its line.
     """
     own: tuple[FrameType, int] | None = None
     other: tuple[FrameType, int] | None = None
@@ -204,12 +199,8 @@ class Reporter:
         measure_memory: bool,
         following: Callable[[], int] | None = None,
     ) -> None:
-        """Make one.
-
-        Args:
-            gate: keeps stops out of the thread that sends.
-            following: how many jobs begin as soon as those that run end. While there are any, ends may be kept, and the
-                runner calls :meth:`flush` soon.
+        """Make one. ``gate``: keeps stops out of the thread that sends. ``following``: how many jobs begin as soon as
+        those that run end. While there are any, ends may be kept, and the runner calls :meth:`flush` soon.
         """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
@@ -227,10 +218,8 @@ class Reporter:
         self._took: dict[str, int] = {}
 
     def begin(self, claim: Claim) -> int:
-        """Send what is kept before a start begins, unless that will most likely end at once.
-
-        Returns:
-            when it begins, nanoseconds of the monotonic clock.
+        """Send what is kept before a start begins, unless that will most likely end at once. Returns when it begins,
+        nanoseconds of the monotonic clock.
         """
         if self._channel.full and self._took.get(claim.task, KEEP) >= KEEP:
             # Who reads the channel learns that the dispatcher is gone.
@@ -239,13 +228,8 @@ class Reporter:
         return time.monotonic_ns()
 
     def done(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
-        """Send a start's end, after all that it said.
-
-        Args:
-            began: nanoseconds of the monotonic clock.
-
-        Raises:
-            Closed: the other end reads no more.
+        """Send a start's end, after all that it said. ``began``: nanoseconds of the monotonic clock. Raises Closed: the
+        other end reads no more.
         """
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
@@ -286,13 +270,8 @@ class Reporter:
             self._channel.flush(wait=True)
 
     def flush(self, *, wait: bool = True) -> bool:
-        """Send what is kept; whether something is, or may be, still to be sent.
-
-        Args:
-            wait: False: not for another thread that speaks, nor for room; then call it again soon.
-
-        Raises:
-            Closed: the other end reads no more.
+        """Send what is kept; whether something is, or may be, still to be sent. ``wait``: False: not for another thread
+        that speaks, nor for room; then call it again soon. Raises Closed: the other end reads no more.
         """
         if not self._lock.acquire(blocking=wait):
             return True

@@ -73,10 +73,8 @@ def unwanted(facts: NodeFacts, inputs: Sequence[Input]) -> bool:
 
 
 def filled(claim: Claim) -> bytes:
-    """The node's arguments with its parents' outputs in their places.
-
-    Raises:
-        CorruptRecord: no definition wrote them.
+    """The node's arguments with its parents' outputs in their places. Raises CorruptRecord: no definition wrote
+    them.
     """
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
@@ -86,11 +84,8 @@ def filled(claim: Claim) -> bytes:
 
 def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     """What a node that maps adds: a node for each item of its first argument, and their join; None if there are none.
-
-    Raises:
-        ArgumentError: the first argument is not a list.
-        CorruptRecord: no definition wrote them.
-        WorkflowError: the list has more items than a workflow may have nodes.
+    Raises ArgumentError: the first argument is not a list. Raises CorruptRecord: no definition wrote them. Raises
+    WorkflowError: the list has more items than a workflow may have nodes.
     """
     first, rest, kwargs = _parts(claim.task, args)
     try:
@@ -158,10 +153,8 @@ def collecting(registered: Lookup, claim: Claim) -> Flow:
 
 
 def added(job: CurrentJob) -> Graft | None:
-    """The nodes that a job added, once its code has returned; None if it added none.
-
-    Raises:
-        WorkflowError: they cannot be stored.
+    """The nodes that a job added, once its code has returned; None if it added none. Raises WorkflowError: they cannot
+    be stored.
     """
     return None if job.added is None else collected(job.added.scope)
 

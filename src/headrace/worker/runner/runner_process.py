@@ -129,10 +129,9 @@ def _nothing() -> None: ...
 
 
 def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOptions) -> None:
-    """Have a job that does nothing go the whole way of a child's job, some times.
-
-    What an interpreter learns when code runs for the first times (specialised instructions, where attributes are found)
-    each child would learn anew, and copy a page for most of it.
+    """Have a job that does nothing go the whole way of a child's job, some times. What an interpreter learns when code
+    runs for the first times (specialised instructions, where attributes are found) each child would learn anew, and
+    copy a page for most of it.
     """
     task: Task[[], None, None] = Task(app.context, "headrace.dry_run", _nothing, "fork", Options())
     runner_context = replace(runner_context, tasks={task.name: task}, middlewares=())
@@ -161,9 +160,7 @@ LIFESPANS = 0.8
 
 def serve(app: Headrace, options: RunnerOptions) -> int:
     """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
-
-    Returns:
-        the exit code for the process, which should end now, without the parent's ``atexit``.
+    Returns the exit code for the process, which should end now, without the parent's ``atexit``.
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)

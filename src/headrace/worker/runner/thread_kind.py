@@ -39,9 +39,8 @@ SENDS = 1
 
 
 def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | None:
-    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock.
-
-    Where no tickets are given any more it returns None, too: the main thread learns of that from the channel.
+    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock. Where no tickets
+    are given any more it returns None, too: the main thread learns of that from the channel.
     """
     count = _read(descriptor, into, SIZE)
     if count < 0 and (code := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
@@ -93,11 +92,9 @@ class ThreadGate:
             self._shot = False
 
     def _take_back(self) -> None:
-        """Have nothing on its way to this thread: not delivered yet, or delivered long ago.
-
-        A second exception replaces the first, and is caught here. To set None instead would leave Python 3.11 with a
-        note of a pending exception that nothing ever clears, and the next traced or profiled call in any thread of the
-        process would loop for ever.
+        """Have nothing on its way to this thread: not delivered yet, or delivered long ago. A second exception replaces
+        the first, and is caught here. To set None instead would leave Python 3.11 with a note of a pending exception
+        that nothing ever clears, and the next traced or profiled call in any thread of the process would loop for ever.
         """
         try:
             _set_exception(ctypes.c_ulong(self._thread), ctypes.py_object(_TakenBack))
@@ -148,10 +145,8 @@ class Threads:
         self._gates = [ThreadGate(self._pending) for _ in range(options.slots)]
 
     def serve(self) -> None:
-        """Run jobs until told to leave, or until the dispatcher is gone; then let those that run end.
-
-        Raises:
-            NoRoom: not all threads can be started; none has begun a job.
+        """Run jobs until told to leave, or until the dispatcher is gone; then let those that run end. Raises NoRoom:
+        not all threads can be started; none has begun a job.
         """
         threads = [
             threading.Thread(target=self._work, args=(gate,), name=f"slot-{number}", daemon=True)
@@ -207,7 +202,6 @@ class Threads:
 
     def _needed(self, claims: list[Claim]) -> int:
         """How many threads these jobs need: tiny ones of all together one, since threads contend for the interpreter.
-
         One of these that blocks anyway keeps others waiting until :meth:`serve` wakes the next thread.
         """
         longer = sum([not self.reporter.is_tiny(claim.task) for claim in claims])

@@ -203,10 +203,8 @@ class RunnerProcesses:
         return bool(self._children)
 
     def fork(self, wanted: Spawn, options: WorkerOptions) -> None:
-        """Fork a runner, and hand the dispatcher its descriptors.
-
-        Raises:
-            OSError: the system has no room for it, or the dispatcher.
+        """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system has no room for it, or the
+        dispatcher.
         """
         if not room_for(len(self._children) + 1):
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
@@ -404,11 +402,8 @@ class SideProcess:
         address: MetricsAddress | None = None,
         stop_by: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """Make one that is due at once.
-
-        Args:
-            main: what the child does, until it ends or is stopped.
-            stop_by: how it is told to stop; one that would lose something gets TERM.
+        """Make one that is due at once. ``main``: what the child does, until it ends or is stopped. ``stop_by``: how it
+        is told to stop; one that would lose something gets TERM.
         """
         self.pid = 0
         self.next = 0.0
