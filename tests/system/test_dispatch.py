@@ -428,7 +428,7 @@ def test_who_was_called_asks_until_nothing_is_left_and_then_sleeps(
     server: Server, new_fleet: Callable[..., Fleet], client: redis.Redis
 ) -> None:
     """It once asked for ever, as fast as it could."""
-    fleet = new_fleet(server.url, lease=8.0)
+    fleet = new_fleet(server.url, lease=4.0)
     fleet.worker()
     (job,) = fleet.app.by_name("process.add").broadcast(1, 1)
     assert job.result(timeout=PATIENCE) == 2

@@ -236,10 +236,10 @@ def test_an_address_that_cannot_be_used_is_told_at_the_start(headrace: Program) 
         fault = headrace("worker", "tasks:app", "--metrics", str(port), code=1).fault
         assert f"cannot listen on 127.0.0.1:{port}: " in fault
         assert "take another port or address" in fault
-    for wrong in ("localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"):
-        fault = headrace("worker", "tasks:app", "--metrics", wrong, code=2).fault
-        assert f"metrics={wrong!r} is not an address: write 127.0.0.1:9464" in fault
-        assert fault.endswith("(from --metrics)")
+    # Others are in tests/worker/test_metrics_address.py.
+    fault = headrace("worker", "tasks:app", "--metrics", "localhost", code=2).fault
+    assert "metrics='localhost' is not an address: write 127.0.0.1:9464" in fault
+    assert fault.endswith("(from --metrics)")
     fault = headrace("worker", "tasks:app", "--metrics", "no.such.host.invalid:1", code=1).fault
     assert "no.such.host.invalid" in fault
     fault = headrace("worker", "tasks:app", code=2, HEADRACE_METRICS="x").fault

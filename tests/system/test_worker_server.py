@@ -196,16 +196,19 @@ def test_a_map_that_grows_on_a_full_server_waits_and_holds_up_nothing_else(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_told_to_stop_leaves_without_its_server(own: Server, served: Fleet, tmp_path: Path) -> None:
-    worker = served.worker()
-    job = served.enqueue("process.gate", str(tmp_path / "go"))
-    served.started(job)
+def test_a_worker_that_is_told_to_stop_leaves_without_its_server(
+    own: Server, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    fleet = new_fleet(own.url, lease=4.0)
+    worker = fleet.worker()
+    job = fleet.enqueue("process.gate", str(tmp_path / "go"))
+    fleet.started(job)
     own.kill()
     worker.terminate()
     (tmp_path / "go").touch()
     assert worker.wait(60) == 0
     own.start()
-    served.worker()
+    fleet.worker()
     # What it could not say is not lost: its lease ends, and the job runs again.
     assert job.result(timeout=60) == 2
 

@@ -447,16 +447,19 @@ def test_a_worker_that_is_stopped_while_it_registers_leaves_no_incarnation_behin
     assert not world.store.owners
 
 
+@pytest.mark.parametrize(("lease", "after"), [(600, FAREWELL), (4, 4)])
 @pytest.mark.parametrize("connected", [False, True])
-def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(connected: bool) -> None:
+def test_a_worker_that_is_stopped_before_its_store_has_answered_leaves_soon(
+    connected: bool, lease: float, after: float
+) -> None:
     options = WorkerOptions(queues=QueueOrder(("a",)), threads=2)
-    world = World(Random(1), Settings(lease=600, startup_profiling=False), options, ("thread",))
+    world = World(Random(1), Settings(lease=lease, startup_profiling=False), options, ("thread",))
     if connected:
         world.connect()
         world.turn()
     world.told(Drain(now=False))
     world.turn()
-    world.advance(world.now + FAREWELL)
+    world.advance(world.now + after)
     assert world.core.left
 
 

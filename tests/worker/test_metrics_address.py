@@ -8,8 +8,15 @@ import selectors
 import pytest
 
 from headrace import Headrace
+from headrace.errors import OptionsError
 from headrace.stats import prometheus
 from headrace.worker.supervisor.runner_processes import PATIENCE, MetricsAddress, SideProcess
+
+
+@pytest.mark.parametrize("wrong", ["localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"])
+def test_a_text_that_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(OptionsError, match=f"metrics='{wrong}' is not an address: write 127.0.0.1:9464"):
+        prometheus.address_of(wrong)
 
 
 def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:

@@ -327,7 +327,8 @@ class Core:
         if self.runner_pool.running or any(one.growth or one.inputs for one in self.incarnations):
             self._stop_what_runs(now)
             return
-        timers.set("leave", min(timers.at("leave"), now + FAREWELL))
+        # Later than its lease another worker has taken over, and nothing is left to tell.
+        timers.set("leave", min(timers.at("leave"), now + min(FAREWELL, self.worker.settings.lease)))
         for one in self.incarnations:
             if not one.retired:
                 one.retire(self._why, at_once=timers.due("leave", now))
