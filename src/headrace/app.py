@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterable, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
@@ -317,6 +319,12 @@ class Headrace:
             DuplicateName: two tasks, or two workflows, have one name.
         """
         registry.include(self.registered, many, move=move)
+
+    def worker(self, queues: str = "default", **sizes: int) -> AbstractContextManager[int]:
+        """Run a worker of this program: ``with app.worker():``. See :func:`headrace.worker.inside.worker`."""
+        # By name, as a command line would: a worker stands above its application.
+        block: AbstractContextManager[int] = import_module("headrace.worker.inside").worker(self, queues, **sizes)
+        return block
 
     def by_name(self, name: str, /, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.

@@ -259,6 +259,7 @@ ALONE = {
         "enqueue_middleware",
         "move",
         "override",
+        "worker",
         # Its pair is await_, since the plain word is Python's; the other one is a pair in itself.
         "wait",
         "await_",
@@ -272,7 +273,7 @@ ALONE = {
         "every",
     },
     Task: {"unpack", "pack_result", "plan", "prepare", "settle_in"},
-    BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw"},
+    BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw", "seal"},
     Jobs: {"handle", "handle_of", "reader"},
     Job: {"events", "aevents"},  # two iterators
     Queue: set[str](),
