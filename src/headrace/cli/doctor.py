@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
 
 from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.failure import ExitCode, OperationFault, confirm
@@ -38,25 +40,19 @@ def doctor(
         raise OperationFault("--repair repairs what is stored: headrace doctor keyspace --repair")
     try:
         with session.view() as app:
-            found = _environment(app) if part != "keyspace" else []
+            found, stored = _environment(app) if part != "keyspace" else [], list["Finding"]()
             # A server that cannot be used has nothing to look at.
             if part != "environment" and not any(one.id in ("refused", "eviction-policy") for one in found):
-                found += _keyspace(session, app, repair=False)
-                if repair and _may_repair(found, yes=yes):
-                    found = [one for one in found if one.id not in _rows()] + _keyspace(session, app, repair=True)
-    except Exception as error:
-        if isinstance(error, OperationFault):
-            raise
+                stored = _keyspace(session, app, repair=False)
+                if repair and _may_repair(stored, yes=yes):
+                    stored = _keyspace(session, app, repair=True)
+    except OperationFault:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever kept it from looking, it says so by its exit code
         session.output.fault(str(error), type(error).__name__, BLIND)
         return BLIND
-    _tell(session, found)
-    return ExitCode.FAILED if any(one.severity != "unknown" for one in found) else ExitCode.OK
-
-
-def _rows() -> Any:
-    from headrace.admin.doctor import ROWS
-
-    return ROWS
+    _tell(session, found + stored)
+    return ExitCode.FAILED if any(one.severity != "unknown" for one in found + stored) else ExitCode.OK
 
 
 def _environment(app: Headrace) -> list[Finding]:
@@ -109,7 +105,7 @@ def _may_repair(found: list[Finding], *, yes: bool) -> bool:
 
 def _tell(session: Session, found: list[Finding]) -> None:
     output = session.output
-    if output.documents({**_document(one)} for one in found):
+    if output.documents(msgspec.structs.asdict(one) for one in found):
         return
     rows = [(one.severity, one.id, one.meaning, "\n".join(_shown(one)), one.command) for one in found]
     known = [row for row in rows if row[0] != "unknown"]
@@ -125,9 +121,3 @@ def _tell(session: Session, found: list[Finding]) -> None:
 def _shown(one: Finding) -> list[str]:
     left = one.count - len(one.evidence)
     return [*one.evidence, *([f"and {left:,} more"] if left > 0 else [])]
-
-
-def _document(one: Finding) -> dict[str, Any]:
-    import msgspec
-
-    return msgspec.structs.asdict(one)
