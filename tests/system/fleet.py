@@ -208,7 +208,18 @@ class Fleet:
     def drained(self, timeout: float = PATIENCE) -> None:
         """Wait until nothing waits and nothing runs."""
         live = ("scheduled", "ready", "running")
-        self.until(lambda: not sum(self.app.overview().states.get(state, 0) for state in live), timeout)
+        left = dict[str, int]()
+
+        def over() -> bool:
+            states = self.app.overview().states
+            left.update({state: states.get(state, 0) for state in live})
+            return not any(left.values())
+
+        try:
+            self.until(over, timeout)
+        except AssertionError as error:
+            error.add_note(f"left: {left}")
+            raise
 
     def check(self, namespace: str = "hr") -> None:
         """What holds after every scenario."""
