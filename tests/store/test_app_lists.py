@@ -273,7 +273,7 @@ ALONE = {
         "every",
     },
     Task: {"unpack", "pack_result", "plan", "prepare", "settle_in"},
-    BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw", "seal"},
+    BoundTask: {"job", "options", "fitting", "form", "handle", "check_key", "draw", "seal", "places", "hidden_places"},
     Jobs: {"handle", "handle_of", "reader"},
     Job: {"events", "aevents"},  # two iterators
     Queue: set[str](),
