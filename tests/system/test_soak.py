@@ -80,7 +80,7 @@ def _soak(new_server: NewServer, new_fleet: NewFleet, count: int, seconds: float
     say(f"the doctor walked {len(walks)} times")
     assert [found for walk in walks for found in walk] == []
     # However slow the machine is: what counts comes after.
-    fleet.drained(max(120, seconds))
+    fleet.drained(max(120, count / 100))
     facts = verdict(fleet, jobs, chaos.deaths)
     say(str({**facts, **chaos.deaths.counts}))
     assert chaos.deaths.total >= 8
