@@ -82,6 +82,8 @@ class Shop:
         counts = {"started": 9, "succeeded": 8, "failed": 1, f"run~{bucket_of(0.2)}": 9, f"wait~{bucket_of(0.01)}": 9}
         for label in ("jobs/shop.add", "queues/mail"):
             self.app.stats.absorb(label, counts, time.time() - 60)
+        self.app.stats.absorb("queues", {"samples": 2}, time.time() - 60)
+        self.app.stats.absorb("queues/mail", {"ready": 14}, time.time() - 60)
         self.app.stats.flush()
 
 

@@ -66,6 +66,10 @@ BULK = BulkRequest("retry", JobFilter("failed"), 1 << 52, 0, 1, exact=True, who=
 OWN_ID = "0" * 21
 
 
+def once(first: tuple[int, dict[str, int] | None], second: tuple[int, dict[str, int] | None]) -> bool:
+    return first[1] == {"default": 2} and second[1] is None
+
+
 def fires_once(first: ticks.Fired, second: ticks.Fired) -> bool:
     return first.ran == 1 and second.ran in (0, 1)
 
@@ -165,6 +169,7 @@ JOBS: dict[str, Play] = {
         lambda k, _, t: operations.resume_due(k, 10).at(t + 1),
         fewer,
     ),
+    "sample": Play(lambda s: s.put(2), lambda k, _, t: operations.sample(k).at(t), once),
     "resume": Play(
         lambda s: s.run(operations.pause(s.keys, "q")), lambda k, _, __: operations.resume(k, "q"), says(False)
     ),

@@ -177,6 +177,18 @@ def test_a_plot_begins_at_the_first_datum_and_has_no_slivers() -> None:
     assert {row[2] for row in fine.rows} == {"4"}
 
 
+def test_a_backlog_is_the_mean_of_the_samples_of_all_queues() -> None:
+    given_ = course([(0, 0, 0)] * 12)
+    ready = [replace(one, counts={"ready": 6} if n == 11 else {}) for n, one in enumerate(given_.buckets)]
+    sampled = [replace(one, counts={"samples": 2, "ready": 99} if n else {}) for n, one in enumerate(given_.buckets)]
+    plot = svg_plots.backlog(replace(given_, buckets=ready), replace(given_, buckets=sampled))
+    assert [row[1] for row in plot.rows][:2] == ["3", "0"]
+    assert len(plot.rows) == 11, "the plot begins with the first sample"
+    unknown = svg_plots.backlog(given_, given_)
+    assert unknown.empty
+    assert unknown.rows[0][1] == values_shown.DASH
+
+
 def test_a_name_breaks_at_its_dots_and_underscores_and_stays_text() -> None:
     assert values_shown.breaks("billing.charge_card") == "billing.<wbr>charge_<wbr>card"
     assert values_shown.breaks("<b>.x") == "&lt;b&gt;.<wbr>x"

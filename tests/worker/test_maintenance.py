@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 from headrace.protocol import consume
@@ -335,3 +335,21 @@ def test_what_other_code_has_replaced_is_declared_again() -> None:
     found["schedule_declare"][1](["superseded", "same"])
     assert not {"limit_declare", "schedule_declare"} & set(names(made, 112 + AGAIN - 0.01))
     assert {"limit_declare", "schedule_declare"} <= set(names(made, 112 + AGAIN))
+
+
+def test_ready_jobs_are_counted_once_a_minute_by_the_servers_clock() -> None:
+    worker, found = worker_state({}, lease=LEASE), list[tuple[Mapping[str, int], float]]()
+    worker.sample = lambda sizes, at: found.append((sizes, at))
+    desk = desk_of(worker)
+    made, desk.owner = Maintenance(worker, desk, tuple, lambda: 0), "me"
+    made.begin("me", 100.0)
+    renewed(made, 100, now=30 * SECOND)
+    assert names(made, 129) == ["renew"]
+    ((call, handler),) = [step for step in made.steps(130) if step[0].script.name == "sample"]
+    handler((60 * SECOND, {"default": 3}))
+    assert (call.script.name, found) == ("sample", [({"default": 3}, 60.0)])
+    ((_, handler),) = [step for step in made.steps(190) if step[0].script.name == "sample"]
+    handler((121 * SECOND, None))
+    assert len(found) == 1, "another dispatcher was first"
+    assert "sample" not in names(made, 240)
+    assert "sample" in names(made, 250)

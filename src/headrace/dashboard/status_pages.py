@@ -67,8 +67,8 @@ def span_of(request: Request) -> TimeRange:
 
 async def overview(site: DashboardSite, request: Request) -> Response:
     span = span_of(request)
-    frame, course, tasks, server, (lost, raised, died, acts) = await asyncio.gather(
-        site.frames.get(), site.course(span), site.table(span), site.server(),
+    frame, course, lines, tasks, server, (lost, raised, died, acts) = await asyncio.gather(
+        site.frames.get(), site.course(span), site.course(span, "queues"), site.table(span), site.server(),
         asyncio.gather(site.lost(), site.raised(), _died(site), _acts(site)),
     )  # fmt: skip
     found = needs(frame, tasks, server, lost, raised, died, acts)
@@ -84,7 +84,8 @@ async def overview(site: DashboardSite, request: Request) -> Response:
     return await site.page(
         request, "overview.html", document, frame=frame, span=span, needs=found,
         open=[need for need in found if not need.by], most=MOST_NEEDS, total=course.total,
-        minutes=course.minutes, plots=[svg_plots.throughput(course), svg_plots.waits(course)],
+        minutes=course.minutes,
+        plots=[svg_plots.throughput(course), svg_plots.backlog(lines, lines), svg_plots.waits(course)],
         slow=sorted(tasks, key=lambda one: -one.total)[:TOP],
         lines=_by_need(frame)[:TOP], served=frame.overview.served,
     )  # fmt: skip
@@ -146,8 +147,8 @@ def _by_need(frame: LiveFrame) -> list[QueueFacts]:
 async def queue(site: DashboardSite, request: Request) -> Response:
     name, span = name_in(request, "queue"), span_of(request)
     ask = LoadQuestion(site.client.keys, site.app.stats, name, 30)
-    frame, course, _, seen, page = await asyncio.gather(
-        site.frames.get(), site.course(span, "queues", name),
+    frame, course, lines, _, seen, page = await asyncio.gather(
+        site.frames.get(), site.course(span, "queues", name), site.course(span, "queues"),
         site.counts.adrive(ask.of_stats()), site.client.adrive(ask.of_store()),
         Jobs(site.client, site.app.tasks).apage("ready", queue=name, limit=10, order="asc", values=False),
     )  # fmt: skip
@@ -163,7 +164,8 @@ async def queue(site: DashboardSite, request: Request) -> Response:
         },
         frame=frame, queue=found, load=load, course=course,
         pause=await _pause_of(site, name) if found.paused else None, span=span, waits=waits,
-        plots=[svg_plots.throughput(course), svg_plots.waits(course)], next_jobs=page.rows,
+        plots=[svg_plots.backlog(course, lines), svg_plots.throughput(course), svg_plots.waits(course)],
+        next_jobs=page.rows,
         workers=[worker for worker in frame.live if name in worker.queues],
     )  # fmt: skip
 

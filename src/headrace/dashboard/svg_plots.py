@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from headrace.dashboard.figures import Course, TimeRange, summed, together
 from headrace.dashboard.values_shown import DASH, count, duration, short
@@ -97,6 +98,21 @@ def waits(course: Course, field: str = "wait", title: str = "Wait before a start
     ]
     top = _round_up_seconds(max(value or 0.0 for value in series[0].values))
     return _plot(title, "seconds", course.span, buckets, series, top, lines, duration, duration)
+
+
+def backlog(course: Course, sampled: Course) -> Plot:
+    """Ready jobs in the mean of the samples of each bucket. ``sampled``: of all queues, whose buckets count samples."""
+    ready = {one.start: one["ready"] for one in course.buckets}
+    both = [
+        replace(one, counts={"ready": ready.get(one.start, 0), "samples": one["samples"]}, histograms={})
+        for one in sampled.buckets
+    ]
+    buckets, _ = drawn(replace(sampled, buckets=both))
+    series = [
+        Series("ready", "waiting", [one["ready"] / one["samples"] if one["samples"] else None for one in buckets])
+    ]
+    top = _round_up(max(value or 0.0 for value in series[0].values))
+    return _plot("Backlog", "ready jobs", course.span, buckets, series, top, lines, short, short)
 
 
 Draw = Callable[[Sequence[Series], float, Sequence[str]], Markup]

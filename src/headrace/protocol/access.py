@@ -52,7 +52,7 @@ _SCRIPTS: dict[Role, str] = {
     """,
     "worker": """
         greet register limit_declare renew reclaim retire promote sweep unpark note claim settle holds restore
-        resume_due lapse tend reserve graft outputs refill fire schedule_declare schedule_read schedule_counts
+        resume_due sample lapse tend reserve graft outputs refill fire schedule_declare schedule_read schedule_counts
         enqueue enqueue_ordered enqueue_unique broadcast cancel rerun read watch logs paused overview load server_info
         bulk_piece own_store own_calls alarm_note watches told tell stacks_read limit_read limit_hold limit_keep
         limit_release limit_take flow_create flow_start flow_stop flow_cancel flow_read flow_nodes flow_count flow_watch

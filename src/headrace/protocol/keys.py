@@ -18,6 +18,7 @@ key                    type    meaning, owner and end
 ``pauses``             hash    Why queues are paused, as the person said who paused them, and for how long, as
                                ``~<queue>``. A field ends with the pause.
 ``resumes``            zset    Those whose pause has an end of its own, scored by it. Ends with the pause.
+``sampled``            string  The minute whose ready jobs were counted last, by queue. Expires after two minutes.
 ``scheduled``          zset    Ids that wait for their time (delays, retries, snoozes), scored by due time.
 ``parking``            set     Names of tasks that have parked jobs.
 ``parked:<task>``      zset    Ids whose task a worker that claimed them did not know, scored as in their queues.

@@ -51,6 +51,20 @@ def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     return load("resume_due").bind(keys, done_and_next, limit=limit)
 
 
+def sample(keys: Keys) -> Call[tuple[int, dict[str, int] | None]]:
+    """Server time, and how many jobs of each queue are ready, those of 1,000 queues at most; None: another dispatcher
+    was told within this minute. Cost: one round trip, O(queues).
+    """
+    return load("sample").bind(keys, _sample)
+
+
+def _sample(reply: Any) -> tuple[int, dict[str, int] | None]:
+    if len(reply) == 1:
+        return reply[0], None
+    names = iter(reply[1])
+    return reply[0], {text_of(name): next(names) for name in names}
+
+
 def paused(keys: Keys) -> Call[list[str]]:
     """Names of the queues that are paused, in order. Cost: one round trip."""
     return load("paused").bind(keys, lambda reply: sorted(text_of(name) for name in reply))

@@ -19,7 +19,7 @@ from headrace.errors import OptionsError
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
 from headrace.stats.histogram import bucket_of
-from headrace.stats.resolutions import LONGEST, MARK, TASKS, queue_label
+from headrace.stats.resolutions import LONGEST, MARK, QUEUES, TASKS, queue_label
 
 EVERY = 1.0
 
@@ -128,6 +128,12 @@ class JobCounts:
     def grew(self, memory: int) -> None:
         """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
+
+    def sampled(self, sizes: Mapping[str, int], at: float) -> None:
+        """Count ready jobs by queue at one moment: ``ready`` divided by ``samples`` is the mean backlog."""
+        self._absorb(QUEUES, {"samples": 1}, at)
+        for queue, size in sizes.items():
+            self._absorb(queue_label(queue), {"ready": size}, at)
 
     def pass_on(self, now: float) -> None:
         """Hand the sums to the buffer; ``now``: seconds since 1970 by the server's clock, not this machine's."""

@@ -138,6 +138,7 @@ class Dispatcher:
         return Worker(
             settings=app.settings, tasks=worker_tasks(app), options=options, place=place, pid=os.getpid(),
             random=Random(), probe=probe, job_counts=self._job_counts, parent=parent,
+            sample=self._job_counts.sampled if self._job_counts else None,
             schedules=[one.row for one in app.schedules.declared.values()], limits=app.limits.declared(),
             hooks=list(app.hooks.declared.values()),
             look_at_alarms=self._look_at_alarms if app.alarms.declared else None,

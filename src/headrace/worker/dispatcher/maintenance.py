@@ -4,15 +4,15 @@
 2. :class:`Renewal`: renews the lease. Its reply says when all other duties are due.
 3. :class:`Reclaim`: takes back the jobs of dead workers.
 4. :class:`Unparking`: queues jobs again that a worker without their task had parked, where a worker knows the task.
-5. :class:`Promotion`, :class:`Resumption`, :class:`Portions`, :class:`LimitDeclaration`: due jobs, pauses that end,
-   chores in pieces, declared limits.
+5. :class:`Promotion`, :class:`Resumption`, :class:`Sampling`, :class:`Portions`, :class:`LimitDeclaration`: due jobs,
+   pauses that end, a count of ready jobs, chores in pieces, declared limits.
 6. :class:`Maintenance`: the table of all duties, a row each. Duties of more than a screen have files of their own.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -262,6 +262,9 @@ ASK_AGAIN = 0.05
 # Seconds after which limits are declared again that newer code has changed: its workers may have left.
 AGAIN = 10.0
 
+# Microseconds between two counts of the ready jobs.
+MINUTE = 60_000_000
+
 _at: Callable[[Duty | TickDuty | OwnCalls], float] = attrgetter("at")
 
 
@@ -328,6 +331,29 @@ class Resumption:
 
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.at = moment(sent, renewed.now, renewed.resumes)
+
+
+class Sampling:
+    """Count the ready jobs of each queue once a minute, for statistics; the first dispatcher that asks is told."""
+
+    script, makes_ready = "sample", False
+
+    def __init__(self, keys: Keys, absorb: Callable[[Mapping[str, int], float], None]) -> None:
+        self.at = NEVER
+        self._keys, self._absorb = keys, absorb
+
+    def call(self, now: float) -> Call[tuple[int, dict[str, int] | None]]:
+        self.at = now + MINUTE / 1e6
+        return operations.sample(self._keys)
+
+    def on_reply(self, reply: tuple[int, dict[str, int] | None], sent: float) -> None:
+        server_now, sizes = reply
+        self.at = moment(sent, server_now, server_now - server_now % MINUTE + MINUTE)
+        if sizes is not None:
+            self._absorb(sizes, server_now / 1e6)
+
+    def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
+        self.at = min(self.at, moment(sent, renewed.now, renewed.now - renewed.now % MINUTE + MINUTE))
 
 
 class Portions:
@@ -443,6 +469,7 @@ class Maintenance:
             self.sweep,
             lapse,
             self.background,
+            *([Sampling(keys, worker.sample)] if worker.sample else []),
         )
         # Limits live at home.
         leaves = worker.leaves if desk.home else {*worker.leaves, LimitDeclaration.script}
