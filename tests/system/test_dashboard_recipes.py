@@ -6,11 +6,10 @@ import http.client
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -45,43 +44,6 @@ def enter():
     session["user"] = request.args["name"]
     return session["user"]
 """
-
-DJANGO = {
-    "settings.py": """
-SECRET_KEY, ALLOWED_HOSTS, ROOT_URLCONF = "for-tests", ["127.0.0.1"], "entry"
-INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"]
-MIDDLEWARE = ["django.contrib.sessions.middleware.SessionMiddleware",
-              "django.contrib.auth.middleware.AuthenticationMiddleware"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "users.db"}}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-MIGRATION_MODULES = dict.fromkeys(("auth", "contenttypes", "sessions"))
-""",
-    "entry.py": """
-from django.contrib import auth
-from django.http import HttpResponse
-from django.urls import path
-
-def enter(request):
-    user = auth.get_user_model().objects.get(username=request.GET["name"])
-    auth.login(request, user, "django.contrib.auth.backends.ModelBackend")
-    return HttpResponse(user.get_username())
-
-urlpatterns = [path("enter", enter)]
-""",
-    "people.py": """
-import django
-from django.core.management import call_command
-
-django.setup()
-call_command("migrate", run_syncdb=True, verbosity=0)
-from django.contrib.auth import get_user_model
-
-people = get_user_model().objects
-people.create_user("ada", is_staff=True)
-people.create_user("bob")
-people.create_user("eve", is_staff=True)
-""",
-}
 
 
 @dataclass(frozen=True)
@@ -211,28 +173,6 @@ def test_fastapi(url: str, tmp_path: Path) -> None:
         refused(Guest(address), app)
         operates(entered(address, "ada"), app)
         assert Guest(address).get("/docs").status == 200
-
-
-def test_django(url: str, tmp_path: Path) -> None:
-    app = Headrace(url)
-    for name, text in DJANGO.items():
-        (tmp_path / name).write_text(text)
-    environ = {"DJANGO_SETTINGS_MODULE": "settings"}
-
-    subprocess.run([sys.executable, "people.py"], cwd=tmp_path, env=os.environ | environ, check=True, timeout=60)
-    with served(url, tmp_path, *uvicorn("asgi:application"), **environ) as address:
-        refused(Guest(address), app)
-        operates(entered(address, "ada"), app)
-        looker = entered(address, "bob")
-        page = looker.get("/jobs/queues/default")
-        assert (page.status, "/act/" in page.text) == (200, False)
-        assert looker.post("/jobs/queues/default/act/pause", {}).status == 403
-        leaver = entered(address, "eve")
-        assert leaver.get("/jobs/queues").status == 200
-        with closing(sqlite3.connect(tmp_path / "users.db")) as users, users:
-            users.execute("update auth_user set is_active = 0 where username = 'eve'")
-        refused(leaver, app)
-        assert Guest(address).get("/jobsearch").status == 404
 
 
 def test_flask(url: str, tmp_path: Path) -> None:
