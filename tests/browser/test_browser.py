@@ -120,18 +120,28 @@ def test_a_dangerous_verb_and_ticked_rows_ask_first(store: Store, open_page: Ope
     page.get_by_role("status").wait_for()
     assert store.shop.app.job(store.shop.waiting).state == "cancelled"
     page.goto(f"{store.base}/jobs?state=failed")
-    assert not page.locator(".tickbar").is_visible()
+    bar = page.locator(".tickbar")
+    assert [one.inner_text() for one in bar.locator(":visible").all()] == ["Retry all 3…", "Delete all 3…"]
     page.locator("[data-tick-all]").check()
-    assert page.locator("[data-ticked]").inner_text() == "3 ticked"
+    assert bar.get_by_role("button", name="Retry").inner_text() == "Retry 3 ticked"
     page.locator("[data-tick-all]").uncheck()
+    boxes = page.locator("input[name=id]")
+    boxes.nth(0).click()
+    boxes.nth(2).click(modifiers=["Shift"])
+    assert boxes.nth(1).is_checked()
+    boxes.nth(0).click(modifiers=["Shift"])
+    assert not boxes.nth(1).is_checked()
+    assert bar.get_by_role("button", name="Retry").inner_text() == "Retry 1 ticked"
+    boxes.nth(2).click()
     page.locator("h1").click()
     # The first one is a node, which is run again with its workflow.
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    assert page.locator("[data-ticked]").inner_text() == "1 ticked"
-    page.locator(".tickbar").get_by_role("button", name="Retry").click()
+    bar.get_by_role("button", name="Retry 1 ticked").click()
     assert "Retry 1 job?" in page.locator("dialog[open]").inner_text()
+    # What destroys nothing comes first.
+    assert page.locator("dialog[open] button").all_inner_texts() == ["Retry 1 ticked", "Leave it"]
     page.get_by_role("button", name="Leave it").click()
     assert store.shop.app.jobs.count("failed") == 3
     page.locator(".tickbar").get_by_role("button", name="Retry").click()

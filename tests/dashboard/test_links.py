@@ -169,15 +169,20 @@ class Step:
 
 def steps(page: str, answer: Answer) -> Iterator[Step]:
     """Links of a page, its forms that change nothing, and those that lead to a page that asks."""
-    action, fields = "", dict[str, str]()
-    for tag, given in answer.elements:
+    action, fields, buttons = "", dict[str, str](), list[str]()
+    # A button may stand before the fields of its form.
+    for tag, given in [*answer.elements, ("form", {})]:
+        if tag == "form":
+            if "ask" in fields or ("id" in fields and "sure" not in fields):
+                yield from (Step(urljoin(page, to), tuple(fields.items())) for to in buttons)
+            buttons = []
         link, kind = given.get("action" if tag == "form" else "href", ""), given.get("type")
         if tag == "form":
             action, fields = urljoin(page, link), {}
         elif tag == "input" and (kind == "hidden" or given.get("name") == "id") and "disabled" not in given:
             fields.setdefault(given["name"], given["value"])
-        elif tag == "button" and ("ask" in fields or ("id" in fields and "sure" not in fields)):
-            yield Step(urljoin(page, given.get("formaction", action)), tuple(fields.items()))
+        elif tag == "button":
+            buttons.append(given.get("formaction", action))
         if link and given.get("method") != "post" and not link.startswith("data:"):
             yield Step(urljoin(page, link))
 
@@ -215,5 +220,6 @@ async def test_every_link_of_every_page_leads_to_a_page(filled: Shop) -> None:
     assert {step.page for step in seen if step.form} == {
         "/jobs/ID/act/delete", "/jobs/ID/act/cancel", "/jobs/ticked/act/retry", "/jobs/ticked/act/delete",
         "/jobs/ticked/act/cancel", "/cache/NAME/act/untag", "/schedules/NAME/act/run", "/workflows/ID/act/cancel",
-        "/workflows/ID/act/delete", "/bulk/ID/act/stop",
+        "/workflows/ID/act/delete", "/bulk/ID/act/stop", "/workflows/ticked/act/retry", "/workflows/ticked/act/stop",
+        "/workflows/ticked/act/delete",
     }  # fmt: skip

@@ -1,11 +1,12 @@
-"""A job again with other arguments: a form with a JSON text for each, and the new job that is made of it.
+"""A job again with other arguments, or a new one: a form with a field for each, and the job that is made of it.
 
 ``POST /v1/jobs``: programs without a driver of the store send jobs, one a request, as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headrace.dashboard.dashboard_site import DashboardSite, to
+from headrace.dashboard.limit_pages import number_in
 from headrace.dashboard.page_verbs import body_of, form_of, note, note_and_refresh, words_of
 from headrace.dashboard.values_shown import json_text
 from headrace.errors import (
@@ -29,6 +31,7 @@ from headrace.errors import (
 from headrace.model.hidden_values import Redactor, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import size
+from headrace.model.options import CallOptions
 from headrace.settings import HIDDEN
 from headrace.tasks.bound_task import new_id
 from headrace.tasks.edited_job import arguments_of
@@ -187,6 +190,92 @@ async def _form(
         request, "again.html", lambda: {"id": record.id, "task": record.task}, status=400 if problem else 200,
         job=record, arguments=arguments, problem=problem, field=_FIELD,
         asked=asked or new_id(site.client.keys.shard), known=record.task in site.app.tasks,
+    )  # fmt: skip
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a task in the form of a new job.
+
+    Attributes:
+        name, type: as its code has them; the type as text.
+        default: JSON, as it is shown; None: a value must be given.
+        text: what was typed.
+        plain: whether a text without quotes is a value: its annotation is ``str``.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    text: str
+    plain: bool
+
+
+def parameters_of(site: DashboardSite, task: str, form: Mapping[str, str]) -> list[Parameter] | None:
+    """What a task takes by name; None: its code is not known here."""
+    known = site.app.tasks.get(task)
+    if known is None:
+        return None
+    signature, shown = known.signature, list[Parameter]()
+    names = [*signature.parameters.positions, *sorted(signature.parameters.keywords)]
+    for name in dict.fromkeys(names):
+        type_, default = signature.types.get(name, Any), None
+        if name in signature.defaults:
+            default = json_text(site.redactor.value({name: signature.defaults[name]})[name])[:200]
+        text = form.get(_FIELD + name, "")
+        shown.append(Parameter(name, inspect.formatannotation(type_), default, text, type_ is str))
+    return shown
+
+
+def _typed(parameters: Sequence[Parameter]) -> bytes:
+    """The arguments as a JSON object; what was left empty is left out. Raises ValueError: a text is not JSON."""
+    values: dict[str, Any] = {}
+    for one in parameters:
+        if not one.text.strip():
+            continue
+        try:
+            plain = one.plain and not one.text.startswith('"')
+            values[one.name] = one.text if plain else msgspec.json.decode(one.text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{one.name} is not JSON: {error}") from None
+    return msgspec.json.encode(values)
+
+
+async def new(site: DashboardSite, request: Request) -> Response:
+    """The form of a new job, typed from the signature of its task."""
+    return await _new_page(site, request, request.query_params.get("task", "").strip(), {}, "")
+
+
+async def make(site: DashboardSite, request: Request) -> Response:
+    """Store the job of a form. The task's code checks its arguments if the dashboard has it. Cost: one round trip."""
+    form = await form_of(request)
+    task = form.get("task", "").strip()
+    parameters = parameters_of(site, task, form)
+    minutes = number_in(form, "minutes")
+    options: CallOptions = {"request_id": form.get("request") or None}
+    if queue := form.get("queue", "").strip():
+        options["queue"] = queue
+    if minutes:
+        options["delay"] = minutes * 60
+    try:
+        kwargs = (form.get("json", "").strip() or "{}").encode() if parameters is None else _typed(parameters)
+        job = await site.app.by_name(task, **options).aenqueue_json(b"[]", kwargs)
+    except (HeadraceError, ValueError) as error:
+        said = words_of(error) if isinstance(error, HeadraceError) else f"Nothing was done: {error}"
+        await note(site, request, ("enqueue", "tasks", task[:200]), said)
+        return await _new_page(site, request, task, form, site.redactor.text(said))
+    said = f"Job {job.id} was made." if job.fresh else f"Job {job.id} was made before: this makes no other."
+    await note_and_refresh(site, request, ("enqueue", "tasks", task), said)
+    return to(request, f"/jobs/{job.id}", said)
+
+
+async def _new_page(
+    site: DashboardSite, request: Request, task: str, form: Mapping[str, str], problem: str
+) -> Response:
+    parameters = parameters_of(site, task, form)
+    return await site.page(
+        request, "new.html", lambda: {"task": task, "parameters": parameters}, status=400 if problem else 200,
+        task=task, parameters=parameters, field=_FIELD, form=form, problem=problem,
+        asked=form.get("request") or new_id(site.client.keys.shard),
     )  # fmt: skip
 
 

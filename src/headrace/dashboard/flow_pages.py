@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import graphlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.admin.documents import node_document, workflow_details, workflow_summary
-from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, Drawing, base_of, form_wanted, sight_of
-from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link
+from headrace.dashboard.dashboard_site import PATIENCE, DashboardSite, Drawing, base_of, form_wanted, sight_of, to
+from headrace.dashboard.page_verbs import fields_of, note_and_refresh
+from headrace.dashboard.values_shown import WITHHELD, arguments, arguments_document, error_line, link, plural
 from headrace.dashboard.why_shown import WhyShown, why_of
+from headrace.errors import HeadraceError
 from headrace.model.ids import number_of
 from headrace.model.job import FINAL, State
 from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
@@ -21,6 +25,7 @@ from headrace.picture import MOST, View, ViewNode, around, boxes_of, of_nodes, u
 from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
 from headrace.protocol.why import why
+from headrace.schedules.timetables import time_of
 from headrace.workflows import verbs
 from headrace.workflows.collection import Workflows
 from headrace.workflows.verbs import check_id, found
@@ -37,6 +42,21 @@ ACTIVE = (State.PARKED, State.READY, State.SCHEDULED, State.RUNNING, State.STOPP
 # Of a graph with too many boxes, the part around one job: steps from it, and boxes at most.
 STEPS = 2
 NEAR = 60
+
+
+# Verbs that a list of workflows offers, by their state; what each does; and workflows that one press changes at most.
+_ENDED = ("retry", "delete")
+VERBS: Mapping[str, Sequence[str]] = {
+    "failed": _ENDED, "cancelled": ("delete",), "succeeded": ("delete",), "running": ("stop",), "stopped": ("delete",),
+}  # fmt: skip
+MEANS = {
+    "retry": "Their failed jobs line up again.",
+    "stop": "Nothing of them starts until they are started again; what runs goes on.",
+    "delete": "They leave with all their jobs. This cannot be undone.",
+}
+MOST_AT_ONCE = 200
+# Above this many workflows their number must be typed.
+MANY = 100
 
 
 async def flows(site: DashboardSite, request: Request) -> Response:
@@ -56,8 +76,77 @@ async def flows(site: DashboardSite, request: Request) -> Response:
             "workflows": [workflow_summary(one) for one in page.rows], "count": page.count, "next": page.next,
         },
         page=page, state_asked=state, definition=definition, more=more,
-        flow_states=[str(one) for one in WorkflowState],
+        flow_states=[str(one) for one in WorkflowState], verbs=VERBS.get(state, tuple(MEANS)), means=MEANS,
+        alls=[
+            (verb, link(f"/workflows/bulk/{verb}", {"state": state, "definition": definition}))
+            for verb in VERBS.get(state, ())
+        ],
     )  # fmt: skip
+
+
+async def confirm(site: DashboardSite, request: Request) -> Response:
+    """What a verb on all workflows of a filter would do, before it does it. Cost: one round trip."""
+    state, definition = (request.query_params.get(name, "") for name in ("state", "definition"))
+    verb = request.path_params["verb"]
+    if verb not in VERBS.get(state, ()):
+        raise HTTPException(404, "There is no such verb.")
+    now = (await site.frames.get(fresh=True)).now
+    count = await site.app.workflows.acount(state=state, definition=definition or None)
+    most = f" This does at most {MOST_AT_ONCE} of them, the newest." if count > MOST_AT_ONCE else ""
+    words = f"{verb.capitalize()} {plural(count, f'{state} workflow')}? {MEANS[verb]}{most}"
+    return await _ask(
+        site, request, verb, words, {"all": now, "state": state, "definition": definition, "count": count}.items(),
+        count if count > MANY else 0,
+    )  # fmt: skip
+
+
+async def _ask(
+    site: DashboardSite, request: Request, verb: str, words: str, fields: Iterable[tuple[str, Any]], typed: int = 0
+) -> Response:
+    return await site.page(
+        request, "confirm.html", lambda: {"verb": verb, "ask": words}, ask=words, verb=verb, typed=typed,
+        fields=[*fields, ("sure", 1)], action=f"/workflows/ticked/act/{verb}", back="/workflows",
+    )  # fmt: skip
+
+
+async def act(site: DashboardSite, request: Request) -> Response:
+    """Do a verb on ticked workflows, or on those of a filter that were there at the question, one after the other."""
+    verb = request.path_params["verb"]
+    fields = await fields_of(request)
+    form = dict(fields)
+    state, definition = form.get("state", ""), form.get("definition", "")
+    ids = list(dict.fromkeys(value for name, value in fields if name == "id"))
+    until, count = form.get("all", ""), form.get("count", "")
+    if verb not in MEANS or (until and verb not in VERBS.get(state, ())):
+        raise HTTPException(404, "There is no such verb.")
+    if until:
+        if not (until.isdecimal() and count.isdecimal()) or len(until) > 16:
+            raise HTTPException(400, "Nothing was done: the form is not whole.")
+        if int(count) > MANY and form.get("typed", "").strip().replace(",", "") != count:
+            raise HTTPException(400, f"Nothing was done: type the number, {count}, to {verb} these workflows.")
+        ids = await site.app.workflows.aids(
+            state=state, definition=definition or None, until=time_of(int(until)), limit=MOST_AT_ONCE
+        )
+    elif not 0 < len(ids) <= PAGE:
+        raise HTTPException(400, f"Nothing was done: tick between one and {PAGE} workflows.")
+    if form.get("sure") != "1":
+        return await _ask(
+            site, request, verb, f"{verb.capitalize()} {plural(len(ids), 'workflow')}? {MEANS[verb]}", fields
+        )
+    done, refused = 0, list[str]()
+    for id in ids:
+        try:
+            run = await site.app.workflows.aget(id)
+            await {"retry": run.aretry_failed, "stop": run.astop, "delete": run.adelete}[verb]()
+            done += 1
+        except HeadraceError as error:
+            refused.append(str(error))
+    words = {"retry": "lines up again", "stop": "is stopped", "delete": "is deleted"}[verb]
+    said = f"{plural(done, 'workflow')}: each {words}." if done else "Nothing was done."
+    said += f" {len(refused)} refused: {refused[0]}" if refused else ""
+    scope = f"all {state} {definition}" if until else f"ticked: {' '.join(ids)}"
+    await note_and_refresh(site, request, (verb, "workflows", ""), said, count=len(ids), scope=scope)
+    return to(request, link("/workflows", {"state": state, "definition": definition}), site.redactor.text(said))
 
 
 async def flow(site: DashboardSite, request: Request) -> Response:

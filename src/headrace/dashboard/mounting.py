@@ -54,10 +54,12 @@ PAGES: dict[str, Handler] = {
     "/store": status_pages.store,
     "/cache": status_pages.cache,
     "/jobs": job_pages.jobs,
+    "/jobs/new": again_pages.new,
     "/jobs/{id}": job_pages.job,
     "/jobs/{id}/again": again_pages.edit,
     "/causes": activity_page.causes,
     "/workflows": flow_pages.flows,
+    "/workflows/bulk/{verb}": flow_pages.confirm,
     "/workflows/{id}": flow_pages.flow,
     "/limits": limit_pages.limits,
     "/limits/{name:path}": limit_pages.limit,
@@ -275,7 +277,9 @@ def _routes(site: DashboardSite) -> list[Any]:
         ]
     if not site.read_only:
         routes.append(route(again_pages.PATH, again_pages.take, "POST"))
+        routes.append(route("/jobs/new", again_pages.make, "POST"))
         routes.append(route("/jobs/ticked/act/{verb}", ticked_jobs.act, "POST"))
+        routes.append(route("/workflows/ticked/act/{verb}", flow_pages.act, "POST"))
         routes.append(route("/jobs/{id}/act/again", again_pages.begin, "POST"))
         routes.append(route("/jobs/{id}/act/stacks", schedule_pages.of_job, "POST"))
         routes.append(route("/workers/{name:path}/act/stacks", schedule_pages.of_worker, "POST"))

@@ -249,7 +249,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     if form.get("ask"):
         # Without script there was no dialog: a page asks.
         return await site.page(
-            request, "confirm.html", dict, ask=form["ask"], verb=verb, form=form,
+            request, "confirm.html", dict, ask=form["ask"], verb=verb, fields=form.items(),
             action=f"/{kind}/{quoted(name)}/act/{verb}", back=place,
         )  # fmt: skip
     try:

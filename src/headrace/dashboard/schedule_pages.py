@@ -33,7 +33,9 @@ from headrace.tasks.bound_task import new_id
 PAGE = 50
 # Times to come that the page of a schedule shows.
 COMING = 5
-# Ticks that it shows at once; the others are folded.
+# Ticks that the list draws of each schedule.
+SPARKS = 12
+# Ticks that the page of a schedule shows at once; the others are folded.
 SHOWN = 10
 
 
@@ -63,7 +65,7 @@ def row_of(record: ScheduleRecord) -> ScheduleRow:
 
 async def schedules(site: DashboardSite, request: Request) -> Response:
     after = request.query_params.get("after", "")
-    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, PAGE, ticks=1)))
+    page = await site.read(site.client.arun(ticks.read_schedules(site.client.keys, (), after, PAGE, ticks=SPARKS)))
     return await site.page(
         request, "schedules.html",
         lambda: {"schedules": [schedule_document(record) for record in page.rows], "next": page.next},

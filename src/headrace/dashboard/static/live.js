@@ -4,7 +4,7 @@ const base = document.body.dataset.base || "";
 let skew = Number(document.body.dataset.now || 0) ? Number(document.body.dataset.now) - Date.now() : 0;
 let round = 0, waits = EVERY;
 
-// -- times ------------------------------------------------------------------------------------------------------------
+// -- times --
 function distance(at) {
   const away = (Date.now() + skew - at) / 1000, size = Math.abs(away);
   if (away > -3 && away < 1) return "now";
@@ -30,7 +30,7 @@ function refreshTimes() {
   }
 }
 
-// -- live fragments ---------------------------------------------------------------------------------------------------
+// -- live fragments --
 function inUse(element) {
   const chosen = document.getSelection();
   return element.contains(document.activeElement) && document.activeElement !== document.body
@@ -115,7 +115,7 @@ async function poll() {
   setTimeout(poll, waits);
 }
 
-// -- plots ------------------------------------------------------------------------------------------------------------
+// -- plots --
 function tell(drawing, place) {
   const hits = [...drawing.querySelectorAll(".hit rect")];
   if (!hits.length) return;
@@ -138,7 +138,7 @@ document.addEventListener("pointerout", (event) => {
   }
 });
 
-// -- keys -------------------------------------------------------------------------------------------------------------
+// -- keys --
 let goes = false;
 
 function step(by) {
@@ -173,13 +173,14 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?") document.getElementById("keys")?.showModal();
 });
 
-// -- verbs, copies, theme ---------------------------------------------------------------------------------------------
-function confirmed(words, label) {
-  const dialog = document.createElement("dialog");
+// -- verbs, copies, theme --
+// What destroys nothing comes first; what does, last.
+function confirmed(words, label, main) {
+  const dialog = document.createElement("dialog"), no = ["no", "Leave it", ""], yes = ["yes", label, main ? "main" : "danger"];
   const text = document.createElement("p"), form = document.createElement("form");
   text.textContent = words;
   form.method = "dialog";
-  for (const [value, name, kind] of [["no", "Leave it", ""], ["yes", label, "danger"]]) {
+  for (const [value, name, kind] of main ? [yes, no] : [no, yes]) {
     const button = document.createElement("button");
     Object.assign(button, { value, textContent: name, className: kind });
     form.append(button);
@@ -192,10 +193,10 @@ function confirmed(words, label) {
 
 document.addEventListener("submit", async (event) => {
   const form = event.target, button = event.submitter, count = ticked(form);
-  const words = (button?.dataset.ask || form.dataset.ask || "").replace("{n}", count === 1 ? "1 job" : `${count} jobs`);
+  const words = (button?.dataset.ask || form.dataset.ask || "").replace("{n}", `${count} ${form.dataset.thing || "job"}${count === 1 ? "" : "s"}`);
   if (!words || form.dataset.asked) return;
   event.preventDefault();
-  if (!await confirmed(words, button?.textContent || "Do it")) return;
+  if (!await confirmed(words, button?.textContent || "Do it", button?.matches(".main"))) return;
   const sure = form.querySelector("input[name=sure]");
   form.dataset.asked = "1";
   form.querySelector("input[name=ask]")?.remove();
@@ -206,23 +207,28 @@ document.addEventListener("submit", async (event) => {
   if (sure) sure.disabled = true;
 });
 
-// -- ticked rows ------------------------------------------------------------------------------------------------------
+// -- ticked rows --
 function ticked(form) { return form.querySelectorAll("input[name=id]:checked").length; }
 
 function tellTicked() {
   const form = document.querySelector("form.ticked"), all = form?.querySelector("[data-tick-all]");
   if (!form) return;
   const count = ticked(form), boxes = form.querySelectorAll("input[name=id]").length;
-  form.querySelector("[data-ticked]").textContent = `${count} ticked`;
+  form.querySelectorAll("[data-ticked]").forEach((text) => { text.textContent = `${count} ticked`; });
   all.checked = count > 0 && count === boxes;
   all.indeterminate = count > 0 && count < boxes;
   all.parentNode.hidden = false;
 }
 
-document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-tick-all]")) {
-    for (const box of event.target.form.querySelectorAll("input[name=id]")) box.checked = event.target.checked;
-  }
+// With shift, all rows between the last one that was ticked and this one become as this one.
+let from = null;
+document.addEventListener("click", (event) => {
+  const box = event.target, boxes = [...(box.form?.querySelectorAll("input[name=id]") || [])];
+  if (box.matches("[data-tick-all]")) boxes.forEach((one) => { one.checked = box.checked; });
+  else if (!boxes.includes(box)) return;
+  const ends = [boxes.indexOf(from), boxes.indexOf(box)].sort((a, b) => a - b);
+  if (event.shiftKey && ends[0] >= 0) for (const one of boxes.slice(...ends)) one.checked = box.checked;
+  from = box;
   tellTicked();
 });
 addEventListener("pageshow", tellTicked);
