@@ -24,7 +24,7 @@ PAGES = {
     "/tasks/shop.fails": 2,
     "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=running": 2,
     "/jobs?state=ready&queue=queue-1": 2, "/jobs/ID": 1, "/workflows": 1, "/workflows/SMALL": 2, "/workflows/LARGE": 3,
-    "/schedules": 1, "/limits": 1, "/cache": 1, "/store": 1, "/bulk": 1, "/bulk/new?verb=cancel&state=scheduled": 1,
+    "/schedules": 1, "/limits": 1, "/cache": 1, "/store": 1, "/jobs/new": 1, "/bulk": 1, "/bulk/new?verb=cancel&state=scheduled": 1,
 }  # fmt: skip
 
 
