@@ -338,8 +338,8 @@ def test_what_other_code_has_replaced_is_declared_again() -> None:
 
 
 def test_ready_jobs_are_counted_once_a_minute_by_the_servers_clock() -> None:
-    worker, found = worker_state({}, lease=LEASE), list[tuple[Mapping[str, int], float]]()
-    worker.sample = lambda sizes, at: found.append((sizes, at))
+    worker, found = worker_state({}, lease=LEASE), list[tuple[Mapping[str, int], float, bool]]()
+    worker.sample = lambda sizes, at, is_first: found.append((sizes, at, is_first))
     desk = desk_of(worker)
     made, desk.owner = Maintenance(worker, desk, tuple, lambda: 0), "me"
     made.begin("me", 100.0)
@@ -347,7 +347,7 @@ def test_ready_jobs_are_counted_once_a_minute_by_the_servers_clock() -> None:
     assert names(made, 129) == ["renew"]
     ((call, handler),) = [step for step in made.steps(130) if step[0].script.name == "sample"]
     handler((60 * SECOND, {"default": 3}))
-    assert (call.script.name, found) == ("sample", [({"default": 3}, 60.0)])
+    assert (call.script.name, found) == ("sample", [({"default": 3}, 60.0, True)])
     ((_, handler),) = [step for step in made.steps(190) if step[0].script.name == "sample"]
     handler((121 * SECOND, None))
     assert len(found) == 1, "another dispatcher was first"

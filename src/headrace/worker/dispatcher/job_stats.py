@@ -129,9 +129,12 @@ class JobCounts:
         """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
 
-    def sampled(self, sizes: Mapping[str, int], at: float) -> None:
-        """Count ready jobs by queue at one moment: ``ready`` divided by ``samples`` is the mean backlog."""
-        self._absorb(QUEUES, {"samples": 1}, at)
+    def sampled(self, sizes: Mapping[str, int], at: float, is_first: bool) -> None:
+        """Count ready jobs by queue at one moment: ``ready`` divided by ``samples`` is the mean backlog. Each shard has
+        a part of a queue; the first one counts the sample.
+        """
+        if is_first:
+            self._absorb(QUEUES, {"samples": 1}, at)
         for queue, size in sizes.items():
             self._absorb(queue_label(queue), {"ready": size}, at)
 

@@ -338,7 +338,7 @@ class Sampling:
 
     script, makes_ready = "sample", False
 
-    def __init__(self, keys: Keys, absorb: Callable[[Mapping[str, int], float], None]) -> None:
+    def __init__(self, keys: Keys, absorb: Callable[[Mapping[str, int], float, bool], None]) -> None:
         self.at = NEVER
         self._keys, self._absorb = keys, absorb
 
@@ -350,7 +350,7 @@ class Sampling:
         server_now, sizes = reply
         self.at = moment(sent, server_now, server_now - server_now % MINUTE + MINUTE)
         if sizes is not None:
-            self._absorb(sizes, server_now / 1e6)
+            self._absorb(sizes, server_now / 1e6, self._keys.shard == 0)
 
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.at = min(self.at, moment(sent, renewed.now, renewed.now - renewed.now % MINUTE + MINUTE))

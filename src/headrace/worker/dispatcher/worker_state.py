@@ -350,7 +350,8 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         probe: finds out what processes runners run, for people.
         name: under which it registers first, the same at each of several shards; empty before. Incarnation's.
         job_counts: counts the ends of starts.
-        sample: counts ready jobs by queue, at seconds since 1970; None: this worker counts none.
+        sample: counts ready jobs of a shard by queue, at seconds since 1970; told whether the shard is the first. None:
+            this worker counts none.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
         limits, hooks: what its code declares.
@@ -373,7 +374,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     probe: Probe
     name: str = ""
     job_counts: JobEnds | None = None
-    sample: Callable[[Mapping[str, int], float], None] | None = None
+    sample: Callable[[Mapping[str, int], float, bool], None] | None = None
     parent: int = 0
     schedules: Sequence[Row] = ()
     limits: DeclaredLimits = NO_LIMITS
