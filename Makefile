@@ -42,6 +42,30 @@ $(STAMP): pyproject.toml
 demo: setup  ## measure the standard library with a workflow of a few hundred jobs
 	@$(BIN)/headrace demo
 
+# The port of an example's site.
+PORT ?= 8000
+START = $(abspath $(BIN))/python ../start.py $(abspath $(BIN))/
+
+.PHONY: example-django
+example-django: setup  ## start the shop of examples/django_shop and its worker (PORT=8000)
+	@cd examples/django_shop && $(abspath $(BIN))/python manage.py migrate --verbosity 0 && \
+		$(START)python manage.py headrace worker -- \
+		$(abspath $(BIN))/python manage.py runserver --noreload 127.0.0.1:$(PORT)
+
+.PHONY: example-fastapi
+example-fastapi: setup  ## start the service of examples/fastapi_service and its worker
+	@cd examples/fastapi_service && $(START)headrace worker tasks:app -- \
+		$(abspath $(BIN))/uvicorn site_app:site --port $(PORT)
+
+.PHONY: example-flask
+example-flask: setup  ## start the site of examples/flask_site and its worker
+	@cd examples/flask_site && $(START)headrace worker 'site_app:create_app()' -- \
+		$(abspath $(BIN))/flask --app site_app run --port $(PORT)
+
+.PHONY: example-pipeline
+example-pipeline: setup  ## run the workflow of examples/data_pipeline with a worker
+	@cd examples/data_pipeline && $(START)headrace worker pipeline:app -- $(abspath $(BIN))/python pipeline.py
+
 .PHONY: test
 test: setup  ## run the whole suite (T="..." passes options to pytest)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T)
