@@ -107,7 +107,9 @@ def test_values_are_plain_for_code_and_results_alone(kit: Kit) -> None:
     assert [job.result(0) for job in jobs] == [hello, hello * 2, hello, hello]
     assert CANARY.encode() not in stored(kit)
     record = jobs[0].refresh()
-    assert (record.args, record.result, record.progress_text) == (("encrypted",), "encrypted", "encrypted")
+    assert (record.args, record.result) == (("encrypted",), "encrypted")
+    # Words of progress that follow each other closely are thinned out.
+    assert record.progress_text in ("", "encrypted")
     assert record.arguments == {"name": "encrypted"}
     assert jobs[0].logs() == ["encrypted"]
     assert CANARY not in repr(record)
