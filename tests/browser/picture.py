@@ -65,8 +65,10 @@ def an_hour_of_figures(app: Headrace, dice: random.Random) -> None:
                 waited = dice.lognormvariate(math.log(wait * busy**4), 0.8)
                 for field in ("started", ended, f"run~{bucket_of(took)}", f"wait~{bucket_of(waited)}"):
                     counts[field] = counts.get(field, 0) + 1
+            counts["ready"] = round(wait * 200 * busy**4)
             for label in (f"jobs/shop.{task}", f"queues/{queue}"):
                 app.stats.absorb(label, counts, now - 60 * minute)
+        app.stats.absorb("queues", {"samples": 1}, now - 60 * minute)
     app.stats.flush()
 
 
