@@ -133,7 +133,7 @@ MODULES = {
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
     "profile": "profile", "doctor": "doctor", "restored": "restored", "acl": "acl", "migrate": "migrate",
-    "outbox": "outbox", "bridge": "bridge", "demo": "demo",
+    "outbox": "outbox", "bridge": "bridge", "completion": "completion", "demo": "demo",
 }  # fmt: skip
 
 
