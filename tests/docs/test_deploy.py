@@ -1,9 +1,13 @@
-"""The files of deploy/ name commands, options and variables that exist, and stop a worker later than it stops itself."""
+"""The files of deploy/ name commands, options and variables that exist, and stop a worker later than it stops itself.
+
+The workflow of a release needs no secret, and tries each Python that the package names.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,3 +89,14 @@ def test_passwords_come_by_reference_and_the_port_is_the_default() -> None:
         secret = {one["name"] for one in container["env"] if "secretKeyRef" in one.get("valueFrom", {})}
         assert secret == {"HEADRACE_URL", TOKEN} & {one["name"] for one in container["env"]}
     assert CONTENTS["dashboard.yaml"][1]["spec"]["ports"] == [{"port": PORT}]
+
+
+def test_a_release_passes_the_suite_on_each_python_and_needs_no_secret() -> None:
+    text = (DEPLOY.parent / ".github" / "workflows" / "release.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    assert "secrets." not in text
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert set(jobs["publish"]["needs"]) == {"test", "build"}
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    named = {found[1] for text in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", text))}
+    assert named == set(jobs["test"]["strategy"]["matrix"]["python"])
