@@ -122,6 +122,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     namespace: Annotated[
         str, Meta(description="First part of every key in the server.", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")
     ] = "hr"
+    shards: Annotated[
+        int,
+        Meta(
+            description="Shards of the store, on one server or a cluster; fixed for its life. Several URLs with spaces "
+            "between them are a shard each.",
+            ge=1,
+            le=128,
+        ),
+    ] = 1
     lease: Annotated[
         float,
         Meta(

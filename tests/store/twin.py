@@ -111,7 +111,7 @@ def stub(answer: Answer) -> Iterator[str]:
             thread.join(20)
 
 
-GREETING = b"*5\r\n:%d\r\n:0\r\n$0\r\n\r\n$0\r\n\r\n:0\r\n" % SCHEMA
+GREETING = b"*6\r\n:%d\r\n:0\r\n$0\r\n\r\n$0\r\n\r\n:0\r\n$6\r\n0 of 1\r\n" % SCHEMA
 """What a store of our own layout answers to the greeting."""
 
 

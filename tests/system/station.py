@@ -1,7 +1,6 @@
 """One worker of the fault suite, in a process that ``processes.py`` forks; its options are JSON in HR_OPTIONS.
 
-While the file HR_FULL exists, it cannot be forked. HR_SHARDS are the URLs of the shards that it serves, where it serves
-several.
+While the file HR_FULL exists, it cannot be forked.
 """
 
 from __future__ import annotations
@@ -12,10 +11,6 @@ import logging
 import os
 from pathlib import Path
 
-from headrace.protocol.keys import Keys, keys_of
-from headrace.store.store import Store
-from headrace.store.url import Target, parse
-from headrace.worker.dispatcher import loop
 from headrace.worker.forking.child_process import Terminal
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.supervisor import supervisor_process
@@ -36,16 +31,6 @@ def refuse_forks(full: Path) -> None:
     os.fork = fork
 
 
-def serve_shards(urls: str) -> None:
-    """Serve these shards, the first of which is the home."""
-
-    def shards(store: Store) -> list[tuple[Target, Keys]]:
-        found = [(parse(url), keys_of("hr", n)) for n, url in enumerate(urls.split())]
-        return found or [(store.target, store.keys)]
-
-    loop.shards_of = shards
-
-
 def main() -> int:
     """Be the supervisor; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
@@ -54,6 +39,5 @@ def main() -> int:
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
-    serve_shards(os.environ.get("HR_SHARDS", ""))
     terminal = Terminal(present=False, ignored=False)
     return Supervisor(app, WorkerOptions(**given), None, (), HealthStamps(), terminal).run()

@@ -30,16 +30,18 @@ class Spread:
     def __init__(self, fleet: Fleet, urls: list[str]) -> None:
         self.fleet, self.urls = fleet, urls
         self.apps = [self._app(url, shard) for shard, url in enumerate(urls)]
+        fleet.app.close()
+        fleet.app = self.apps[0]
 
     def _app(self, url: str, shard: int) -> Headrace:
         """A producer whose jobs live at this shard."""
         app = Headrace(url, **self.fleet.settings)
-        app.client.keys = app.client.store.keys = keys_of("hr", shard)
+        app.client.keys = app.client.store.keys = keys_of("hr", shard, SHARDS)
         return app
 
     def worker(self, **options: Any) -> Any:
-        environ = {"HR_SHARDS": " ".join(self.urls), **options.pop("environ", {})}
-        return self.fleet.worker(environ=environ, **options)
+        urls = self.urls if len(set(self.urls)) > 1 else [f"{self.urls[0]}?shards={SHARDS}"]
+        return self.fleet.worker(url=" ".join(urls), **options)
 
     def enqueue(self, shard: int, task: str, arguments: list[tuple[Any, ...]]) -> list[Job[Any]]:
         bound = self.apps[shard].by_name(task)

@@ -218,6 +218,7 @@ SHORT = {
     "cli/alarms": "a group of commands is a module",
     "cli/demo": "a command is a module",
     "cli/health": "a command is a module",
+    "cli/shards": "a command is a module",
     "contrib/django/apps": "Django looks for a module of this name",
     "contrib/django/migrations/0001_outbox": "Django looks for a module in this folder",
     "contrib/flask": "a tie is a module",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace
 from headrace.protocol import script_header
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Script, blob, load
@@ -308,3 +310,10 @@ def test_a_file_that_a_lazy_function_needs_and_that_needs_it_is_refused(monkeypa
     tools = "-- Tools: included.\n-- include part\nlocal function used() return parts().f() end\n"
     with pytest.raises(HeaderError, match="parts -> tools -> parts"):
         made(monkeypatch, main=TITLE + "-- include other\nreturn 1\n", other=other, tools=tools, part=LAZY)
+
+
+def test_every_script_that_is_sent_says_which_shard_it_is_for() -> None:
+    scripts = {path.stem: path.read_text() for path in Path(headrace.__file__).parent.glob("scripts/*.lua")}
+    names = {name for name, text in scripts.items() if "\n-- return" in text and "\n-- arg" in text}
+    assert len(names) > 80
+    assert [name for name in sorted(names) if not load(name).header.route] == []

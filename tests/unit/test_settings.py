@@ -46,7 +46,7 @@ def test_the_environment_gives_and_the_caller_overrides() -> None:
         (
             {},
             {"leese": 3},
-            "there is no setting 'leese' (did you mean lease?); the settings are url, dir, namespace, lease",
+            "there is no setting 'leese' (did you mean lease?); the settings are url, dir, namespace, shards",
         ),
     ],
 )

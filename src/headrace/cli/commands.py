@@ -132,8 +132,8 @@ MODULES = {
     "worker": "worker", "enqueue": "enqueue", "jobs": "jobs", "bulk": "bulk_jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
     "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
-    "profile": "profile", "doctor": "doctor", "restored": "restored", "acl": "acl", "migrate": "migrate",
-    "outbox": "outbox", "bridge": "bridge", "completion": "completion", "demo": "demo",
+    "profile": "profile", "shards": "shards", "doctor": "doctor", "restored": "restored", "acl": "acl",
+    "migrate": "migrate", "outbox": "outbox", "bridge": "bridge", "completion": "completion", "demo": "demo",
 }  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def check_url(app: Headrace) -> None:
         sys.path.insert(0, here)
     if app.settings.url is not None:
         try:
-            located(app.settings.url, app.settings)
+            located(app.client.url(), app.settings)
         except UrlError as error:
             raise UsageFault(f"{error} (from {app.sources.get('url', 'settings')})") from error
         except SettingsError as error:

@@ -65,7 +65,7 @@ def _obey(order: Order) -> int:
         before = lifecycle_hooks.read_state()
         app = session.code(order.target)
         if app.settings.url:
-            stamps.serves(app.settings.url)
+            stamps.serves(app.client.url())
         if order.instrumented:
             instrument_runners(app)
         return _serve(app, order, before, stamps, parent, terminal)

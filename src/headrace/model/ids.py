@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from datetime import datetime
 from functools import lru_cache
 
@@ -74,11 +75,11 @@ def id_at(milliseconds: int, tail: str) -> str:
     return _time(milliseconds) + tail
 
 
-def shard_for(name: str) -> int:  # noqa: ARG001 - there is one shard
-    """The shard of a new job or workflow, decided before its id is drawn: with one shard 0. ``name`` is the first that
-    a job has of its key, its unique name and its request id, or the key of a workflow; others may live anywhere.
+def shard_for(name: str, count: int) -> int:
+    """The shard, of ``count``, of a new job or workflow, decided before its id is drawn. ``name``: the first that a job
+    has of its key, its unique name and its request id, or the key of a workflow.
     """
-    return 0
+    return zlib.crc32(name.encode()) % count if count > 1 else 0
 
 
 def _time(milliseconds: int) -> str:

@@ -42,6 +42,7 @@ def register(
         lease=lease,
         version=SCHEMA,
         oldest=OLDEST,
+        count=keys.count,
         metadata=list(metadata),
         tasks=by_turns(tasks or {}),
     )

@@ -108,6 +108,7 @@ key                    type    meaning, owner and end
                                an alarm is raised. Ends a week after a worker knew it last.
 ``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
+``shard``              string  Which shard this is: ``1 of 3 of <store>``. Absent where there is one.
 ``void``               -       Never exists: see ``Keys.guards``.
 ``copy``               hash    The store is an old copy: microseconds that were ``lost``. Ends by ``headrace restored``.
 ``move``               hash    It is being moved ``to`` or ``from`` a server, or has moved (``done``). At the target
@@ -140,6 +141,7 @@ class Keys:
     """Builds the keys of one shard.
 
     Attributes:
+        shard, count: which of how many it is.
         seal: signs and encrypts the jobs that verbs store; None: the application has no keys.
         prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
         guards: keys that each call on a cluster sends besides its own, which no script reads: one that exists and one
@@ -147,12 +149,18 @@ class Keys:
             before it begins if some of the keys that were sent are there and some are not.
     """
 
-    __slots__ = ("guards", "prefix", "seal", "shard")
+    __slots__ = ("count", "guards", "prefix", "seal", "shard")
 
     def __init__(
-        self, namespace: str = "hr", shard: int = 0, *, guarded: bool = False, seal: Seal | None = None
+        self,
+        namespace: str = "hr",
+        shard: int = 0,
+        count: int = 1,
+        *,
+        guarded: bool = False,
+        seal: Seal | None = None,
     ) -> None:
-        self.shard = shard
+        self.shard, self.count = shard, count
         self.seal = seal
         self.prefix = f"{{{check_name('namespace', namespace)}:{shard}}}:"
         self.guards: tuple[str, ...] = ("schema", "void") if guarded else ()
@@ -186,13 +194,13 @@ class Keys:
 
 
 @lru_cache(maxsize=64)
-def keys_of(namespace: str, shard: int = 0, *, guarded: bool = False, seal: Seal | None = None) -> Keys:
-    return Keys(namespace, shard, guarded=guarded, seal=seal)
+def keys_of(namespace: str, shard: int = 0, count: int = 1, *, guarded: bool = False, seal: Seal | None = None) -> Keys:
+    return Keys(namespace, shard, count, guarded=guarded, seal=seal)
 
 
-def keys_at(settings: Settings, url: str | None) -> Keys:
+def keys_at(settings: Settings, url: str | None, shard: int = 0, count: int = 1) -> Keys:
     guarded = (url or "").startswith(("cluster://", "clusters://"))
-    return keys_of(settings.namespace, guarded=guarded, seal=seal_of(settings))
+    return keys_of(settings.namespace, shard, count, guarded=guarded, seal=seal_of(settings))
 
 
 def seal_of(settings: Settings) -> Seal | None:

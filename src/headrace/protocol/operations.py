@@ -96,6 +96,7 @@ class Greeting(msgspec.Struct, frozen=True):
     """A store's layout, and whether it is on its way to another: between two, no program may touch it.
 
     Attributes:
+        place: its number among the shards, how many there are, and the store.
         to, source: the server that it is being moved to, or copied from; ``moved``: that was completed.
     """
 
@@ -104,18 +105,19 @@ class Greeting(msgspec.Struct, frozen=True):
     to: str = ""
     source: str = ""
     moved: bool = False
+    place: str = "0 of 1"
 
 
 def _greeting(reply: list[Any]) -> Greeting:
-    version, moving, to, source, moved = reply
-    return Greeting(version, bool(moving), to.decode(), source.decode(), bool(moved))
+    version, moving, to, source, moved, place = reply
+    return Greeting(version, bool(moving), to.decode(), source.decode(), bool(moved), place.decode())
 
 
-def greet(keys: Keys, version: int) -> Call[Greeting]:
+def greet(keys: Keys, version: int, store: str = "") -> Call[Greeting]:
     """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours. Cost:
     one round trip.
     """
-    return load("greet").bind(keys, _greeting, version=version)
+    return load("greet").bind(keys, _greeting, version=version, count=keys.count, store=store)
 
 
 def store_own(

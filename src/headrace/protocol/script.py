@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -70,6 +70,17 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
         if not now or not self.script.header.clock or self.args[1] != 0:
             return self
         return Call(self.script, self.keys, (self.args[0], now, *self.args[2:]), self.parse)
+
+    def argument(self, name: str) -> int:
+        """Where an argument stands in ``args``."""
+        names = [arg.name for arg in self.script.header.args]
+        return names.index(name) + (2 if self.script.header.clock else 1)
+
+    def on(self, keys: Keys, args: Mapping[int, str | bytes | int] = {}) -> Call[T]:
+        """The same call for another shard; ``args``: those that differ, by their places."""
+        old, new = cast(str, self.args[0]), keys.prefix
+        bound = (new, *(args.get(n, arg) for n, arg in enumerate(self.args) if n))
+        return Call(self.script, tuple(new + key[len(old) :] for key in self.keys), bound, self.parse)
 
     def command(self) -> tuple[str | bytes | int, ...]:
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)

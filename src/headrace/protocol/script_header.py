@@ -29,6 +29,9 @@ A header is executable, so that Lua and Python cannot disagree::
                                                            when it is first called: most calls need none of them.
                                                            Functions of other files that only these need join them.
                                                            It gives what other code of the script names
+    -- route   home                                        of several shards, the one that is called: ``home``, ``of
+                                                           id`` (that of the argument), ``each ids`` (those of a list),
+                                                           ``all``, or ``desk`` (that of the caller)
     -- return  ...                                         words for people
 
 A body that commits may return a function. It is called after the steps, and makes the reply from what is stored then.
@@ -54,7 +57,10 @@ import msgspec
 
 Kind = Literal["text", "int", "packed"]
 
-_WORDS = ("arg", "key", "derive", "channel", "include", "clock", "many", "removes", "batch", "step", "commit", "lazy")
+_WORDS = (
+    *("arg", "key", "derive", "channel", "include", "clock", "many", "removes", "batch", "step", "commit", "lazy"),
+    "route",
+)
 _HOLE = re.compile(r"<(\w+)>")
 
 
@@ -109,6 +115,7 @@ class Header(msgspec.Struct, frozen=True):
         removes: name of the key from which nothing is removed first; empty: no such removal.
         steps: functions that store the batch, in their order.
         commits: the loader runs the steps.
+        route: the shard that is called; empty in includes.
         lazy, gives: the function that has this include inside, and what of it that function gives.
     """
 
@@ -126,6 +133,7 @@ class Header(msgspec.Struct, frozen=True):
     commits: bool = False
     lazy: str = ""
     gives: tuple[str, ...] = ()
+    route: str = ""
 
     @property
     def sent(self) -> tuple[Key, ...]:
@@ -156,7 +164,8 @@ class _Found:
         self.args: list[Argument] = []
         self.many: list[Many] = []
         self.batch: list[Part] = []
-        self.words: dict[str, list[str]] = {"include": [], "clock": [], "removes": [], "step": [], "commit": []}
+        singles = ("include", "clock", "removes", "step", "commit", "route")
+        self.words: dict[str, list[str]] = {name: [] for name in singles}
         self.lazy: list[str] = [""]
 
     def take(self, words: list[str]) -> bool:
@@ -177,6 +186,8 @@ class _Found:
                 self.words["removes"].append(name)
             case ["many", command] | ["many", command, _] if command.isupper():
                 self.many.append(Many(*words[1:]))
+            case ["route", "home" | "all" | "desk"] | ["route", "of" | "each", _]:
+                self.words["route"].append(" ".join(words[1:]))
             case ["lazy", *names] if names:
                 self.lazy = names
             case ["batch", name, empty, *_]:
@@ -202,6 +213,7 @@ class _Found:
             commits=bool(words["commit"]),
             lazy=self.lazy[0],
             gives=tuple(self.lazy[1:]),
+            route=(words["route"] or [""])[0],
         )
 
 
@@ -232,6 +244,7 @@ def merge(header: Header, includes: list[Header]) -> Header:
         _union([part.batch for part in parts]),
         tuple(step for part in reversed(parts) for step in part.steps),
         header.commits,
+        route=header.route,
     )
     if bool(merged.steps) != merged.commits:
         raise HeaderError(

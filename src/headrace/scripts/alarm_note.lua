@@ -6,6 +6,7 @@
 -- removes first watches
 -- arg     alarms   packed  {{alarm, when it had been raised before the look or 0, {field, value, ...} to store, kind of
 --                          the event or empty, {field, value, ...} of it}, ...}
+-- route   home
 -- return  nothing
 -- Seconds that an alarm is kept which no worker declares.
 local WEEK = 604800

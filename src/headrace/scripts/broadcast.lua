@@ -9,6 +9,7 @@
 -- arg     expires int     microseconds within which they must start; 0: none
 -- arg     fields  packed  {field, value, ...} of each
 -- arg     rows    packed  {owner, id, ...}, at most 1000
+-- route   home
 -- return  {id, ...} of those whose worker lives
 local repeated = redis.call('SET', seen, '1', 'EX', 600, 'GET') == '1'
 if expires > 0 then

@@ -12,6 +12,7 @@
 -- arg     limit    int     jobs that are looked at, at most 1000
 -- arg     most     int     jobs that are done at most; 0: any number
 -- arg     told     text    what the piece before has returned; empty: this is the first one
+-- route   desk
 -- return  packed, how far it is: {1 at the end, looked at, done, {reason, refused, ...}, {score, id and lane of the
 --         last job}}
 local VERBS = {

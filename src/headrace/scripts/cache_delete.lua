@@ -3,6 +3,7 @@
 -- key     cached   zset    cached
 -- derive  filling  string  filling:<name>
 -- arg     names    packed  {name, ...}, at most 1000
+-- route   home
 -- return  how many there were
 local count = 0
 for _, one in ipairs(names) do

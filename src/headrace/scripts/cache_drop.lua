@@ -10,6 +10,7 @@
 -- arg     first    int     1 at the first call of a deletion, 0 at those that go on
 -- arg     life     int     seconds that a lease may live
 -- arg     limit    int     most values, at most 1000
+-- route   home
 -- return  {{name, ...}, left}
 if first == 1 then redis.call('SET', dropped, redis.call('INCR', leases), 'EX', life) end
 local index = tag == '*' and cached or tagged .. tag

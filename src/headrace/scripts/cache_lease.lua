@@ -9,6 +9,7 @@
 -- arg     tags     text    the value's, joined by commas
 -- arg     life     int     seconds until the lease ends
 -- arg     wait     int     microseconds that others have who compute it, before this one does too; 0: compute at once
+-- route   home
 -- return  {lease, microseconds to wait, 1: others wait for this one}; the lease is shared by all who compute now, and
 --         empty when there is a value
 if redis.call('EXISTS', value) == 1 then return {'', 0, 0} end

@@ -6,6 +6,7 @@
 -- arg     after   text  cursor: the end of the last value seen, or empty
 -- arg     member  text  cursor: its name
 -- arg     limit   int   at most 500
+-- route   home
 -- return  {now, how many there are, {name, end, bytes, tags joined by commas, ...}}
 local line = tag == '' and cached or tagged .. tag
 -- Those that expired leave the index when another value is stored.

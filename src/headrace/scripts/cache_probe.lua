@@ -1,6 +1,7 @@
 -- Cache probe: a key is written and removed, so that its readers must hear of that.
 -- key     probe  string  probe:<link>
 -- arg     link   text    names the connection that asks
+-- route   home
 -- return  ok
 -- A full server lets this pass, since a removal comes first.
 redis.call('UNLINK', probe)

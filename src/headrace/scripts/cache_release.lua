@@ -3,6 +3,7 @@
 -- key     filling  string  filling:<name>
 -- arg     name     text
 -- arg     lease    text    number from cache_lease
+-- route   home
 -- return  released | gone
 if string.match(redis.call('GET', filling) or '', '^%d+') ~= lease then return 'gone' end
 -- A full server lets this pass, since a removal comes first.

@@ -8,6 +8,7 @@
 -- arg     ttl      int     milliseconds
 -- arg     tags     text    joined by commas
 -- arg     lease    text    number from cache_lease, or empty: store whatever happened
+-- route   home
 -- return  stored | refused
 if lease ~= '' then
   local holds = string.match(redis.call('GET', filling) or '', '^%d+') == lease

@@ -5,5 +5,6 @@
 -- commit  batch
 -- arg     id         text
 -- arg     ttl        int   microseconds that the cancelled job stays
+-- route   of id
 -- return  cancelled | asked | missing | the final state it is in already
 return withdraw(id, ttl)

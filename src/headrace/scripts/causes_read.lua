@@ -9,6 +9,7 @@
 -- arg     each      int   most failures of one cause that are told
 -- arg     reads     int   most failures that are told, where that leaves one of each
 -- arg     most      int   longest arguments that are told, in bytes; see records.lua
+-- route   all
 -- return  {how many causes there are, {{cause, {field, value, ...}, how many failures are told}, ...}, what is stored
 --         of these}
 local found = {}

@@ -16,6 +16,7 @@
 -- arg     passing    text    empty or, packed, {{kind, most, {task, ...}}, ...}, {queue, score, id, ...}}: of such
 --                            kinds no more are claimed, others of any kind are; behind which entries of a queue to go
 --                            on looking for them
+-- route   desk
 -- return  {ok, now, next due time or 0, {id, token, queue, score, task, args, ...}, {{id, rest}, ...}, {id, options,
 --         parents, facts, ...}, lost ids, how many paused queues it met, {limited id, what it holds, ...}} | {gone}
 --         With kinds to pass over also {kinds that were}, {queue, score, id of the last entry looked at, 1 where others

@@ -4,6 +4,7 @@
 -- channel mail    mail:<owner>
 -- arg     owner   text
 -- arg     word    text  such as scale:process:8
+-- route   home
 -- return  told | silent: it lives, and does not listen just now | gone
 local ends = redis.call('ZSCORE', owners, owner)
 if not ends or tonumber(ends) <= now then return 'gone' end

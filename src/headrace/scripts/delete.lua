@@ -4,5 +4,6 @@
 -- removes first scheduled
 -- commit  batch
 -- arg     id  text
+-- route   of id
 -- return  deleted | missing | node: its workflow is deleted as a whole | broadcast: its worker's alone | running
 return discard(id)

@@ -9,6 +9,7 @@
 -- arg     request_id_ttl   int     milliseconds that a request id is remembered
 -- arg     batches  packed  {{queue, priority, delay, at, expires, {field, value, ...}, key}, {id, args or empty: none,
 --                          ...}} each; microseconds. The key of ordered jobs, else none
+-- route   desk
 -- return  ok | {full, {limit, its backlog, jobs that wait}} | 'ok | repeated <id> <id> ...': of those that were not
 --         stored, each with the job that its request id had made
 return accept()

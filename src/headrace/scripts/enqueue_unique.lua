@@ -10,6 +10,7 @@
 -- arg     batches  packed  as of enqueue; behind the key of ordered jobs, false for none, {hold, clash, microseconds,
 --                          microseconds at most} of unique ones, true for {done, existing}, and behind their rows
 --                          {name, ...}
+-- route   desk
 -- return  ok | {full, ...} as of enqueue | 'ok | repeated <id> <id> ...': of those that were not stored, each with the
 --         job that has its name or request id | 'clash <id> <id> ...': none is stored; with the jobs that have their
 --         names

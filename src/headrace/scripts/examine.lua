@@ -19,6 +19,7 @@
 -- arg     list       packed  ids, at most 1000
 -- arg     repair       int     1: lead them back
 -- arg     ttl        int     microseconds that a job stays which has ended and had no end of its retention
+-- route   desk
 -- return  {bytes of their kept results and errors, id, fault, evidence, 1 where it was led back, ...}
 local fixed = {scheduled = scheduled, expires = expires}
 for state, index in pairs(finals) do fixed[state] = index end

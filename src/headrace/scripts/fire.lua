@@ -7,6 +7,7 @@
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
+-- route   desk
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks
 --         wanted, ...} of those that need more ticks, names of those whose records cannot be read} A schedule that
 --         waits for ticks is looked at again after RETRY (microseconds), one that no code declares after WAIT, one that

@@ -3,6 +3,7 @@
 -- commit  batch
 -- clock   now
 -- arg     id     text
+-- route   of id
 -- return  asked | missing | the final state that it is in
 local f = graph().touch(id)
 if not f.there then return 'missing' end

@@ -1,5 +1,6 @@
 -- Count: how many workflows a view has.
 -- key     line    zset  flows:<view>
 -- arg     view    text  definition|state
+-- route   all
 -- return  the number
 return redis.call('ZCARD', line)

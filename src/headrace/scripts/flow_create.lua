@@ -11,6 +11,7 @@
 -- arg     unstarted  int     microseconds after which it leaves unless it was started; negative: it stays
 -- arg     facts      packed  {field, value, ...} of the workflow's record
 -- arg     nodes      packed  {code, {field, value, ...}} each
+-- route   of id
 -- return  {ok, id} | {more, id} | {live, id of the live workflow of this key} | {gone, id}: begin again
 local known = redis.call('HMGET', flow .. id, 'st', 'size')
 -- Complete already: its reply was lost.

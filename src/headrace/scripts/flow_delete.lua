@@ -2,5 +2,6 @@
 -- include drop
 -- commit  batch
 -- arg     id      text
+-- route   of id
 -- return  ok | missing
 return drop_flow(id) and 'ok' or 'missing'

@@ -5,6 +5,7 @@
 -- removes first lapses
 -- arg     id      text
 -- arg     ttl     int   microseconds; negative: for ever
+-- route   of id
 -- return  ok | missing
 local state = redis.call('HGET', flow .. id, 'st')
 if not state then return 'missing' end

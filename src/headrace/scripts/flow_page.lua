@@ -13,6 +13,7 @@
 -- arg     desc    int   1: newest first
 -- arg     low     text  least time of creation, such as -inf
 -- arg     high    text  greatest
+-- route   all
 -- return  {count, {id, score, ...} as they stand in the index, names of fields, {{id, end of retention or 0, facts of
 --         the first broken node, values}, ...}} Each is searched for in each row, so the last two are read of what runs
 --         alone: only there they say more than the state.

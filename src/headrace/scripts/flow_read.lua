@@ -4,6 +4,7 @@
 -- derive  broken  zset    broken:<flow>
 -- derive  job     hash    job:<id>
 -- arg     ids     packed  at most 500
+-- route   each ids
 -- return  {{id, end of retention or 0, facts of the first broken node or '', {field, value, ...}}, ...}; no fields: not
 --         stored
 local found = {}

@@ -3,6 +3,7 @@
 -- commit  batch
 -- clock   now
 -- arg     id     text
+-- route   of id
 -- return  running | missing | live (another one of its key) | undone | the state that does not allow it
 local f = graph().touch(id)
 if not f.there then return 'missing' end

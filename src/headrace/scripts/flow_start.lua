@@ -4,6 +4,7 @@
 -- clock   now
 -- arg     id     text
 -- arg     names  packed  codes of nodes to start now whatever they wait for, at most 500; empty: all roots
+-- route   of id
 -- return  running | missing | the final state that it is in
 local f = graph().touch(id)
 if not f.there then return 'missing' end

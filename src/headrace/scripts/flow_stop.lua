@@ -3,6 +3,7 @@
 -- key     chores  zset  chores
 -- removes first chores
 -- arg     id     text
+-- route   of id
 -- return  stopped | missing | the final state that it is in
 local f = graph().touch(id)
 if not f.there then return 'missing' end

@@ -5,6 +5,7 @@
 -- removes first waited
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait
+-- route   of id
 -- return  the state | missing
 local state = redis.call('HGET', flow .. id, 'st')
 if not state then return 'missing' end

@@ -8,6 +8,7 @@
 -- arg     nodes   packed  {code, {field, value, ...}} each
 -- arg     link    packed  {join's code, edges to what begins, jobs added, 1: its output is the join's} with the last
 --                         call, else {}
+-- route   desk
 -- return  ok | stale | unreserved: these numbers are not its own
 local held = redis.call('ZSCORE', claims, id)
 if not held or tonumber(held) ~= token or not graph().touch(flow_of(id)).there then return 'stale' end

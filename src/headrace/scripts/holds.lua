@@ -4,6 +4,7 @@
 -- arg     owner   text
 -- arg     after   int     only starts with a larger token
 -- arg     limit   int     most starts, at most 1000
+-- route   desk
 -- return  {number of its last claim, first token of that, number of its last settle, {id, token, ...}} | {}: it is not
 --         known
 local known = redis.call('HMGET', self, 'since', 'request', 'first', 'settled')

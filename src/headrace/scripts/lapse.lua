@@ -5,6 +5,7 @@
 -- removes first lapses
 -- commit  batch
 -- arg     limit   int   most workflows, at most 500
+-- route   desk
 -- return  {removed, now, next end of retention or 0}
 local due = limit > 0 and redis.call('ZRANGEBYSCORE', lapses, '-inf', now, 'LIMIT', 0, limit) or {}
 local count_of = 0

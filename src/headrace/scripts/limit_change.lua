@@ -13,6 +13,7 @@
 --                            {}: it does not
 -- arg     parts      packed  {part, microseconds that it counts or 0, {field, value or '', ...}, ...}
 -- arg     gone       packed  {part, ...} that are taken away
+-- route   home
 -- return  unknown | shared: it has no values | {part that there was, ...}
 if redis.call('EXISTS', numbers) == 0 then
   if #declared == 0 then return 'unknown' end

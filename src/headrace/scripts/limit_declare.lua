@@ -9,6 +9,7 @@
 -- arg     tasks   packed  {task, ...} that it knows
 -- arg     limits  packed  {{name, {field, value, ...}}, ...} that its code declares
 -- arg     rows    packed  {task or queue, its limits, ...}, see limited_values
+-- route   home
 -- return  of how many limits, tasks and queues newer code says otherwise, which a live worker has; -1: the incarnation
 --         is gone
 if owner ~= '' and not redis.call('ZSCORE', owners, owner) then return -1 end

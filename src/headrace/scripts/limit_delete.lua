@@ -17,6 +17,7 @@
 -- derive  former       hash  superseded
 -- removes first timers
 -- arg     limit        text
+-- route   home
 -- return  {unknown} | {declared, {places of workers whose code has it}} | {held, how many jobs and programs hold it} |
 --         {some: call again} | {deleted, how many jobs wait for it}
 local PIECE, LOOKS = 500, 20

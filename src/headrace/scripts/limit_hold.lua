@@ -13,6 +13,7 @@
 -- arg     lease      int     microseconds
 -- arg     declared   packed  {field, value, ...}, as the caller's code declares the limit, for a store that does not
 --                            know it; {}: it does not
+-- route   home
 -- return  {unknown | shared: it has no values | values: it goes by one, and none is given | held | closed, now, when it
 --         opens or 0}
 if redis.call('EXISTS', numbers) == 0 then

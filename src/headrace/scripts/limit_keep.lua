@@ -7,6 +7,7 @@
 -- arg     passed  text    the gate, <limit>:<value>
 -- arg     holder  text
 -- arg     lease   int   microseconds
+-- route   home
 -- return  1, or 0 where its lease was over
 local member = 'hold:' .. passed .. '|' .. holder
 if not redis.call('ZSCORE', timers, member) then return 0 end

@@ -16,6 +16,7 @@
 -- arg     value        text    of the limits that are named; '*': all of it
 -- arg     values       int     1: the values of the limits that are named are told, too: those for which an operator
 --                              said something, or whose jobs wait
+-- route   home
 -- return  {now, how many limits there are, {{name, value, {field, value, ...}, parts for all, parts of the value,
 --         running or -1, 0: open | -1: a job or pause must end | opens, waiting}, ...}, {task or queue, its limits,
 --         ...} where limits are named} Lanes of a class that are counted, and that are looked at to see whether one is

@@ -7,6 +7,7 @@
 -- arg     limit   text
 -- arg     passed  text    the gate, <limit>:<value>
 -- arg     holder  text
+-- route   home
 -- return  1, or 0 where its lease was over
 if redis.call('ZREM', timers, 'hold:' .. passed .. '|' .. holder) == 0 then return 0 end
 local l = limiting()

@@ -13,6 +13,7 @@
 -- arg     holder  text   names this start, and ends with a point and its lease: the same again means that the reply was
 --                        lost
 -- arg     lease   int    microseconds
+-- route   home
 -- return  {held | closed, now, when it opens or 0, {gate, ...}}
 local l = limiting()
 l.run_timers(64)

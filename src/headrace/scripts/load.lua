@@ -13,6 +13,7 @@
 -- arg     names      packed  queues whose ready jobs are counted, at most 1000
 -- arg     soon       int   microseconds ahead within which a scheduled job comes due
 -- arg     look       int   most running jobs (one a worker at least), and most scheduled ones, whose queue is looked up
+-- route   all
 -- return  {now, {{ready, paused}, ...} of the names, {jobs that run, those looked at, {queue, count, ...}}, {jobs that
 --         come due, those looked at, {queue, count, ...}}, when the first tick is due or 0, bytes of memory used, most
 --         of them or 0}

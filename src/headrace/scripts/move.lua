@@ -11,6 +11,7 @@
 -- arg     delay     int   microseconds from now; -1: none
 -- arg     at        int   microseconds since 1970; 0: none. Without both a scheduled job keeps its time, and one that
 --                         is ready its age
+-- route   of id
 -- return  moved <its state now> | missing | broadcast: its worker's alone | late: it would expire before | the state
 --         that does not allow it
 local f = redis.call('HMGET', job .. id, 'st', 'queue', 'priority', 'task', 'expires', 'lane')

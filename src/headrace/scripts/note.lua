@@ -14,6 +14,7 @@
 --                         '', {{limit, units}, ...} that it spent, JSON of its progress}; the last three if there are
 --                         any, at most 1000
 -- arg     most    int     lines kept a job; the oldest go first
+-- route   desk
 -- return  notes stored
 local stored = 0
 if request > 0 then

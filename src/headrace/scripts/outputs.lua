@@ -2,6 +2,7 @@
 -- derive  job     hash    job:<id>
 -- arg     ids     packed  at most 500
 -- arg     most    int     bytes; what does not fit is left out, but never the first
+-- route   each ids
 -- return  {{task, state, facts, role, gather, parents, result}, ...}; for the first ones of ids
 local found, size = {}, 0
 for n, id in ipairs(ids) do

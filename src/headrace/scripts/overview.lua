@@ -25,6 +25,7 @@
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
+-- route   all
 -- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0,
 --         why it is paused, how many jobs are behind limits, and since when the first of these waits or 0}, ...},
 --         {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}

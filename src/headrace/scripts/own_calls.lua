@@ -8,6 +8,7 @@
 -- arg     hooks   packed  {{hook, microseconds between two calls, {kind, ...}}, ...}; no kinds: of any
 -- arg     limit   int     events of one call
 -- arg     look    int     entries that are looked at for each, at most 2000
+-- route   desk
 -- return  {{cursor, the last entry that was looked at, {{id, {field, value, ...}}, ...}, 1 where a call is due}, ...};
 --         a look at alarms has no events, and the one that is due is the caller's
 -- Seconds that a hook is kept which no worker declares; microseconds between two marks that one does.

@@ -12,6 +12,7 @@
 -- arg     low     text  least score, such as -inf
 -- arg     high    text  greatest score, such as +inf
 -- arg     most    int   longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids only
+-- route   all
 -- return  {count, {id, score, ...}, what is stored of each; see records.lua}
 local queue = string.match(index, '^ready:(.*)$')
 -- Entries that stand for others are no jobs: a class of lanes in a line, the first timer among what is scheduled.

@@ -9,6 +9,7 @@
 -- arg     queue     text
 -- arg     duration  int   microseconds after which it ends by itself; 0: it does not
 -- arg     note      text  why, for people, or empty
+-- route   all
 -- return  1 if it was not paused before
 if duration > 0 then
   redis.call('ZADD', resumes, now + duration, queue)

@@ -4,6 +4,7 @@
 -- commit  batch
 -- key     scheduled  zset  scheduled
 -- arg     limit      int   most jobs, at most 1000
+-- route   desk
 -- return  {promoted, now, next due time or 0, 1 where gates were opened}
 local due = redis.call('ZRANGE', scheduled, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 if #due > 0 then redis.call('ZREM', scheduled, unpack(due)) end

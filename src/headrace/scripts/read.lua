@@ -2,5 +2,6 @@
 -- include records
 -- arg     ids        packed  at most 500
 -- arg     most       int     longest arguments that are told, in bytes, and no results; 0: everything
+-- route   each ids
 -- return  {{id, due time or 0, {field, value, ...}}, ...}; see records.lua
 return records(ids, most)

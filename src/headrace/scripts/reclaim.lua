@@ -12,6 +12,7 @@
 -- arg     known     int   1: its own supervisor saw it die; 0: only when its lease is over
 -- arg     limit     int   most jobs, at most 500
 -- arg     ttl       int   microseconds that a job stays whose budget is used up
+-- route   desk
 -- return  {alive | some | done, jobs moved}
 if known == 0 and leases().lease_end(owner) then return {'alive', 0} end
 -- A key of another type is none that it wrote. Each worker that takes over would fail at it, again and again.

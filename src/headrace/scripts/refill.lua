@@ -5,6 +5,7 @@
 -- key     ticking zset    ticking
 -- arg     rows    packed  {name, version, last known tick, its ticks (nominal and due time of each, two doubles),
 --                         missed ticks that are left out, 1 if there were more, 1 if these are the last} each
+-- route   desk
 -- return  {how many schedules were refilled, now, when the next tick is due or 0}
 local count = 0
 for _, row in ipairs(rows) do

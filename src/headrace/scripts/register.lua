@@ -14,8 +14,10 @@
 -- arg     lease   int     microseconds
 -- arg     version int     what this client writes
 -- arg     oldest  int     the oldest that it can work on
+-- arg     count   int     of shards
 -- arg     metadata packed  {field, value, ...} that people see
 -- arg     tasks   packed  {task, kind, ...} that it knows
+-- route   desk
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is
 --         reclaimed The worker looked at the schema when it started, and may have been suspended for a whole migration
 --         since.
@@ -42,7 +44,8 @@ local new = redis.call('ZADD', owners, now + lease, owner) == 1
 redis.call('HSET', self, 'since', now, 'lease', lease, unpack(metadata))
 hset_all(known, tasks)
 -- A store that has lost everything has lost this too, and programs that are connected do not greet it again.
-redis.call('SET', schema, version, 'NX')
+-- Of several shards it has lost its number too, which a program that greets it writes.
+if count == 1 then redis.call('SET', schema, version, 'NX') end
 local said = {}
 for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
 if new then

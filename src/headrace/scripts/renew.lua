@@ -22,6 +22,7 @@
 -- arg     metadata   packed  {field, value, ...} that changed
 -- arg     names      packed  queues that it serves
 -- arg     ticks      int     1: it does not know when the next tick is due
+-- route   desk
 -- return  {ok, now, next due or 0, nearest end of a lease, its owner, {cancelled ids}, {parked tasks}, next retention
 --         end or 0, kept bytes, kept, next workflow's retention end or 0, when the next chore is due or 0, next end of
 --         a pause or 0, jobs that it holds, next tick of a schedule or 0, -1 where that was not asked for, {its queues

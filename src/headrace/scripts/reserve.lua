@@ -7,6 +7,7 @@
 -- arg     flow_id text  its workflow
 -- arg     token   int
 -- arg     amount  int
+-- route   desk
 -- return  {first number} | {0}: the start is not the newest any more, or the workflow is gone or cancelled | {-1}: it
 --         has no numbers left
 local held = redis.call('ZSCORE', claims, id)

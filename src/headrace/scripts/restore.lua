@@ -14,6 +14,7 @@
 -- arg     owner   text
 -- arg     starts  packed  {id, token, ...}, at most 1000
 -- arg     promise int     until when the store has promised the incarnation its lease, microseconds; 0: it has not
+-- route   desk
 -- return  {ids that have another state now, or a newer start}, {ids without a record}
 local known, back, others, gone = redis.call('HEXISTS', self, 'since') == 1, {}, {}, {}
 local top = tonumber(redis.call('GET', last) or 0)

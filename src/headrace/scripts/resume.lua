@@ -5,6 +5,7 @@
 -- key     pauses   hash  pauses
 -- derive  ready    zset  ready:<queue>
 -- arg     queue    text
+-- route   all
 -- return  1 if it was paused
 local was = redis.call('SREM', paused, queue)
 redis.call('ZREM', resumes, queue)

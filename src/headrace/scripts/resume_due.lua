@@ -6,6 +6,7 @@
 -- key     pauses   hash  pauses
 -- derive  ready    zset  ready:<queue>
 -- arg     limit    int   most queues, at most 1000
+-- route   desk
 -- return  {resumed, now, next end of a pause or 0}
 local due = redis.call('ZRANGE', resumes, '-inf', now, 'BYSCORE', 'LIMIT', 0, limit)
 if #due > 0 then

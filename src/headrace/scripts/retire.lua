@@ -12,6 +12,7 @@
 -- arg     owner    text
 -- arg     ttl      int   microseconds that the cancelled stay
 -- arg     why      text  what ended it; empty: it leaves in order
+-- route   desk
 -- return  ok | busy
 local busy = redis.call('EXISTS', claims) == 1
 if not busy then leave_behind(owner, 500, ttl) end

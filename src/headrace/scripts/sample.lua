@@ -4,6 +4,7 @@
 -- key     queues   set     queues
 -- removes first queues
 -- derive  ready    zset    ready:<queue>
+-- route   desk
 -- return  {now, {queue, ready, ...}}; {now} where another one was first
 local minute = string.format('%.0f', math.floor(now / 60000000))
 if redis.call('SET', sampled, minute, 'EX', 120, 'GET') == minute then return {now} end

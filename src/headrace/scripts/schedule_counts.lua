@@ -2,6 +2,7 @@
 -- key     schedules  zset  schedules
 -- derive  plan       hash  schedule:<name>
 -- arg     limit      int   most schedules, at most 500
+-- route   home
 -- return  {name, {jobs made, ticks that were missed, skipped, and that had run before}, ...}; counts as texts, or nil
 local found = {}
 for _, name in ipairs(redis.call('ZRANGE', schedules, '-', '+', 'BYLEX', 'LIMIT', 0, limit)) do

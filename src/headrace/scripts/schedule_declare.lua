@@ -11,6 +11,7 @@
 -- derive  replaced   set   replaced:<owner>
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
+-- route   desk
 -- return  a word for each: created | changed | same | superseded (a live worker declares a newer one) | taken (by code,
 --         or by a run-time one) | gone (the incarnation is)
 local words, changed, newer, others = {}, false, false, nil

@@ -4,6 +4,7 @@
 -- key     ticking    zset  ticking
 -- key     schedules  zset  schedules
 -- arg     name       text
+-- route   home
 -- return  1 if there was one
 redis.call('ZREM', ticking, name)
 redis.call('ZREM', schedules, name)

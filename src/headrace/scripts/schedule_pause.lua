@@ -4,6 +4,7 @@
 -- key     ticking zset  ticking
 -- arg     name    text
 -- arg     note    text  why, for people
+-- route   home
 -- return  paused | was (it was paused before; the note replaces the one of then) | missing
 redis.call('ZREM', ticking, name)
 if redis.call('EXISTS', plan) == 0 then return 'missing' end

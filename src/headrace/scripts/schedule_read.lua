@@ -7,6 +7,7 @@
 -- arg     after      text    the page begins behind this name
 -- arg     limit      int     most schedules of a page, at most 500
 -- arg     ticks      int     how many of the last ticks of each are told
+-- route   home
 -- return  {now, how many there are, {name, {field, value, ...}, {tick, ...}, ...}}
 local found, size = names, redis.call('ZCARD', schedules)
 if #names == 0 then

@@ -4,6 +4,7 @@
 -- key     plan    hash  schedule:<name>
 -- key     ticking zset  ticking
 -- arg     name    text
+-- route   home
 -- return  resumed | was (it was not paused) | missing
 if redis.call('EXISTS', plan) == 0 then return 'missing' end
 if redis.call('HDEL', plan, 'paused', 'paused_at') == 0 then return 'was' end

@@ -10,6 +10,7 @@
 -- arg     ticks    packed  nominal times, at most 500; none: this moment
 -- arg     overlap  text    instead of the schedule's own policy, or empty
 -- arg     again    int     1: also ticks that ran before
+-- route   home
 -- return  {missing} | {ok, ran | skipped | ran before, id, ...}: two for each tick
 if redis.call('EXISTS', plan .. name) == 0 then return {'missing'} end
 local told = redis.call('GET', seen)

@@ -8,6 +8,7 @@
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500
+-- route   home
 -- return  {name to go on behind or empty, now, when the next tick is due or 0, {schedules whose ticks were reckoned
 --         anew, since the clock was set back}} Orphaned for so long: deleted. The clock was set back by more than BACK
 --         since the schedule was seen last.

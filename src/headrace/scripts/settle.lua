@@ -12,6 +12,7 @@
 -- arg     outcomes   packed  {kind, amount, {id, token, data, ready, ...}} each, at most 1000 starts; microseconds
 -- arg     starts     packed  {id, ready, first line of the error, signal or 0, exit code or -1, ...} of those that go
 --                            into a journal
+-- route   desk
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when
 --         none were made Once the batch is stored: what is kept and left to do, where this settle has added to it.
 local function answer(word, stale)

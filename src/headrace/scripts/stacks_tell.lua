@@ -2,6 +2,7 @@
 -- key     stacks  string  stacks:<owner>
 -- arg     owner   text
 -- arg     text    text    JSON, at most 64 KiB
+-- route   desk
 -- return  ok
 -- What goes first lets a server whose memory is full pass the rest: else the worker would ask again and again.
 redis.call('UNLINK', stacks)

@@ -8,6 +8,7 @@
 -- arg     buckets  packed  {date, end in seconds, {label, {field, n, ...}, ...}} each; n as text, since Lua's numbers
 --                          are shorter
 -- arg     index    packed  {parent, {end in seconds, part, ...}} each
+-- route   home
 -- return  {ok | repeated, {counters that refused: full, or no number}}
 -- This comes first: once a script has written, a server whose memory is full lets it write on, so it is all or nothing.
 if redis.call('SET', seen, number, 'EX', window, 'GET') == number then return {'repeated', {}} end

@@ -7,6 +7,7 @@
 -- arg     offset    int     labels to pass over
 -- arg     limit     int     at most 1000; with dates: 1000 buckets in all
 -- arg     dates     packed  of buckets that are told, too; a label's all at one moment
+-- route   home
 -- return  {{part, ...}, {the fields and counts of each part and date as one text with a line each, ...}}
 local parts = redis.call('ZRANGE', children, '+inf', '(' .. math.floor(now / 1000000), 'BYSCORE', 'REV', 'LIMIT',
   offset, limit)

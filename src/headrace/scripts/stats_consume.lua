@@ -8,6 +8,7 @@
 -- arg     keep     int     seconds after which a line that is not used goes away
 -- arg     buckets  packed  as for stats_add
 -- arg     index    packed  as for stats_add
+-- route   home
 -- return  {ok | gone, {counters that refused}}
 -- Batches leave from the head only: if the first is there, all are. If not, another took them, or a reply was lost.
 if first == '' or #redis.call('XRANGE', line, first, first) == 0 then return {'gone', {}} end

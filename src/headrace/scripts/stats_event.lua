@@ -9,6 +9,7 @@
 -- arg     body     text    MessagePack
 -- arg     buckets  packed  as for stats_add
 -- arg     index    packed  as for stats_add
+-- route   home
 -- return  {ok | known, {counters that refused}}
 if redis.call('EXISTS', event) == 1 then return {'known', {}} end
 local second, happened = math.floor(now / 1000000), math.floor(at / 1000000)

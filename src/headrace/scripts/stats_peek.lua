@@ -3,6 +3,7 @@
 -- key     line   stream  stat-stream
 -- key     flow   hash    stat-flow
 -- arg     limit  int     most batches
+-- route   home
 -- return  {now, batches that wait, id of the oldest or empty, lost batches, when one was taken last or 0, {{id, {batch,
 --         bytes}}, ...}, when the last batch was sent that a broker's consumer took, or 0}
 local facts = redis.call('HMGET', flow, 'lost', 'taken', 'upto')

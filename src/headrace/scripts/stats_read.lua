@@ -2,6 +2,7 @@
 -- derive  stat    hash    stat:<bucket>
 -- arg     names   packed  {date:label, ...}, at most 1000
 -- arg     fields  packed  the fields that are wanted; empty for all
+-- route   home
 -- return  {the fields and counts of each as one text with a line each, or {n or false, ...} when fields are named}
 -- One text: a histogram has hundreds of counters, each of which would be a value for Lua to make and for the server to
 -- write.

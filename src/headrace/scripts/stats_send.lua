@@ -9,6 +9,7 @@
 -- arg     hold     int     1: a full line takes no more; 0: its oldest batch is dropped, and counted as lost
 -- arg     keep     int     seconds after which a line that is not used goes away
 -- arg     batch    text    MessagePack
+-- route   home
 -- return  ok | repeated | full
 if redis.call('GET', seen) == number then return 'repeated' end
 local over = redis.call('XLEN', line) + 1 - most

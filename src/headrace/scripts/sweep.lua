@@ -14,6 +14,7 @@
 -- arg     limit        int   most jobs, at most 1000
 -- arg     most         int   jobs kept at most
 -- arg     room         int   bytes kept at most
+-- route   desk
 -- return  {removed, now, next end of retention or 0}
 redis.call('ZREMRANGEBYSCORE', waited, '-inf', now)
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}

@@ -6,6 +6,7 @@
 -- arg     request  text    names this request; the same again, among the newest 20 entries, adds nothing
 -- arg     after    text    id of the newest entry that the writer knows, empty for none; any: it does not matter
 -- arg     fields   packed  {field, value, ...}
+-- route   home
 -- return  the id of the entry; empty: another came between, and nothing was added
 local stream = line == 'acts' and acts or events
 -- What only removes comes first: a server whose memory is full lets the script write on.

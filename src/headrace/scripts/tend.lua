@@ -3,6 +3,7 @@
 -- commit  batch
 -- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
+-- route   desk
 -- return  {chores that are due, pieces done, now, when the next one is due or 0}
 -- Each chore takes one for itself.
 batch.room = math.max(limit, 2)

@@ -6,6 +6,7 @@
 -- arg     look    int     entries that are looked at, at most 2000
 -- arg     desc    int     1: newest first
 -- arg     kinds   packed  only entries whose field kind is one of these; none: all
+-- route   all
 -- return  {entries that it holds, {{id, {field, value, ...}}, ...}, the last entry that was looked at, or empty when
 --         there are no more, the newest entry}
 local wanted, found, last = {}, {}, ''

@@ -8,6 +8,7 @@
 -- arg     task     text
 -- arg     limit    int     most jobs, at most 1000
 -- arg     names    packed  queues that it serves
+-- route   desk
 -- return  jobs moved
 local LOOK = 500
 local served, mine, others, held = {}, {}, {}, redis.call('ZRANGE', parked, 0, LOOK - 1, 'WITHSCORES')

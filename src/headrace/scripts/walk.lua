@@ -28,6 +28,7 @@
 --                         of its error
 -- arg     most    int     longest arguments that are told, in bytes, and no results; 0: everything; less than 0: ids
 --                         only
+-- route   all
 -- return  {jobs of the first structure, jobs looked at, {id, score, ...}, what is stored of each; see records.lua,
 --          cursor where there may be more: {how many of the structures are behind it, place, score, id}}
 -- Bytes of arguments and error that are looked at: longer arguments no list shows.

@@ -7,6 +7,7 @@
 -- arg     wait    int   microseconds that the waiter is ready to wait
 -- arg     most    int   bytes of a result or error that are returned; of a longer one, their number; negative: any
 -- arg     follow  int   1: its changes are announced, too
+-- route   of id
 -- return  {state, result or its length or false, error or its length or false} | {missing}; of one that is
 --         followed also its token and words of progress
 local f = redis.call('HMGET', job .. id, 'st', 'result', 'error')

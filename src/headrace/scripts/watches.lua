@@ -3,6 +3,7 @@
 -- key     watches  zset  watches
 -- derive  watch    hash  watch:<watch>
 -- arg     limit    int   at most 1000
+-- route   home
 -- return  {now, {{name, when that was last, {field, value, ...}}, ...}}
 local names, found = redis.call('ZREVRANGE', watches, 0, limit - 1, 'WITHSCORES'), {}
 for n = 1, #names, 2 do

@@ -17,6 +17,7 @@
 -- arg     fields     packed  names of fields of its record
 -- arg     flow_fields packed names of fields of its workflow's record
 -- arg     limit      int     most workers that are looked at
+-- route   of id
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value,
 --         ...} of its place, others, gates, live workers, worker rows, {name, value, ...} of the server}; see
 --         why_others, why_gates, why_workers and why_server for the rows. A place has of these what is known: score (in

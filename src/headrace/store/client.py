@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import random
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.errors import DuplicateJob, LaneFull, ServerError, SettingsError, StoreUnavailable
+from headrace.errors import DuplicateJob, LaneFull, OptionsError, ServerError, SettingsError, StoreUnavailable
 from headrace.model.form import NewJob
+from headrace.model.ids import shard_for, shard_of
 from headrace.model.type_registry import Types
 from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, durability, waits
 from headrace.protocol.keys import Keys, keys_at
@@ -22,6 +24,7 @@ from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
 from headrace.settings import Settings
 from headrace.store.surroundings import aside
+from headrace.store.url import shard_urls
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,7 +109,8 @@ class Client:
 
     Attributes:
         settings: of the application.
-        keys: of its shard.
+        keys: of its shard; of several, of the first, home.
+        count: of shards.
         types: how values are sent that MessagePack has no form for.
         enqueue_middlewares: of the application, the first is outermost; :mod:`headrace.tasks.submission` enters them.
         deferral: a :class:`headrace.tasks.deferral.Deferral`, which keeps work until a commit; None: nothing does.
@@ -114,7 +118,9 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.keys: Keys = keys_at(settings, settings.url)
+        self._urls = shard_urls(settings.url, settings)
+        self.count = len(self._urls)
+        self.keys: Keys = keys_at(settings, settings.url, 0, self.count)
         self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
@@ -135,7 +141,7 @@ class Client:
         if made is None:
             from headrace.store.store import Store
 
-            made = self._make("store", Store)
+            made = self._make("store", Store if self.count == 1 else self._sharded("ShardedStore"))
         return made
 
     @property
@@ -145,7 +151,7 @@ class Client:
         if made is None:
             from headrace.store.store import AsyncStore
 
-            made = self._make("astore", AsyncStore)
+            made = self._make("astore", AsyncStore if self.count == 1 else self._sharded("AsyncShardedStore"))
         return made
 
     @property
@@ -154,15 +160,15 @@ class Client:
         if made is None:
             from headrace.store.end_listener import EndListener
 
-            made = self._make("ends", EndListener)
+            made = self._make("ends", EndListener if self.count == 1 else self._sharded("ShardedEnds"))
         return made
 
     def url(self) -> str:
         """Where the server is; without a URL in the settings, the project's private server is started or joined. Raises
         ServerError: the private server cannot be started. Raises SettingsError: the settings forbid one.
         """
-        if self.settings.url is not None:
-            return self.settings.url
+        if self._urls[0] is not None:
+            return self._urls[0]
         held: Embedded | None = self._made.get("embedded")
         if held is None:
             self.announce_private()
@@ -175,6 +181,23 @@ class Client:
             if held is not mine:
                 mine.close()
         return held.url
+
+    def shard_for(self, name: str) -> int:
+        """Where a new job or workflow of this name lives; without a name anywhere, of many shards not at home."""
+        if self.count == 1 or name:
+            return shard_for(name, self.count)
+        return random.randrange(self.count > 3, self.count)
+
+    def urls(self) -> list[str]:
+        """Where each shard is. Raises: as :meth:`url`."""
+        home = self.url()
+        return [url or home for url in self._urls]
+
+    def _sharded(self, name: str) -> Callable[[str, Settings], Any]:
+        from headrace.store import shards
+
+        kind = getattr(shards, name)
+        return lambda _, settings: kind(self.urls(), settings)
 
     def announce_private(self) -> None:
         """Say once that this program uses a private server: programs of other containers never meet it there. Raises
@@ -190,7 +213,7 @@ class Client:
             level = logging.WARNING if other else logging.INFO
             log.log(level, "without a URL this program uses the private server of its project%s", other)
 
-    def _make(self, name: str, kind: type[W]) -> W:
+    def _make(self, name: str, kind: Callable[[str, Settings], W]) -> W:
         mine = kind(self.url(), self.settings)
         held: Embedded | None = self._made.get("embedded")
         mine.revive = None if held is None else held.revive
@@ -202,13 +225,16 @@ class Client:
             await aside(self.url)
         return self.astore
 
-    def move(self, settings: Settings, stores: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    def move(
+        self, settings: Settings, stores: dict[str, Any], urls: list[str | None] | None = None
+    ) -> tuple[dict[str, Any], list[str | None]]:
         """Go to another server, with these stores, and whatever was made for this one after it; for the test kit.
         Returns what leads back.
         """
-        before = self.settings, self._made
-        self.settings, self._made = settings, stores
-        self.keys = keys_at(settings, settings.url)
+        before = self._made, self._urls
+        self.settings, self._made, self._urls = settings, stores, urls or [settings.url]
+        self.count = len(self._urls)
+        self.keys = keys_at(settings, settings.url, 0, self.count)
         self._durability, self._tells_disk = durability(settings) or None, False
         return before
 
@@ -241,6 +267,8 @@ class Client:
 
         Cost: one round trip.
         """
+        if self.count > 1:
+            return _checked(self.drive(self._spread(jobs, requests, confirmer)))
         store = self.store
         sender, number = store.slots.take()
         call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
@@ -253,6 +281,9 @@ class Client:
     async def asubmit(
         self, jobs: Sequence[NewJob], requests: Sequence[str] = (), confirmer: Confirmer | None = None
     ) -> Accepted:
+        if self.count > 1:
+            await self.ready()
+            return _checked(await self.adrive(self._spread(jobs, requests, confirmer)))
         store = await self.ready()
         sender, number = store.slots.take()
         call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
@@ -262,6 +293,28 @@ class Client:
         accepted = await store.run(call)
         store.slots.answered(sender, number)
         return _checked(accepted)
+
+    def _spread(self, jobs: Sequence[NewJob], requests: Sequence[str], confirmer: Confirmer | None) -> Steps[Accepted]:
+        """Store each job on the shard that its id names: those of one shard all or none."""
+        from headrace.store.shards import accepted_of
+
+        store: Store | AsyncStore = self._made.get("astore") or self.store
+        self._refuse_spread(durability(self.settings, confirmer.asked if confirmer else None))
+        slot = store.slots.take()
+        rows: dict[int, list[int]] = {}
+        for n, job in enumerate(jobs):
+            rows.setdefault(shard_of(job.id), []).append(n)
+        told = list[Accepted]()
+        for shard in sorted(rows):
+            mine = [jobs[n] for n in rows[shard]]
+            asked = [requests[n] for n in rows[shard]] if requests else ()
+            told.append((yield enqueue(store.shards[shard][1], mine, *slot, asked, self.settings.request_id_ttl)))
+        store.slots.answered(*slot)
+        return accepted_of(told)
+
+    def _refuse_spread(self, wanted: Durability) -> None:
+        if wanted and self.count > 1:
+            raise OptionsError("durability is not confirmed over several shards: use memory, or one shard")
 
     def _confirmed(
         self, store: Store | AsyncStore, slot: Slot, call: Call[Accepted], jobs: Sequence[NewJob], confirmer: Confirmer
@@ -280,6 +333,7 @@ class Client:
 
     def _begun(self, store: Store | AsyncStore, confirmer: Confirmer, slot: Slot | None = None) -> Steps[Durability]:
         wanted = durability(self.settings, confirmer.asked)
+        self._refuse_spread(wanted)
         if not store.confirms:
             return Durability()
         if wanted.fsync and not self._tells_disk:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -44,27 +45,35 @@ class Reach:
         round_trips: requests sent so far.
         attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels and on a cluster it
             leaves time to look for the server again: one whose machine is gone says nothing more.
+        store_id: of a store of several shards; empty: not known.
         confirms: verbs may wait for the copies of what they store; a test kit's server has none.
         confirm_time: milliseconds that a confirmation may take: its answer comes before ``attempt_time`` is over.
         revive: starts a private server again that has ended, or joins the one that is there, and returns its URL; None
             where Headrace does not run the server.
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
         self.url = url
-        self.keys: Keys = keys_at(settings, url)
-        self.target = located(url, settings)
+        self.keys: Keys = keys_at(settings, url, shard, count)
+        self.target = located(url, settings, shard)
         self.settings = settings
         self.round_trips: int = 0
         self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
+        # Of several shards: as home says, which keeps the first that is proposed.
+        self.store_id = "" if count == 1 or shard else os.urandom(8).hex()
         self.confirms = True
         self.confirm_time = int(self.attempt_time * 750)
         self._checked = self._greeted = False
         self._told = False
         self.revive: Callable[[], str] | None = None
 
+    @property
+    def shards(self) -> list[tuple[Target, Keys]]:
+        """Where each shard is, and its keys."""
+        return [(self.target, self.keys)]
+
     def greeting(self) -> Call[Greeting]:
-        return greet(self.keys, SCHEMA)
+        return greet(self.keys, SCHEMA, self.store_id)
 
     def check_server(self, info: Sequence[bytes]) -> None:
         """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerError,
@@ -95,6 +104,14 @@ class Reach:
                 f"the store is being moved from {between}, or was until that was interrupted: wait for its end, or run "
                 f"headrace migrate --to-url again, which goes on where it was"
             )
+        shard, _, rest = found.place.partition(" of ")
+        count, _, store = rest.partition(" of ")
+        mine, place = f"{self.keys.shard} of {self.keys.count}", f"{shard} of {count}"
+        if place != mine or (self.keys.shard and self.store_id not in ("", store)):
+            raise SchemaMismatch(
+                f"{shown} is shard {place} of its store, and this program takes it for shard {mine} of another: give "
+                f"each program the same number of shards and the same URLs in the same order"
+            )
         if version < 1:
             raise SchemaMismatch(
                 f"{shown} has something in {self.keys('schema')} that no Headrace wrote: its layout is unknown"
@@ -104,12 +121,13 @@ class Reach:
                 f"{shown} holds schema {version}, written by an older Headrace; this one needs {OLDEST}: stop the "
                 f"programs that use it and run headrace migrate"
             )
+        self.store_id = store
         self._checked = self._greeted = True
 
     def try_to_revive(self, attempt: int) -> None:
         # Not at the first failure, which may be that of one connection. Then each time: the server may end again.
         if attempt >= REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
-            self.url, self.target, self._checked = url, located(url, self.settings), False
+            self.url, self.target, self._checked = url, located(url, self.settings, self.keys.shard), False
             self._greeted = False
 
     def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:

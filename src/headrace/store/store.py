@@ -62,8 +62,8 @@ class Store(Reach):
         slots: for enqueues.
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
-        super().__init__(url, settings)
+    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
+        super().__init__(url, settings, shard, count)
         self.slots = Slots()
         self._pool: ConnectionPool[RawConnection] = ConnectionPool(settings.max_connections)
         self._pid = os.getpid()
@@ -109,6 +109,10 @@ class Store(Reach):
                 time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
                 self.try_to_revive(attempt)
                 now = monotonic()
+
+    def run_at(self, shard: int, call: Call[T]) -> T:  # noqa: ARG002 - there is one shard
+        """As :meth:`run`, at one shard, for which the call was made."""
+        return self.run(call)
 
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
@@ -178,8 +182,8 @@ class Store(Reach):
 class AsyncStore(Reach):
     """The store for one event loop; see :class:`Store` for each verb's guarantee, errors and cost."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
-        super().__init__(url, settings)
+    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
+        super().__init__(url, settings, shard, count)
         self.slots = Slots()
         self._pid = os.getpid()
         # By loop of this process, since threads may run several at once: its connections, and what closes them.

@@ -133,6 +133,9 @@ TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 TLS_OPTIONS = (*TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 """What may stand there, too, where TLS is spoken."""
 
+# The digits of an id that name its shard hold no greater number.
+MOST_SHARDS = 128
+
 _REQUIREMENTS = ("required", "optional", "none")
 
 
@@ -286,11 +289,33 @@ def parse(url: str, tag: str = "{hr:0}:") -> Target:
     return Target(visible, options, tls=parts.scheme in TLS)
 
 
-def located(url: str, settings: Settings) -> Target:
+def shard_urls(url: str | None, settings: Settings) -> list[str | None]:
+    """The URL of each shard: several are separated by spaces; one serves as many as ``?shards=`` or the setting says.
+    Raises SettingsError: the number cannot be, or two say different ones.
+    """
+    urls: list[str | None] = list((url or "").split()) or [url]
+    counts = {settings.shards} - {1}
+    if len(urls) > 1:
+        counts.add(len(urls))
+    else:
+        base, _, query = (url or "").partition("?")
+        words = [word for word in query.split("&") if word]
+        counts |= {int(word[7:]) if word[7:].isdecimal() else 0 for word in words if word.startswith("shards=")}
+        rest = "&".join(word for word in words if not word.startswith("shards="))
+        urls = [url and base + ("?" + rest if rest else "")]
+    if len(counts) > 1 or not counts <= {*range(1, MOST_SHARDS + 1)}:
+        raise SettingsError(
+            f"shards must be one number of 1 to {MOST_SHARDS}, in the setting shards, behind ?shards= or as a URL for "
+            f"each; not {' and '.join(map(str, sorted(counts)))}"
+        )
+    return urls if len(urls) > 1 else urls * max(counts, default=1)
+
+
+def located(url: str, settings: Settings, shard: int = 0) -> Target:
     """Where ``url`` points, with the credentials that the settings name. Raises UrlError: as :func:`parse`, or the URL
     has a password, too. Raises SettingsError: the settings name no such function.
     """
-    target = parse(url, keys_of(settings.namespace).prefix)
+    target = parse(url, keys_of(settings.namespace, shard).prefix)
     # The private server, which has no URL in the settings, has its own password, which no person knows or set.
     if settings.url is None:
         return replace(target, shown=target.shown.replace(f"unix://:{HIDDEN}@", "unix://", 1))

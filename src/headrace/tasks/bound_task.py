@@ -16,7 +16,7 @@ from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
 from headrace.model.hidden_values import with_all
-from headrace.model.ids import id_at, make_tail, ordered_id, shard_for, unique_id
+from headrace.model.ids import id_at, make_tail, ordered_id, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
@@ -70,7 +70,7 @@ class BoundTask(Generic[P, R]):
     """
 
     __slots__ = (
-        *("_heir", "_options", "_requests", "_shard", "_shared", "_signature"),
+        *("_heir", "_options", "_place", "_requests", "_shared", "_signature"),
         *("asked", "context", "task", "wish"),
     )
 
@@ -84,13 +84,12 @@ class BoundTask(Generic[P, R]):
         # Made at first use: annotations may name what the module defines further below.
         self._shared: Form | None = None
         if options.cost:
-            known = context.tasks.get(self.task)
-            check_cost(context.limits_of(known.limits if known else (), options.queue), options.cost)
+            check_cost(context.limits_of(self._limits(), options.queue), options.cost)
         # The form with the headers of a job that makes jobs here, and those headers.
         self._heir: tuple[Mapping[str, str], Form] | None = None
         self._requests = (options.request_id,) if options.request_id else ()
-        # Where the next jobs live, those that a unique name places elsewhere excepted.
-        self._shard = shard_for(options.key or options.request_id)
+        # The name by which the next jobs are placed among several shards, where they have no unique one.
+        self._place = options.key or options.request_id
         asks = options.durability or options.replicas
         self.asked: Wishes = ((options.durability, options.replicas),) if asks else None
         self.wish: object = options.after_commit
@@ -190,7 +189,7 @@ class BoundTask(Generic[P, R]):
 
     def _broadcast(self, data: bytes, act: Submission) -> Steps[list[Job[R]]]:
         seen: overviews.Overview = yield overviews.overview(self.context.client.keys)
-        rows = [(worker.owner, new_id(shard_for(""))) for worker in seen.live]
+        rows = [(worker.owner, new_id(self.context.client.keys.shard)) for worker in seen.live]
         if len(rows) > MOST_WORKERS:
             raise OptionsError(f"{len(rows):,} workers live, and a broadcast goes to {MOST_WORKERS:,} at most")
         if not rows:
@@ -228,7 +227,7 @@ class BoundTask(Generic[P, R]):
         if form.ordered or form.unique:
             name = self._name(data)
             return NewJob(self.draw(name), data, form, name)
-        return NewJob(new_id(self._shard), data, form)
+        return NewJob(new_id(0 if client.count == 1 else self._shard()), data, form)
 
     def _new_json(self, args: str | bytes, kwargs: str | bytes) -> NewJob:
         data = self._signature.pack_json(args, kwargs, self.context.client.settings.max_payload)
@@ -276,7 +275,24 @@ class BoundTask(Generic[P, R]):
 
     def draw(self, name: str) -> str:
         """An id for a job of these options, which no other process draws; ``name``: of a unique job."""
-        return self.fitting(new_id(shard_for(name) if name and not self._options.key else self._shard))
+        return self.fitting(new_id(0 if self.context.client.count == 1 else self._shard(name)))
+
+    def _shard(self, name: str = "") -> int:
+        """Where a job lives, of several shards: with its key, its name or its request id; a limited one at home."""
+        context, options = self.context, self._options
+        if options.unique and options.key:
+            raise OptionsError(f"{self.task} is unique and has a key, which may live on two shards: use one of the two")
+        if not (name or self._place) and context.limits_of(self._limits(), options.queue):
+            return context.client.keys.shard
+        return context.client.shard_for(name or self._place)
+
+    def placed(self, id: str, name: str) -> str:
+        """An id that was drawn for a job that may live anywhere, or another where it may not."""
+        return new_id(self._shard(name)) if name or self._place or self._limits() else id
+
+    def _limits(self) -> Any:
+        known = self.context.tasks.get(self.task)
+        return known.limits if known else ()
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
         """What the next jobs share.

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.errors import ArgumentError
 from headrace.model.form import NewJob
-from headrace.model.ids import make_ids, shard_for
+from headrace.model.ids import make_ids
 from headrace.model.signature import Unchecked
 from headrace.protocol.durability import Asked, Confirmer
 from headrace.protocol.produce import CHUNK, Accepted
@@ -99,14 +99,15 @@ class ChunkStream:
         return len(self._jobs) >= CHUNK or self._bytes >= CHUNK_BYTES
 
     @contextmanager
-    def chunk(self) -> Generator[Chunk, None, None]:
+    def chunk(self, client: Client) -> Generator[Chunk, None, None]:
         """What to store in the block. If that fails, it may be stored or not: it is asked for by id from then on."""
-        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs), shard_for(""))
+        shard = 0 if client.count == 1 else client.shard_for("")
+        ids = make_ids(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(7)) >> 1, len(self._jobs), shard)
         taken: list[UnsentJob[Any]] = []
         try:
             rows: list[NewJob] = []
             for job, id in zip(self._jobs, ids, strict=True):
-                rows.append(job.take(id))
+                rows.append(job.take(id if client.count == 1 else job.bound.placed(id, job.name)))
                 taken.append(job)
             wishes = [job.wish for job in taken]
             self.confirmer.asked = None if self._asked == set(_UNASKED) else self._asked
@@ -207,7 +208,7 @@ def _store(client: Client, stream: ChunkStream, jobs: Unsent) -> None:
 
 
 def _send(client: Client, stream: ChunkStream) -> None:
-    with stream.chunk() as chunk:
+    with stream.chunk(client) as chunk:
         chunk.accepted = submit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer, stream.wish)
 
 
@@ -225,7 +226,7 @@ async def _astore(client: Client, stream: ChunkStream, jobs: AsyncIterable[Unsen
 
 
 async def _asend(client: Client, stream: ChunkStream) -> None:
-    with stream.chunk() as chunk:
+    with stream.chunk(client) as chunk:
         chunk.accepted = await asubmit(client, stream.verb, chunk.rows, chunk.requests, stream.confirmer, stream.wish)
 
 

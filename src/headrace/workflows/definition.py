@@ -29,7 +29,7 @@ from headrace.model import codec, elsewhere
 from headrace.model.form import of_task
 from headrace.model.headers import Given, merged
 from headrace.model.headers import check as check_headers
-from headrace.model.ids import LENGTH, check_name, flow_id, is_ordered, milliseconds_of, node_id, run_id_of, shard_for
+from headrace.model.ids import LENGTH, check_name, flow_id, is_ordered, milliseconds_of, node_id, run_id_of
 from headrace.model.job_record import Page
 from headrace.model.option_checks import flag, is_name, transaction
 from headrace.model.retry import Retry
@@ -317,7 +317,8 @@ class Workflow(Generic[P]):
 
     def _submission(self, graph: Graph, id: str = "") -> tuple[Submission, Graph]:
         client = self._context.client
-        id = id or flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, shard_for(graph.key))
+        shard = client.shard_for(f"{self.name}:{graph.key}" if graph.key else "")
+        id = id or flow_id(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(5)) >> 5, shard)
         graph = addressed(graph, id)
         # Without middleware the graph is not read, and a graph may have a hundred thousand nodes.
         nodes = graph.nodes if client.enqueue_middlewares else ()

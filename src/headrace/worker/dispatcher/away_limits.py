@@ -160,4 +160,4 @@ class AwayLimits:
 
 def pause_of(claim: Claim) -> int:
     """Microseconds until a start comes again that was refused without a time."""
-    return round(min(LONGEST, FIRST * 2 ** min(claim.snoozes, 10)) * 1e6)
+    return round(min(LONGEST, FIRST * 2.0 ** min(claim.snoozes, 10)) * 1e6)

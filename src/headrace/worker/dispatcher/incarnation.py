@@ -229,8 +229,8 @@ class Incarnation:
         worker.actions.add(Owner(owner))
         self._supply.on_registration()
         desk.actions.add(Subscribe(desk.keys.mail(owner)))
-        text = "worker %s serves %s"
-        worker.actions.log(logging.INFO, text, owner, ", ".join(worker.options.queues.names), code="worker.serves")
+        queues = ", ".join(worker.options.queues.names)
+        worker.actions.log(logging.INFO, "worker %s serves %s%s", owner, queues, self._place, code="worker.serves")
 
     def _held(self) -> int:
         """How many jobs the store should count as ours."""
@@ -299,6 +299,11 @@ class Incarnation:
             return
         self._leave(holds=not reply)
 
+    @property
+    def _place(self) -> str:
+        keys = self.desk.keys
+        return f" at shard {keys.shard} of {keys.count}" if self.desk.many else ""
+
     def _leave(self, *, holds: bool) -> None:
         """Leave now, and log that where the store knows us; ``holds``: as far as the store knows, jobs run here."""
         actions, owner = self._worker.actions, self.desk.owner
@@ -306,6 +311,6 @@ class Incarnation:
             text = "%s still holds jobs; they come back when its lease is over"
             actions.log(logging.WARNING, text, owner, code="worker.left_jobs")
         if owner:
-            text = "worker %s leaves: jobs that have run: %d"
-            actions.log(logging.INFO, text, owner, self.endings.finished, code="worker.left")
+            text = "worker %s leaves: jobs that have run%s: %d"
+            actions.log(logging.INFO, text, owner, self._place, self.endings.finished, code="worker.left")
         self.retired = True

@@ -18,9 +18,6 @@ from typing import Any, get_args
 from headrace.admin.alarms import look_at_alarms
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
-from headrace.protocol.keys import Keys
-from headrace.store.store import Store
-from headrace.store.url import Target
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher.core import Core
 from headrace.worker.dispatcher.dispatcher_events import (
@@ -58,11 +55,6 @@ PLENTY = 8
 # The last runners may take this long (seconds) to leave before the dispatcher stops listening: a little more than their
 # hooks have.
 LAST_WORDS = 5.5
-
-
-def shards_of(store: Store) -> Sequence[tuple[Target, Keys]]:
-    """The shards of an application: where each is, and its keys."""
-    return [(store.target, store.keys)]
 
 
 class DeskInbox:
@@ -107,7 +99,7 @@ class Dispatcher:
         # What happened and the core was not told.
         self._inbox: list[Event] = []
         self._job_counts = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
-        shards = shards_of(store)
+        shards = store.shards
         core = self._core = Core(self._worker(options, place, parent), *(keys for _, keys in shards))
         self._assignment = core.runner_pool.assignment
         links = self._links = RunnerLinks(self._watched, self._inbox)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
-from headrace.model.ids import OWN_QUEUE, shard_for
+from headrace.model.ids import OWN_QUEUE
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
 from headrace.protocol.keys import Keys
@@ -457,7 +457,7 @@ class Maintenance:
         self.background = Portions("tend", lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
-        mine = [row for row in worker.schedules if not desk.many or shard_for(row[0]) == keys.shard]
+        mine = [row for row in worker.schedules if keys.shard == 0]
         self.ticks = TickDuty(keys, mine, worker.actions.log)
         self.limits = LimitDeclaration(keys, tasks, worker.limits)
         duties: tuple[Duty, ...] = (

@@ -1,0 +1,457 @@
+"""Several shards as one store: each call goes where its script's header says, and what several tell is put together.
+
+1. :class:`ShardedStore`, :class:`AsyncShardedStore` and :class:`ShardedEnds` take the places of a store, a store for an
+   event loop and a listener for ends. Each holds one a shard.
+2. ``_MERGES``: how the values of several shards become one, by script.
+
+Calls are made for the first shard, *home*, as if there were no other. Lists are merged by score and id, as their
+cursors are; counts are sums, and each shard is read at its own moment. Imported only where there are several shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from headrace.errors import OptionsError
+from headrace.model.ids import shard_of
+from headrace.protocol.graph import FlowPage
+from headrace.protocol.index_pages import CauseFacts, CausesFound, IndexPage, WalkedPart
+from headrace.protocol.operations import StreamPiece
+from headrace.protocol.overviews import CountedQueues, Overview, QueueFacts, StoreLoad, WorkerFacts
+from headrace.protocol.produce import Accepted
+from headrace.protocol.script import Call, Command, unread
+from headrace.store.end_listener import EndListener, Tell
+from headrace.store.store import AsyncStore, Store
+
+if TYPE_CHECKING:
+    from headrace.protocol.keys import Keys
+    from headrace.protocol.produce import Look
+    from headrace.settings import Settings
+    from headrace.store.url import Target
+
+T = TypeVar("T")
+# Rows that a page may lie behind, with its own: each shard is asked for all of them.
+MOST_ROWS = 1000
+
+
+class _Asked(msgspec.Struct):
+    """One call as it goes to shards: what each is sent, and what their answers become."""
+
+    parts: list[tuple[int, Call[Any]]]
+    merged: Callable[[list[Any]], Any]
+
+
+class ShardRouter:
+    """Where calls go. Pure.
+
+    Args:
+        keys: of each shard, home first.
+    """
+
+    def __init__(self, keys: Sequence[Keys]) -> None:
+        self._keys = keys
+        self._last = 0
+
+    def asked(self, call: Call[Any]) -> _Asked:
+        """Raises OptionsError: it is not done over several shards."""
+        if isinstance(call, Command):
+            # It belongs to the call before it.
+            old, new = self._keys[0].prefix, self._keys[self._last].prefix
+            words = tuple(word.replace(old, new, 1) if isinstance(word, str) else word for word in call.args)
+            return _Asked([(self._last, Command(call.script, (), words, call.parse))], _only)
+        match call.script.header.route.split():
+            case ["of", name]:
+                self._last = self.of(call.args[call.argument(name)])
+                return _Asked([(self._last, call.on(self._keys[self._last]))], _only)
+            case ["each", name]:
+                self._last = 0
+                return self._each(call, call.argument(name))
+            case ["all"]:
+                return self._all(call)
+            case ["desk"] if (shard := self._bound(call)) is not None:
+                self._last = shard
+                return _Asked([(shard, call)], _only)
+            case ["home"]:
+                self._last = 0
+                return _Asked([(0, call)], _only)
+            case _:
+                raise OptionsError(
+                    f"{call.script.name} is not done over several shards: use an application with one shard for it"
+                )
+
+    def _bound(self, call: Call[Any]) -> int | None:
+        """The shard of an enqueue, which its caller has bound. Others are for workers, at home alone a mistake."""
+        if not call.script.name.startswith("enqueue"):
+            return None
+        return next((n for n, keys in enumerate(self._keys) if keys.prefix == call.args[0]), None)
+
+    def of(self, id: Any) -> int:
+        """The shard of an id; home for what is none, which no shard knows."""
+        try:
+            shard = shard_of(id.decode() if isinstance(id, bytes) else str(id))
+        except ValueError:
+            return 0
+        return shard if shard < len(self._keys) else 0
+
+    def _each(self, call: Call[Any], place: int) -> _Asked:
+        ids: list[str] = msgspec.msgpack.decode(cast(bytes, call.args[place])) if call.args[place] else []
+        rows: dict[int, list[int]] = {}
+        for n, id in enumerate(ids):
+            rows.setdefault(self.of(id), []).append(n)
+        parts = [
+            (shard, unread(call.on(self._keys[shard], {place: msgspec.msgpack.encode([ids[n] for n in mine])})))
+            for shard, mine in rows.items()
+        ]
+
+        def merged(replies: list[Any]) -> Any:
+            # Of the ids of a shard its script may have told the first ones only.
+            found: dict[int, Any] = {}
+            for mine, reply in zip(rows.values(), replies, strict=True):
+                found |= dict(zip(mine, reply, strict=False))
+            whole: list[Any] = []
+            for n in range(len(ids)):
+                if n not in found:
+                    break
+                whole.append(found[n])
+            return call.parse(whole)
+
+        return _Asked(parts, merged)
+
+    def _all(self, call: Call[Any]) -> _Asked:
+        name = call.script.name
+        first: dict[int, str | bytes | int] = {}
+        args: dict[str, Any] = {arg.name: call.args[call.argument(arg.name)] for arg in call.script.header.args}
+        self._last = 0
+        if name not in _MERGES:
+            raise OptionsError(f"{name} is not done over several shards: use an application with one shard for it")
+        if name == "told" and args["line"] == "acts":
+            return _Asked([(0, call)], _only)
+        if offset := int(cast(int, args.get("offset", 0))):
+            rows = offset + int(cast(int, args["limit"]))
+            if rows > MOST_ROWS:
+                raise OptionsError(
+                    f"over several shards a page by position ends at {MOST_ROWS:,} rows: go on by cursor"
+                )
+            first |= {call.argument("offset"): 0, call.argument("limit"): rows}
+        merge = _MERGES[name]
+        if name == "walk":
+            names: list[str] = msgspec.msgpack.decode(cast(bytes, args["names"])) if args["names"] else []
+            # One structure after the other: rows do not say which they are of.
+            first[call.argument("names")] = msgspec.msgpack.encode(names[:1])
+            args["names"] = len(names)
+        return _Asked([(n, call.on(keys, first)) for n, keys in enumerate(self._keys)], lambda told: merge(args, told))
+
+
+def _only(values: list[Any]) -> Any:
+    return values[0]
+
+
+class _Trip:
+    """Calls of one round trip, by shard."""
+
+    def __init__(self, router: ShardRouter, calls: Sequence[Call[Any]]) -> None:
+        self._asked = [router.asked(call) for call in calls]
+        self.sent: dict[int, list[Call[Any]]] = {}
+        for one in self._asked:
+            for shard, call in one.parts:
+                self.sent.setdefault(shard, []).append(call)
+
+    def values(self, found: Mapping[int, list[Any]]) -> list[Any]:
+        answers = {shard: iter(values) for shard, values in found.items()}
+        return [one.merged([next(answers[shard]) for shard, _ in one.parts]) for one in self._asked]
+
+
+class ShardedStore(Store):
+    """A :class:`Store` of several shards; what it has besides calls is that of home."""
+
+    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
+        super().__init__(urls[0], settings, 0, len(urls))
+        self.parts = [Store(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+
+    @property
+    def shards(self) -> list[tuple[Target, Keys]]:
+        return [(part.target, part.keys) for part in self.parts]
+
+    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        trip = _Trip(ShardRouter([part.keys for part in self.parts]), calls)
+        home, *others = self.parts
+        for part in self.parts:
+            part.revive = self.revive
+        if others[0].store_id == "":
+            home.run(home.greeting())
+            for part in others:
+                part.store_id = home.store_id
+        return trip.values({shard: self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()})
+
+    def run_at(self, shard: int, call: Call[T]) -> T:
+        return self.parts[shard].run(call)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+class AsyncShardedStore(AsyncStore):
+    """An :class:`AsyncStore` of several shards, all of which a call asks at once."""
+
+    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
+        super().__init__(urls[0], settings, 0, len(urls))
+        self.parts = [AsyncStore(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+
+    @property
+    def shards(self) -> list[tuple[Target, Keys]]:
+        return [(part.target, part.keys) for part in self.parts]
+
+    async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        trip = _Trip(ShardRouter([part.keys for part in self.parts]), calls)
+        home, *others = self.parts
+        for part in self.parts:
+            part.revive = self.revive
+        if others[0].store_id == "":
+            await home.run(home.greeting())
+            for part in others:
+                part.store_id = home.store_id
+        told = await asyncio.gather(*(self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()))
+        return trip.values(dict(zip(trip.sent, told, strict=True)))
+
+    async def close(self) -> None:
+        for part in self.parts:
+            await part.close()
+
+
+class ShardedEnds:
+    """A listener a shard, each connects when a caller waits there first."""
+
+    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
+        self._parts = [EndListener(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+        self._router = ShardRouter([part.keys for part in self._parts])
+        self.revive: Any = None
+
+    @property
+    def fault(self) -> str:
+        return next((part.fault for part in self._parts if part.fault), "")
+
+    @property
+    def round_trips(self) -> int:
+        return sum(part.round_trips for part in self._parts)
+
+    def add(self, looks: Sequence[tuple[str, Look]], tell: Tell) -> None:
+        for shard, mine in groupby(
+            sorted(looks, key=lambda row: self._router.of(row[0])), lambda row: self._router.of(row[0])
+        ):
+            self._parts[shard].revive = self.revive
+            self._parts[shard].add(list(mine), tell)
+
+    def remove(self, ids: Sequence[str], tell: Tell) -> None:
+        for part in self._parts:
+            part.remove(ids, tell)
+
+    def first(self) -> bool:
+        return True
+
+    def second(self) -> None:
+        """As :meth:`first`: the stores' own connections serve all who ask."""
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
+# -- what several shards tell, as one ----------------------------------------------------------------------------------
+
+
+def accepted_of(told: Sequence[Accepted]) -> Accepted:
+    """The answers to an enqueue whose jobs are on several shards. What one refused the others may have stored."""
+    duplicates = {id: holder for one in told for id, holder in one.duplicates.items()}
+    clashes = {id: holder for one in told for id, holder in one.clashes.items()}
+    full = next((one.full for one in told if one.full is not None), None)
+    word = next((one.word for one in told if one.word not in ("ok", "repeated")), told[0].word)
+    return Accepted(word, duplicates, clashes, full)
+
+
+Args = Mapping[str, Any]
+
+
+def _sum(_: Args, told: list[int]) -> int:
+    return sum(told)
+
+
+def _any(_: Args, told: list[Any]) -> Any:
+    return next((one for one in told if one), told[0])
+
+
+def _sums(_: Args, told: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*told, strict=True)))
+
+
+def _names(_: Args, told: list[list[str]]) -> list[str]:
+    return sorted({name for names in told for name in names})
+
+
+def _overview(_: Args, told: list[Overview]) -> Overview:
+    queues: dict[str, list[QueueFacts]] = {}
+    workers: dict[str, list[WorkerFacts]] = {}
+    for one in told:
+        for queue in one.queues:
+            queues.setdefault(queue.name, []).append(queue)
+        for worker in one.workers:
+            workers.setdefault(worker.owner, []).append(worker)
+    return Overview(
+        max(one.now for one in told),
+        _added(one.states for one in told),
+        [_queue(queues[name]) for name in sorted(queues)],
+        [_worker(parts) for parts in workers.values()],
+        _added(one.parked for one in told),
+        sum(one.bytes for one in told),
+    )
+
+
+def _added(counts: Any) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(total)
+
+
+def _queue(parts: list[QueueFacts]) -> QueueFacts:
+    return QueueFacts(
+        parts[0].name,
+        sum(one.size for one in parts),
+        any(one.paused for one in parts),
+        min((one.oldest for one in parts if one.oldest), default=0),
+        max(one.until for one in parts),
+        next((one.note for one in parts if one.note), ""),
+        sum(one.held for one in parts),
+    )
+
+
+def _worker(parts: list[WorkerFacts]) -> WorkerFacts:
+    running = sum(one.running for one in parts)
+    return WorkerFacts(parts[0].owner, max(one.lease for one in parts), running, parts[0].metadata)
+
+
+def _load(_: Args, told: list[StoreLoad]) -> StoreLoad:
+    fullest = max(told, key=lambda one: one.memory / one.max_memory if one.max_memory else 0.0)
+    return StoreLoad(
+        max(one.now for one in told),
+        _added(one.ready for one in told),
+        frozenset(name for one in told for name in one.paused),
+        _counted([one.running for one in told]),
+        _counted([one.due for one in told]),
+        min((one.first_tick for one in told if one.first_tick), default=0),
+        fullest.memory,
+        fullest.max_memory,
+    )
+
+
+def _counted(told: list[CountedQueues]) -> CountedQueues:
+    counts = _added(one.counts for one in told)
+    return CountedQueues(sum(one.total for one in told), sum(one.looked for one in told), counts)
+
+
+def _page(args: Args, told: list[IndexPage]) -> IndexPage:
+    rows = [
+        (row, record)
+        for one in told
+        for row, record in zip(one.rows, one.records or [None] * len(one.rows), strict=True)
+    ]
+    rows.sort(key=lambda row: (row[0][1], row[0][0]), reverse=bool(args["desc"]))
+    rows = rows[args["offset"] : args["offset"] + args["limit"]]
+    with_records = any(one.records for one in told)
+    return IndexPage(
+        sum(one.count for one in told), [row for row, _ in rows], [record for _, record in rows] if with_records else []
+    )
+
+
+def _flow_page(args: Args, told: list[FlowPage]) -> FlowPage:
+    seen = sorted(
+        (row for one in told for row in one.seen), key=lambda row: (row[1], row[0]), reverse=bool(args["desc"])
+    )
+    seen = seen[args["offset"] : args["offset"] + args["limit"]]
+    stored = {record.id: record for one in told for record in one.rows}
+    return FlowPage(sum(one.count for one in told), seen, [stored[id] for id, _ in seen if id in stored])
+
+
+def _walk(args: Args, told: list[WalkedPart]) -> WalkedPart:
+    """Rows up to where the shard stopped that came least far; the others are read again from there."""
+    sign = -1 if args["desc"] else 1
+
+    def place(score: int, id: str) -> tuple[int, str]:
+        return (sign * score, id if sign > 0 else "".join(chr(0x10FFFF - ord(letter)) for letter in id))
+
+    stops = [(one.place, place(*one.last), one.last) for one in told if one.last is not None]
+    stop = min(stops, default=None)
+    rows = [
+        (row, record)
+        for one in told
+        for row, record in zip(one.rows, one.records or [None] * len(one.rows), strict=True)
+    ]
+    rows.sort(key=lambda row: place(row[0][1], row[0][0]))
+    if stop is not None:
+        rows = [row for row in rows if place(row[0][1], row[0][0]) <= stop[1]]
+    last, behind, lane = (stop[2], 0, stop[0]) if stop else (None, 0, "")
+    if stop is None and args["names"] > 1:
+        # Before the first of the next structure.
+        last, behind = (1 << 53 if args["desc"] else 0, ""), 1
+    if len(rows) > args["limit"]:
+        rows = rows[: args["limit"]]
+        (id, score), _ = rows[-1]
+        last, behind, lane = (score, id), 0, ""
+    return WalkedPart(
+        sum(one.count for one in told), sum(one.looked for one in told), [row for row, _ in rows],
+        [record for _, record in rows] if any(one.records for one in told) else [], behind, lane, last,
+    )  # fmt: skip
+
+
+def _told(args: Args, told: list[StreamPiece]) -> StreamPiece:
+    def moment(id: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in id.split("-"))
+
+    limit: int = args["limit"]
+    desc, last = bool(args["desc"]), ""
+    stops = [moment(one.last) for one in told if one.last]
+    stop = (max(stops) if desc else min(stops)) if stops else None
+    rows = [row for one in told for row in one.rows]
+    rows.sort(key=lambda row: moment(row[0]), reverse=desc)
+    if stop is not None:
+        rows = [row for row in rows if (moment(row[0]) >= stop if desc else moment(row[0]) <= stop)]
+        last = "-".join(map(str, stop))
+    if len(rows) > limit:
+        # Two shards may have an entry of the same id, and a cursor passes by both.
+        last = rows[limit - 1][0]
+        rows = [row for n, row in enumerate(rows) if n < limit or row[0] == last]
+    newest = max((one.newest for one in told if one.newest), key=moment, default="")
+    return StreamPiece(sum(one.count for one in told), rows, last, newest)
+
+
+def _causes(args: Args, told: list[CausesFound]) -> CausesFound:
+    found: dict[str, list[CauseFacts]] = {}
+    for cause in (cause for one in told for cause in one.causes):
+        found.setdefault(cause.id, []).append(cause)
+    causes = [_cause(parts) for parts in found.values()]
+    causes.sort(key=lambda cause: cause.number if args["by"] == "number" else cause.last, reverse=True)
+    return CausesFound(max(sum(one.count for one in told) - sum(map(len, found.values())) + len(found), 0), causes)
+
+
+def _cause(parts: list[CauseFacts]) -> CauseFacts:
+    newest = max(parts, key=lambda one: one.last)
+    return msgspec.structs.replace(
+        newest,
+        number=sum(one.number for one in parts),
+        first=min(one.first for one in parts),
+        newest=[record for one in sorted(parts, key=lambda one: -one.last) for record in one.newest],
+    )
+
+
+_MERGES: dict[str, Callable[[Args, list[Any]], Any]] = {
+    "causes_read": _causes, "flow_count": _sum, "flow_page": _flow_page, "greet": _any, "load": _load,
+    "overview": _overview,
+    "page": _page, "pause": _any, "paused": _names, "purge": _sums, "resume": _any, "restored": _any, "told": _told,
+    "walk": _walk,
+}  # fmt: skip

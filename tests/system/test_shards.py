@@ -1,0 +1,205 @@
+"""One queue over several shards, from the producer to the result: on one server, and on one for each shard."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Headrace
+from headrace.errors import JobFailed, OptionsError, SchemaMismatch, SettingsError
+from headrace.model.ids import shard_of
+from headrace.testing import assert_invariants
+from tests.deadline import eventually
+from tests.program import Program, Worker
+from tests.servers import Server
+
+pytestmark = pytest.mark.system
+
+COUNT = 3
+TASKS = """
+import os
+from datetime import timedelta
+from headrace import Concurrency, Flow, Headrace
+
+app = Headrace(lease=2)
+
+@app.task
+def add(x: int, y: int = 1) -> int:
+    return x + y
+
+@app.task
+def fail() -> None:
+    raise ValueError("boom")
+
+@app.task(ordered=True)
+def line(path: str, n: int) -> None:
+    with open(path, "a") as file:
+        file.write(f"{n}\\n")
+
+@app.workflow
+def sums(flow: Flow, n: int) -> None:
+    flow.run(add, flow.run(add, n), flow.run(add, n))
+"""
+
+
+class Sharded:
+    """Programs and a producer of one store."""
+
+    def __init__(self, directory: Path, servers: list[Server]) -> None:
+        self.servers = servers
+        self.url = (
+            " ".join(server.url for server in servers) if len(servers) > 1 else f"{servers[0].url}?shards={COUNT}"
+        )
+        self.program = Program(directory, self.url)
+        self.program.write("tasks", TASKS)
+        self.app = Headrace(self.url, timeout=20)
+
+    def task(self, name: str) -> Any:
+        return self.app.by_name(f"tasks.{name}")
+
+    @contextlib.contextmanager
+    def worker(self, code: int = 0) -> Iterator[Worker]:
+        worker = Worker(self.program.start("worker", "tasks:app", "--processes", "2"))
+        try:
+            worker.says("serves default")
+            yield worker
+            assert worker.stop() == code
+        finally:
+            worker.close()
+
+    def check(self) -> None:
+        for server in self.servers:
+            assert_invariants(server.client())
+
+
+@pytest.fixture(params=[1, COUNT], ids=["one server", "three servers"])
+def sharded(request: pytest.FixtureRequest, new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Sharded]:
+    made = Sharded(tmp_path, [new_server() for _ in range(request.param)])
+    yield made
+    made.app.close()
+
+
+def test_jobs_of_all_shards_run_and_tell_their_results(sharded: Sharded) -> None:
+    add = sharded.task("add")
+    jobs = [add.enqueue(n) for n in range(60)]
+    many = sharded.app.enqueue_many(add.job(n, 2) for n in range(3000))
+    assert {shard_of(job.id) for job in jobs} == {0, 1, 2}
+    assert many == 3000
+    with sharded.worker():
+        assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(60)]
+        eventually(lambda: sharded.app.overview().states["succeeded"] == 3060, 60)
+        late = [add.enqueue(n) for n in range(30)]
+        assert [job.result(timeout=60) for job in late] == [n + 1 for n in range(30)]
+        failed = sharded.task("fail").options(retries=0).enqueue()
+        with pytest.raises(JobFailed, match="boom"):
+            failed.result(timeout=60)
+        (live,) = sharded.app.overview().live
+        assert live.queues == ("default",)
+    sharded.check()
+
+
+async def test_waits_of_an_event_loop_hear_of_every_shard(sharded: Sharded) -> None:
+    add = sharded.task("add")
+    with sharded.worker():
+        jobs = [await add.aenqueue(n) for n in range(12)]
+        assert [await job.aresult(timeout=60) for job in jobs] == [n + 1 for n in range(12)]
+
+
+def test_what_must_be_together_is_on_one_shard(sharded: Sharded, tmp_path: Path) -> None:
+    app, add = sharded.app, sharded.task("add")
+    assert len({add.options(unique="u").enqueue(1).id for _ in range(9)}) == 1
+    assert len({add.options(request_id="r").enqueue(1).id for _ in range(9)}) == 1
+    keyed = [add.options(key=f"k{n}").enqueue(1) for n in range(30) for _ in range(2)]
+    places = [shard_of(job.id) for job in keyed]
+    assert places[::2] == places[1::2]
+    assert set(places) == {0, 1, 2}
+    with pytest.raises(OptionsError, match="unique and has a key"):
+        add.options(key="k", unique="u").enqueue(1)
+    ordered = [
+        sharded.task("line").options(key=f"k{n % 5}", ordered=True).enqueue(str(tmp_path / f"k{n % 5}"), n)
+        for n in range(50)
+    ]
+    sums = [app.by_name("tasks.add").options().enqueue(n) for n in range(3)]
+    sharded.program.burst()
+    assert {job.refresh().state for job in (*ordered, *sums)} == {"succeeded"}
+    for n in range(5):
+        lines = [int(line) for line in (tmp_path / f"k{n}").read_text().split()]
+        assert lines == sorted(lines)
+        assert len(lines) == 10
+    sharded.check()
+
+
+def test_a_killed_worker_loses_no_job_of_any_shard(sharded: Sharded) -> None:
+    add = sharded.task("add")
+    jobs = [add.enqueue(n) for n in range(200)]
+    with sharded.worker(code=-9) as worker:
+        eventually(lambda: sharded.app.overview().states["succeeded"] > 5, 60)
+        worker.process.kill()
+    with sharded.worker():
+        assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(200)]
+    sharded.check()
+
+
+def test_pages_and_verbs_reach_every_shard(sharded: Sharded) -> None:
+    app, add = sharded.app, sharded.task("add")
+    jobs = [add.options(delay=3600).enqueue(n) for n in range(250)]
+    seen = list[str]()
+    page = app.jobs.page(state="scheduled", limit=40)
+    seen += [job.id for job in page]
+    while page.next:
+        page = app.jobs.page(state="scheduled", limit=40, after=page.next)
+        seen += [job.id for job in page]
+    assert Counter(seen) == Counter(job.id for job in jobs)
+    first = {shard_of(job.id): job for job in jobs}
+    for job in first.values():
+        assert job.refresh().state == "scheduled"
+        assert app.jobs.why(job.id).code
+        assert job.cancel()
+        assert job.refresh().state == "cancelled"
+    states = app.overview().states
+    assert (states["scheduled"], states["cancelled"]) == (250 - COUNT, COUNT)
+    assert app.queues["default"].pause()
+    assert app.queues["default"].resume()
+
+
+def test_another_number_or_order_of_shards_is_refused(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    servers = [new_server() for _ in range(COUNT)]
+    urls = [server.url for server in servers]
+
+    def store_one(*given: str, **settings: Any) -> None:
+        with Headrace(" ".join(given), timeout=2, **settings) as app:
+            app.overview()
+
+    store_one(*urls)
+    store_one(*urls)
+    with pytest.raises(SchemaMismatch, match=r"is shard 1 of 3 .* takes it for shard 1 of 3 of another"):
+        store_one(*urls[::-1])
+    with pytest.raises(SchemaMismatch, match=r"is shard 0 of 3 .* takes it for shard 0 of 1"):
+        store_one(urls[0])
+    single = new_server()
+    store_one(single.url)
+    with pytest.raises(SchemaMismatch, match=r"is shard 0 of 1 .* takes it for shard 0 of 4"):
+        store_one(single.url, shards=4)
+    for given in (f"{single.url}?shards=0", f"{single.url}?shards=x", f"{single.url}?shards=129"):
+        with pytest.raises(SettingsError, match="shards must be one number of 1 to 128"):
+            store_one(given)
+    with pytest.raises(SettingsError, match="not 2 and 3"):
+        store_one(*urls, shards=2)
+    program = Program(tmp_path, urls[0])
+    assert "takes it for shard 0 of 1" in program.fresh("worker", "tasks:app", "--burst", code=3).err
+
+
+def test_the_command_lists_shards_and_names_those_without_a_worker_or_an_answer(sharded: Sharded) -> None:
+    jobs = [sharded.task("add").enqueue(n) for n in range(30)]
+    counts = Counter(shard_of(job.id) for job in jobs)
+    rows = sharded.program("shards", "--json").lines
+    assert [(row["shard"], row["ready"], row["workers"]) for row in rows] == [(n, counts[n], 0) for n in range(COUNT)]
+    assert "no worker serves shard 0, 1, 2" in sharded.program("shards").err
+    if len(sharded.servers) > 1:
+        sharded.servers[2].kill()
+        assert "shard 2 does not answer" in sharded.program("shards").err
