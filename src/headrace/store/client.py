@@ -188,6 +188,15 @@ class Client:
             return shard_for(name, self.count)
         return random.randrange(self.count > 3, self.count)
 
+    @property
+    def shards(self) -> list[Keys]:
+        """The keys of each shard, home first."""
+        return [keys_at(self.settings, url, shard, self.count) for shard, url in enumerate(self._urls)]
+
+    def keys_for(self, id: str) -> Keys:
+        """The keys of the shard that has this id, for calls that name no id."""
+        return self.keys if self.count == 1 else self.shards[shard_of(id)]
+
     def urls(self) -> list[str]:
         """Where each shard is. Raises: as :meth:`url`."""
         home = self.url()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.ids import shard_of
+from headrace.model.ids import shard_for, shard_of
 from headrace.protocol.graph import FlowPage
 from headrace.protocol.index_pages import CauseFacts, CausesFound, IndexPage, WalkedPart
 from headrace.protocol.operations import StreamPiece
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Rows that a page may lie behind, with its own: each shard is asked for all of them.
 MOST_ROWS = 1000
+# What a program calls for a shard that it chooses.
+_BOUND = ("enqueue", "enqueue_ordered", "enqueue_unique", "lapse", "tend")
 
 
 class _Asked(msgspec.Struct):
@@ -86,17 +88,18 @@ class ShardRouter:
                 )
 
     def _bound(self, call: Call[Any]) -> int | None:
-        """The shard of an enqueue, which its caller has bound. Others are for workers, at home alone a mistake."""
-        if not call.script.name.startswith("enqueue"):
+        """The shard that the caller has chosen. Other calls are for workers, at home alone a mistake."""
+        if call.script.name not in _BOUND:
             return None
         return next((n for n, keys in enumerate(self._keys) if keys.prefix == call.args[0]), None)
 
     def of(self, id: Any) -> int:
-        """The shard of an id; home for what is none, which no shard knows."""
+        """The shard of an id, or of a request id; home for an id of a greater number, which no shard knows."""
+        text = id.decode() if isinstance(id, bytes) else str(id)
         try:
-            shard = shard_of(id.decode() if isinstance(id, bytes) else str(id))
+            shard = shard_of(text)
         except ValueError:
-            return 0
+            return shard_for(text, len(self._keys))
         return shard if shard < len(self._keys) else 0
 
     def _each(self, call: Call[Any], place: int) -> _Asked:

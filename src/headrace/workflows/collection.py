@@ -249,12 +249,13 @@ class Workflows:
 
     def _expire_due(self, limit: int) -> Steps[int]:
         removed = 0
-        while removed < limit:
-            gone, _, _ = yield graph.lapse(self._client.keys, min(SWEEP, limit - removed))
-            removed += gone
-            if not gone:
-                break
-        yield from tend(self._client)
+        for keys in self._client.shards:
+            while removed < limit:
+                gone, _, _ = yield graph.lapse(keys, min(SWEEP, limit - removed))
+                removed += gone
+                if not gone:
+                    break
+            yield from tend(keys)
         return removed
 
 
