@@ -51,7 +51,7 @@ def fetch(*values: Any, **others: Any) -> None: ...
 
 
 def read(data: object, row: int = 0, most: int = 100_000) -> Letter:
-    return EnvelopeReader(most, 0).read(data, row)
+    return EnvelopeReader(most, 1).read(data, row)
 
 
 def fields(job: UnsentJob[Any]) -> dict[str, Any]:

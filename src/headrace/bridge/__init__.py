@@ -99,7 +99,7 @@ class Envelopes:
 
     def __init__(self, app: Headrace, prefix: str, to: str | None) -> None:
         self._shard = app.client.keys.shard
-        self._reader = EnvelopeReader(app.settings.max_payload, self._shard)
+        self._reader = EnvelopeReader(app.settings.max_payload, app.client.count)
         self._prefix = prefix
         self._to = to
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headrace.errors import ArgumentError
+from headrace.errors import ArgumentError, EnvelopeError, OptionsError
 from headrace.model.form import NewJob
-from headrace.model.ids import make_ids
+from headrace.model.ids import make_ids, shard_of
 from headrace.model.signature import Unchecked
 from headrace.protocol.durability import Asked, Confirmer
 from headrace.protocol.produce import CHUNK, Accepted
@@ -236,7 +236,7 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
 
     client = context.client
     encrypting = client.keys.seal is not None and client.keys.seal.encrypting
-    reader = EnvelopeReader(client.settings.max_payload, client.keys.shard)
+    reader = EnvelopeReader(client.settings.max_payload, client.count)
 
     def opened(data: object, row: int) -> UnsentJob[Any]:
         letter = reader.read(data, row)
@@ -247,9 +247,21 @@ def _opener(context: AppContext) -> Callable[[object, int], UnsentJob[Any]]:
             places = context.tasks.get(form.task, bound).hidden_places
             form = msgspec.structs.replace(form, secrets=f"{form.secrets} {places}".strip())
         name = rule.text if rule else ""
+        if client.count > 1 and (name or form.ordered):
+            _check_place(bound, letter.id, name, row)
         return UnsentJob(bound, letter.args, form, letter.options.request_id, letter.id, shared=True, name=name)
 
     return opened
+
+
+def _check_place(bound: BoundTask[..., Any], id: str, name: str, row: int) -> None:
+    try:
+        if shard_of(bound.draw(name)) == shard_of(id):
+            return
+        why = "its id names another shard than its key or unique name has: make it with task.job(...).pack()"
+    except OptionsError as error:
+        why = str(error)
+    raise EnvelopeError(f"envelope {row} (job {id}) cannot be stored: {why}", row)
 
 
 async def _each(verb: Verb, given: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

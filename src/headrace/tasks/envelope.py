@@ -217,12 +217,12 @@ class EnvelopeReader:
 
     Attributes:
         most: bytes of arguments that are let pass.
-        shard: of the store that they are for.
+        shards: of the store that they are for.
     """
 
-    def __init__(self, most: int, shard: int) -> None:
+    def __init__(self, most: int, shards: int) -> None:
         self.most = most
-        self.shard = shard
+        self.shards = shards
         self._known: dict[tuple[Any, ...], tuple[Options, Form]] = {}
 
     def read(self, data: object, row: int) -> Letter:
@@ -256,7 +256,7 @@ class EnvelopeReader:
         return codec.pack_json(found.task, values[0], values[1], self.most) if found.form == "json" else args
 
     def _check_id(self, found: Envelope) -> None:
-        if shard_of(found.id) != self.shard or not is_plain(found.id):
+        if shard_of(found.id) >= self.shards or not is_plain(found.id):
             raise OptionsError("its id is not that of a job of this store: docs/envelope.md says how to make one")
         if is_ordered(found.id) != found.ordered:
             raise OptionsError("its id and its field ordered contradict each other: the id of an ordered job says so")
