@@ -97,6 +97,7 @@ class WalkedPart(msgspec.Struct, frozen=True):
         behind: structures that have been looked at whole, if ``last`` is there.
         place: of a queue, the lane of the last job; empty: the job is in its line.
         last: score and id of the last job that was looked at; None: there is no more.
+        lined: rows of the first structure that are in none of its lanes.
     """
 
     count: int
@@ -106,6 +107,7 @@ class WalkedPart(msgspec.Struct, frozen=True):
     behind: int = 0
     place: str = ""
     last: tuple[int, str] | None = None
+    lined: int = 0
 
 
 def walk(
@@ -146,8 +148,8 @@ def walk(
     del piece["offset"]
 
     def parsed(reply: Any) -> WalkedPart:
-        count, looked, flat, stored, at = reply
-        part = WalkedPart(count, looked, rows_of(flat), records_of(stored, finder))
+        count, looked, flat, stored, at, lined = reply
+        part = WalkedPart(count, looked, rows_of(flat), records_of(stored, finder), lined=lined)
         if not at:
             return part
         ((id, score),) = rows_of([at[3], at[2]])

@@ -115,7 +115,7 @@ local function size_of(kind, name)
   return kind == 'scheduled' and redis.call('ZSCORE', scheduled_at, '~') and size - 1 or size
 end
 
-local count = 0
+local count, lined = 0, 0
 for n, full in ipairs(names) do
   local kind, name = string.match(full, '^(%a+):?(.*)$')
   if n == 1 then count = size_of(kind, name) end
@@ -124,7 +124,8 @@ for n, full in ipairs(names) do
     local in_lane = string.match(place, ' (.*)$')
     look(n, place, lane .. in_lane, 0)
   else look(n, '', AT[kind] .. name, kind == 'scheduled' and 1 or lanes) end
+  if n == 1 then lined = #rows / 2 end
   if not at and lanes > 0 then look_at_lanes(n, name) end
   if at then break end
 end
-return {count, looked, rows, records_of_rows(rows, most), at or {}}
+return {count, looked, rows, records_of_rows(rows, most), at or {}, lined}

@@ -277,7 +277,7 @@ class Client:
         Cost: one round trip.
         """
         if self.count > 1:
-            return _checked(self.drive(self._spread(jobs, requests, confirmer)))
+            return _checked(self.drive(self._spread(jobs, requests, confirmer)), spread=True)
         store = self.store
         sender, number = store.slots.take()
         call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
@@ -292,7 +292,7 @@ class Client:
     ) -> Accepted:
         if self.count > 1:
             await self.ready()
-            return _checked(await self.adrive(self._spread(jobs, requests, confirmer)))
+            return _checked(await self.adrive(self._spread(jobs, requests, confirmer)), spread=True)
         store = await self.ready()
         sender, number = store.slots.take()
         call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
@@ -313,11 +313,11 @@ class Client:
         rows: dict[int, list[int]] = {}
         for n, job in enumerate(jobs):
             rows.setdefault(shard_of(job.id), []).append(n)
-        told = list[Accepted]()
+        keys, told = self.shards, list[Accepted]()
         for shard in sorted(rows):
             mine = [jobs[n] for n in rows[shard]]
             asked = [requests[n] for n in rows[shard]] if requests else ()
-            told.append((yield enqueue(store.shards[shard][1], mine, *slot, asked, self.settings.request_id_ttl)))
+            told.append((yield enqueue(keys[shard], mine, *slot, asked, self.settings.request_id_ttl)))
         store.slots.answered(*slot)
         return accepted_of(told)
 
@@ -407,13 +407,16 @@ class Client:
         self.close()
 
 
-def _checked(accepted: Accepted) -> Accepted:
+def _checked(accepted: Accepted, *, spread: bool = False) -> Accepted:
     if accepted.full is not None:
         raise LaneFull(*accepted.full)
     if not accepted.clashes:
         return accepted
     id, holder = next(iter(accepted.clashes.items()))
-    raise DuplicateJob(f"job {holder} has the name of this unique job: nothing of this call was stored", holder, id)
+    where = " on its shard" if spread else ""
+    raise DuplicateJob(
+        f"job {holder} has the name of this unique job: nothing of this call was stored{where}", holder, id
+    )
 
 
 def driven(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:

@@ -148,7 +148,48 @@ class ShardRouter:
             # One structure after the other: rows do not say which they are of.
             first[call.argument("names")] = msgspec.msgpack.encode(names[:1])
             args["names"] = len(names)
+            if args["place"]:
+                return self._lanes(call, first, args)
         return _Asked([(n, call.on(keys, first)) for n, keys in enumerate(self._keys)], lambda told: merge(args, told))
+
+    def _lanes(self, call: Call[WalkedPart], first: dict[int, Any], args: dict[str, Any]) -> _Asked:
+        """Behind the lines of all shards come the lanes of each, shard after shard; of others only sizes are told."""
+        number, _, place = cast(str, args["place"]).partition(" ")
+        shard, parts = int(number) if number.isdecimal() else 0, list[tuple[int, Call[WalkedPart]]]()
+        for n, keys in enumerate(self._keys):
+            more: dict[int, Any] = (
+                {call.argument("place"): place} if n == shard else {call.argument(k): 1 for k in ("looks", "limit")}
+            )
+            if n != shard:
+                more[call.argument("place")] = _BEFORE
+            parts.append((n, call.on(keys, first | more)))
+
+        def merged(told: list[WalkedPart]) -> WalkedPart:
+            part, count = told[shard], sum(one.count for one in told)
+            if part.last is not None:
+                return msgspec.structs.replace(part, count=count, behind=0, place=f"{shard} {part.place}")
+            if shard + 1 < len(told):
+                return msgspec.structs.replace(part, count=count, **_lanes_of(shard + 1, args))
+            return msgspec.structs.replace(part, count=count, **_next(args))
+
+        return _Asked(parts, merged)
+
+
+# A place that comes before all lanes.
+_BEFORE = "-1 -"
+
+
+def _lanes_of(shard: int, args: Mapping[str, Any]) -> dict[str, Any]:
+    return {"behind": 0, "place": f"{shard} {_BEFORE}", "last": _outside(args)}
+
+
+def _next(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the next structure begins, if there is one."""
+    return {"behind": 1, "place": "", "last": _outside(args) if args["names"] > 1 else None}
+
+
+def _outside(args: Mapping[str, Any]) -> tuple[int, str]:
+    return (1 << 53 if args["desc"] else 0, "")
 
 
 def _only(values: list[Any]) -> Any:
@@ -190,7 +231,10 @@ class ShardedStore(Store):
             home.run(home.greeting())
             for part in others:
                 part.store_id = home.store_id
-        return trip.values({shard: self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()})
+        try:
+            return trip.values({shard: self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()})
+        finally:
+            self.round_trips = sum(part.round_trips for part in self.parts)
 
     def run_at(self, shard: int, call: Call[T]) -> T:
         return self.parts[shard].run(call)
@@ -221,6 +265,7 @@ class AsyncShardedStore(AsyncStore):
             for part in others:
                 part.store_id = home.store_id
         told = await asyncio.gather(*(self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()))
+        self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values(dict(zip(trip.sent, told, strict=True)))
 
     async def close(self) -> None:
@@ -229,7 +274,7 @@ class AsyncShardedStore(AsyncStore):
 
 
 class ShardedEnds:
-    """A listener a shard, each connects when a caller waits there first."""
+    """A listener a shard, which connects when a caller waits there first."""
 
     def __init__(self, urls: Sequence[str], settings: Settings) -> None:
         self._parts = [EndListener(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
@@ -388,27 +433,30 @@ def _walk(args: Args, told: list[WalkedPart]) -> WalkedPart:
     def place(score: int, id: str) -> tuple[int, str]:
         return (sign * score, id if sign > 0 else "".join(chr(0x10FFFF - ord(letter)) for letter in id))
 
-    stops = [(one.place, place(*one.last), one.last) for one in told if one.last is not None]
+    # Rows of lanes are read again when all lines have been told.
+    lanes = any(one.place or len(one.rows) > one.lined for one in told)
+    stops = [(place(*one.last), one.last) for one in told if one.last is not None and not one.place]
     stop = min(stops, default=None)
     rows = [
         (row, record)
         for one in told
-        for row, record in zip(one.rows, one.records or [None] * len(one.rows), strict=True)
+        for row, record in list(zip(one.rows, one.records or [None] * len(one.rows), strict=True))[: one.lined]
     ]
     rows.sort(key=lambda row: place(row[0][1], row[0][0]))
     if stop is not None:
-        rows = [row for row in rows if place(row[0][1], row[0][0]) <= stop[1]]
-    last, behind, lane = (stop[2], 0, stop[0]) if stop else (None, 0, "")
-    if stop is None and args["names"] > 1:
-        # Before the first of the next structure.
-        last, behind = (1 << 53 if args["desc"] else 0, ""), 1
+        rows = [row for row in rows if place(row[0][1], row[0][0]) <= stop[0]]
+    at: dict[str, Any]
     if len(rows) > args["limit"]:
         rows = rows[: args["limit"]]
         (id, score), _ = rows[-1]
-        last, behind, lane = (score, id), 0, ""
+        at = {"last": (score, id)}
+    elif stop is not None:
+        at = {"last": stop[1]}
+    else:
+        at = _lanes_of(0, args) if lanes else _next(args)
     return WalkedPart(
         sum(one.count for one in told), sum(one.looked for one in told), [row for row, _ in rows],
-        [record for _, record in rows] if any(one.records for one in told) else [], behind, lane, last,
+        [record for _, record in rows] if any(one.records for one in told) else [], **at,
     )  # fmt: skip
 
 
