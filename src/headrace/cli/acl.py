@@ -28,5 +28,8 @@ def acl(
     from headrace.protocol.keys import keys_of
 
     app = session.app()
-    rules = access_rules(role, keys_of(app.settings.namespace), durability(app.settings))
+    keys = keys_of(app.settings.namespace)
+    rules = access_rules(role, keys, durability(app.settings))
+    if app.client.count > 1:
+        rules = [rule.replace(keys.prefix, keys.prefix.replace(":0}", ":*}")) for rule in rules]
     session.output.done(" ".join(rules), {"role": role, "rules": rules})

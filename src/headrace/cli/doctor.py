@@ -41,8 +41,11 @@ def doctor(
     try:
         with session.view() as app:
             found, stored = _environment(app) if part != "keyspace" else [], list["Finding"]()
+            whole = part == "keyspace" or repair or app.client.count == 1
+            if part is None and not whole:
+                session.output.remark("what is stored in several shards is not looked at")
             # A server that cannot be used has nothing to look at.
-            if part != "environment" and not any(one.id in ("refused", "eviction-policy") for one in found):
+            if part != "environment" and whole and not any(one.id in ("refused", "eviction-policy") for one in found):
                 stored = _keyspace(session, app, repair=False)
                 if repair and _may_repair(stored, yes=yes):
                     stored = _keyspace(session, app, repair=True)
@@ -61,7 +64,10 @@ def _environment(app: Headrace) -> list[Finding]:
     from headrace.model.environment import Finding, judged
     from headrace.store.url import located
 
-    found = judged(sight_of(located(app.client.url(), app.settings), app.settings, app.settings.timeout))
+    found: list[Finding] = []
+    for url in dict.fromkeys(app.client.urls()):
+        for one in judged(sight_of(located(url, app.settings), app.settings, app.settings.timeout)):
+            found += [] if one in found else [one]
     try:
         app.overview()
     except (StoreUnavailable, EvictingServer):
@@ -75,9 +81,14 @@ def _environment(app: Headrace) -> list[Finding]:
 
 def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]:
     from headrace.admin.doctor import KeyspaceDoctor
+    from headrace.errors import OptionsError
     from headrace.store.connection import driver_client
     from headrace.store.url import located
 
+    if app.client.count > 1:
+        raise OptionsError(
+            "headrace doctor keyspace is not done over several shards: doctor environment looks at their servers"
+        )
     # A store of another layout, or one that may drop jobs, is refused here.
     app.overview()
     target = located(app.client.url(), app.settings)

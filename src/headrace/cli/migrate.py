@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.arguments import option
@@ -12,6 +13,7 @@ from headrace.cli.output import several
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
+    from headrace.app import Headrace
     from headrace.migrations import Migrator, Progress, StoreState
 
 
@@ -40,7 +42,7 @@ def _lead(session: Session, to: int | None, *, dry: bool) -> None:
     from headrace.migrations import STEPS, Migrator
     from headrace.store.url import located
 
-    with session.app() as app, Migrator(located(app.client.url(), app.settings), app.settings, STEPS) as migrator:
+    with _whole(session) as app, Migrator(located(app.client.url(), app.settings), app.settings, STEPS) as migrator:
         before = migrator.look()
         try:
             done = _go(session, migrator, to, dry=dry)
@@ -58,12 +60,20 @@ def _move(session: Session, url: str) -> None:
     from headrace.migrations import Mover
     from headrace.store.url import located
 
-    with session.app() as app, _bars(session) as bars:
+    with _whole(session) as app, _bars(session) as bars:
         target, task = located(url, app.settings), bars.add_task("moved", total=1.0)
         with Mover(located(app.client.url(), app.settings), target, app.settings) as mover:
             moved = mover.run(lambda done: bars.update(task, completed=done.share))
     told = f"moved {several(moved.keys, 'key')}, {moved.bytes:,} bytes; give programs {target.shown}"
     session.output.done(told, {"keys": moved.keys, "bytes": moved.bytes, "url": target.shown})
+
+
+@contextmanager
+def _whole(session: Session) -> Generator[Headrace]:
+    with session.app() as app:
+        if app.client.count > 1:
+            raise UsageFault("headrace migrate is not done over several shards: only home would be migrated")
+        yield app
 
 
 def _bars(session: Session) -> Any:
