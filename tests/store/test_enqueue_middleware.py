@@ -49,7 +49,7 @@ OTHERS: dict[type, set[str]] = {
         "on_preload", "overview", "override", "task", "wait", "workflow",
     },
     Task: {"pack_result", "plan", "prepare", "settle_in", "unpack"},
-    BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options"},
+    BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options", "placed", "places"},
     UnsentJob: {"pack", "take", "untaken"},
     # create_as is create under an id of the caller's, by the same steps.
     Workflow: {"count", "create_as", "graph", "ids", "options", "page", "run_with"},

@@ -1,0 +1,425 @@
+"""An application with several shards: where its work lives, and what it tells of all of them as of one store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Concurrency, Flow, Headrace, Unique
+from headrace.errors import DuplicateJob, EnvelopeError, JobNotFound, OptionsError, ServerError, SettingsError
+from headrace.model.bulk_operation import JobFilter
+from headrace.model.ids import shard_of
+from headrace.model.job import Outcome, State
+from headrace.protocol import consume, settle_calls
+from headrace.protocol.index_pages import read_causes
+from headrace.protocol.limit_verbs import declare_limits
+from tests.servers import Server
+
+SHARDS = 3
+_numbers = itertools.count(1)
+
+
+def add(app: Headrace) -> Headrace:
+    app.task(name="noop")(noop)
+    app.task(name="other")(noop)
+    app.task(name="sync", unique=Unique(by="n"))(noop)
+    app.task(name="only", unique=Unique(by="n", clash="raise"))(noop)
+    app.workflow(name="pair")(pair)
+    return app
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[Headrace]:
+    with Headrace(url, timeout=20, shards=SHARDS) as app:
+        yield add(app)
+
+
+def noop(n: int = 0) -> None: ...
+
+
+def pair(flow: Flow) -> None:
+    flow.run("noop", 1)
+    flow.run("noop", 2)
+
+
+def one_a_shard(app: Headrace, **options: Any) -> list[Any]:
+    """A job on each shard."""
+    found: dict[int, Any] = {}
+    while len(found) < SHARDS:
+        job = app.tasks["noop"].options(**options).enqueue(len(found))
+        if found.setdefault(shard_of(job.id), job) is not job:
+            job.delete()
+    return [found[shard] for shard in range(SHARDS)]
+
+
+def run(app: Headrace, kind: Any, most: int = 1000) -> list[str]:
+    """Start ready jobs of each shard, at most so many, and end them; ``running``: they go on."""
+    ids = list[str]()
+    store: Any = app.store
+    for n, part in enumerate(store.parts):
+        owner = f"worker-{n}"
+        part.run(consume.register(part.keys, owner, 60_000_000, ["place", owner]))
+        claims = part.run(consume.claim(part.keys, owner, next(_numbers), most, ["default"])).jobs
+        if kind != "running":
+            error = b'{"type":"Odd","message":"odd"}' if kind == "failed" else b""
+            ends = [(Outcome(claim.id, claim.token, kind, error, 60_000_000), claim.ready) for claim in claims]
+            part.run(settle_calls.settle(part.keys, owner, next(_numbers), ends, 0))
+        ids += [claim.id for claim in claims]
+    return ids
+
+
+def walked(page: Callable[..., Any], *args: Any, **query: Any) -> list[Any]:
+    found = list[Any]()
+    after = None
+    while True:
+        rows = page(*args, after=after, **query)
+        found += rows
+        after = rows.next
+        if after is None:
+            return found
+
+
+# -- where work lives --------------------------------------------------------------------------------------------------
+
+
+def test_jobs_spread_over_all_shards_and_are_told_as_of_one(app: Headrace) -> None:
+    ids = [app.tasks["noop"].enqueue(n).id for n in range(60)]
+    assert {shard_of(id) for id in ids} == {0, 1, 2}
+    assert app.jobs.count("ready") == app.queues["default"].size == app.queues["default"].load().ready == 60
+    assert [app.jobs.get(id).id for id in ids] == ids
+    assert app.overview().states["ready"] == 60
+
+
+def test_a_list_of_jobs_is_stored_whole(app: Headrace) -> None:
+    noop = app.tasks["noop"]
+    assert app.enqueue_many(noop.job(n) for n in range(2500)) == 2500
+    assert app.enqueue_many(noop.options(request_id=f"r{n % 40}").job(n) for n in range(80)) == 40
+    assert app.jobs.count("ready") == 2540
+    assert {shard_of(record.id) for record in walked(app.jobs.page, "ready", limit=1000)} == {0, 1, 2}
+
+
+def test_packed_jobs_are_stored(app: Headrace) -> None:
+    receipts = app.enqueue_packed([app.tasks["noop"].job(n).pack() for n in range(20)])
+    assert len(receipts) == app.jobs.count("ready") == 20
+
+
+def test_jobs_of_a_key_live_on_one_shard(app: Headrace) -> None:
+    noop = app.tasks["noop"]
+    by_key = {key: {shard_of(noop.options(key=key).enqueue(n).id) for n in range(4)} for key in "abcdefgh"}
+    assert {len(found) for found in by_key.values()} == {1}
+    assert len({min(found) for found in by_key.values()}) == SHARDS
+
+
+def test_a_request_id_makes_one_job_by_every_verb(app: Headrace) -> None:
+    noop = app.tasks["noop"]
+    for name in ("order-1", "order-2", "order-3", "order-4", "order-5"):
+        bound = noop.options(request_id=name)
+        first = bound.enqueue(1)
+        again = asyncio.run(_aenqueue(app, name))
+        app.enqueue_many([bound.job(1)])
+        assert first.id == again
+        assert first.id in str(app.jobs.why(name))
+    assert app.jobs.count("ready") == 5
+
+
+async def _aenqueue(app: Headrace, name: str) -> str:
+    job = await app.tasks["noop"].options(request_id=name).aenqueue(1)
+    await app.client.aclose()
+    return job.id
+
+
+def test_a_unique_job_is_one_by_every_verb(app: Headrace) -> None:
+    sync = app.tasks["sync"]
+    for n in range(8):
+        first = sync.enqueue(n)
+        assert sync.enqueue(n).id == first.id
+        app.enqueue_many([sync.job(n)])
+    assert app.jobs.count("ready") == 8
+
+
+def test_a_clash_says_that_other_shards_may_have_stored_jobs(app: Headrace) -> None:
+    only = app.tasks["only"]
+    only.enqueue(1)
+    with pytest.raises(DuplicateJob) as caught:
+        app.enqueue_many([only.job(n) for n in range(12)])
+    assert str(caught.value).endswith("nothing of this call was stored on its shard")
+
+
+def test_a_unique_job_with_a_key_is_refused(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="use one of the two"):
+        app.tasks["sync"].options(key="k").enqueue(1)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_cursor_shows_each_of_5000_jobs_once(app: Headrace, order: str) -> None:
+    noop = app.tasks["noop"]
+    app.enqueue_many(noop.job(n) for n in range(5000))
+    for n in range(12):
+        noop.enqueue(n)
+    rows = walked(app.jobs.page, "ready", order=order, limit=333)
+    assert len(rows) == len({row.id for row in rows}) == 5012
+    places = [(row.due_us, row.id) for row in rows]
+    assert places == sorted(places, reverse=order == "desc")
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_pages_go_from_queue_to_queue_and_filter(app: Headrace, order: str, limit: int) -> None:
+    made: Counter[str] = Counter()
+    for n in range(30):
+        task, queue = ("noop", "other")[n % 2], ("default", "low", "mail")[n % 3]
+        made[app.tasks[task].options(queue=queue).enqueue(n).task] += 1
+    for task, number in made.items():
+        rows = walked(app.jobs.page, "ready", task=task, order=order, limit=limit)
+        assert len(rows) == len({row.id for row in rows}) == number
+    rows = walked(app.jobs.page, "ready", order=order, limit=limit)
+    assert len(rows) == len({row.id for row in rows}) == 30
+    assert [row.queue for row in rows] == sorted(row.queue for row in rows)
+
+
+@pytest.mark.parametrize("limited", [1, 4])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_jobs_that_wait_behind_a_limit_are_on_one_page_each(
+    app: Headrace, order: str, limit: int, limited: int
+) -> None:
+    app.limit("account", Concurrency(1), by="n")
+    app.task(name="call", limits=["account"])(noop)
+    store: Any = app.store
+    assert app.overview().queues == []
+    for part in store.parts:
+        part.run(consume.register(part.keys, "w9", 10_000_000, ["place", "host:9"]))
+        part.run(declare_limits(part.keys, "w9", app.tasks, app.limits.declared()))
+        part.run(consume.retire(part.keys, "w9"))
+    made = {app.tasks["call"].options(key=key).enqueue(n).id for key in "abcdef" for n in range(limited)}
+    made |= {app.tasks["noop"].enqueue(n).id for n in range(6)}
+    seen = walked(app.jobs.page, "ready", queue="default", order=order, limit=limit)
+    assert len(seen) == len(made)
+    assert {record.id for record in seen} == made
+
+
+def test_ended_and_running_jobs_are_listed_by_time(app: Headrace) -> None:
+    app.enqueue_many(app.tasks["noop"].options(key=str(n)).job(n) for n in range(40))
+    done, running = run(app, "succeeded", 5), run(app, "running")
+    rows = walked(app.jobs.page, "succeeded", limit=4)
+    assert {row.id for row in rows} == set(done)
+    assert [row.finished_us for row in rows] == sorted((row.finished_us for row in rows), reverse=True)
+    assert {row.id for row in walked(app.jobs.page, "running", limit=4)} == set(running)
+    assert len(done) + len(running) == 40
+    assert len(app.overview().workers) == SHARDS
+
+
+def test_causes_are_summed(app: Headrace) -> None:
+    one_a_shard(app)
+    assert len(run(app, "failed")) == SHARDS
+    found = app.client.run(read_causes(app.client.keys))
+    assert found.count == 1
+    assert found.causes[0].number == len(found.causes[0].newest) == SHARDS
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_events_of_all_shards_are_told_in_their_order(app: Headrace, order: str) -> None:
+    for n in range(30):
+        app.tasks["noop"].options(key=str(n)).enqueue(n)
+    run(app, "failed")
+    rows = walked(app.events.page, ["failed"], order=order, limit=7)
+    assert len(rows) == 30
+    moments = [tuple(map(int, row.id.split("-"))) for row in rows]
+    assert moments == sorted(moments, reverse=order == "desc")
+
+
+def test_a_pause_is_one_event_and_holds_all_shards(app: Headrace) -> None:
+    one_a_shard(app)
+    queue = app.queues["default"]
+    assert [queue.pause(note="why"), queue.paused, queue.pause()] == [True, True, False]
+    assert run(app, "running") == []
+    assert [queue.resume(), queue.paused, queue.resume()] == [True, False, False]
+    assert [event.kind for event in app.events.page(["queue_paused", "queue_resumed"])] == [
+        "queue_resumed",
+        "queue_paused",
+    ]
+    assert len(run(app, "running")) == SHARDS
+
+
+# -- verbs -------------------------------------------------------------------------------------------------------------
+
+
+def test_verbs_reach_the_shard_of_their_job(app: Headrace) -> None:
+    for job in one_a_shard(app, delay=600):
+        assert app.jobs.why(job.id).state == "scheduled"
+        job.move(queue="low")
+        assert job.refresh().queue == "low"
+        job.cancel()
+        assert job.refresh().state is State.CANCELLED
+        job.retry()
+        assert job.refresh().state is State.READY
+        assert app.jobs.again(job.id).id != job.id
+        job.delete()
+        with pytest.raises(JobNotFound):
+            app.jobs.get(job.id)
+
+
+def test_a_verb_on_many_jobs_reaches_all_shards(app: Headrace) -> None:
+    ids = [job.id for job in one_a_shard(app)] + ["aaaaaaaaaaaaaaaaaaa0z"]
+    assert [reply.done for reply in app.jobs.apply("delete", ids)] == [True] * SHARDS + [False]
+    assert app.jobs.count("ready") == 0
+
+
+def test_waits_hear_of_ends_on_all_shards(app: Headrace) -> None:
+    jobs = one_a_shard(app)
+    run(app, "succeeded")
+    done, pending = app.wait(jobs, timeout=20)
+    assert (len(done), list(pending)) == (SHARDS, [])
+
+
+def test_a_purge_empties_all_shards(app: Headrace) -> None:
+    app.enqueue_many(app.tasks["noop"].options(key=str(n % 9)).job(n) for n in range(200))
+    assert app.queues["default"].purge() == 200
+    assert app.queues["default"].size == app.jobs.count("ready") == 0
+
+
+# -- workflows ---------------------------------------------------------------------------------------------------------
+
+
+def test_workflows_of_all_shards_are_one_list(app: Headrace) -> None:
+    pair = app.workflow_definitions["pair"]
+    made = [pair.options(key=f"k{n}").create().id for n in range(20)]
+    assert {shard_of(id) for id in made} == {0, 1, 2}
+    assert app.workflows.count() == 20
+    for order in ("asc", "desc"):
+        rows = walked(app.workflows.page, limit=3, order=order)
+        assert len(rows) == 20
+        assert {row.id for row in rows} == set(made)
+        whole = [row.id for row in rows]
+        assert app.workflows.ids(limit=20, order=order) == whole
+        assert app.workflows.ids(limit=4, offset=5, order=order) == whole[5:9]
+    with pytest.raises(OptionsError, match="go on by cursor"):
+        app.workflows.ids(limit=100, offset=5000)
+
+
+def test_verbs_of_a_workflow_reach_its_shard(app: Headrace) -> None:
+    pair = app.workflow_definitions["pair"]
+    for n in range(6):
+        flow = pair.options(key=f"k{n}").create()
+        assert [flow.start(), flow.stop(), flow.start()] == ["running", "stopped", "running"]
+        assert len(list(flow.nodes())) == 2
+        assert flow.cancel() == "cancelled"
+        flow.expire(0)
+        if n % 2:
+            flow.delete()
+    assert app.workflows.expire_due() == app.workflows.count() + 3 == 3
+
+
+def test_a_key_of_a_workflow_is_held_once(app: Headrace) -> None:
+    pair = app.workflow_definitions["pair"]
+    for n in range(5):
+        assert pair.options(key=f"k{n}").create().id == pair.options(key=f"k{n}").create().id
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_bulk_operations_are_refused(app: Headrace) -> None:
+    which = JobFilter("ready", queue="default")
+    for verb in (app.bulk.count, app.bulk.pieces):
+        with pytest.raises(OptionsError, match="not done over several shards"):
+            list(verb("cancel", which))  # type: ignore[call-overload]
+    with pytest.raises(OptionsError, match="not done over several shards"):
+        app.bulk.start("cancel", which, who="me")
+
+
+def test_a_confirmed_job_is_refused(app: Headrace) -> None:
+    with pytest.raises(OptionsError, match="not confirmed over several shards"):
+        app.tasks["noop"].options(durability="fsync").enqueue(1)
+    assert app.jobs.count("ready") == 0
+
+
+def test_an_envelope_whose_shard_is_not_that_of_its_name_is_refused(app: Headrace, url: str) -> None:
+    job = app.tasks["sync"].job(1)
+    good = job.pack()
+    wrong = (shard_of(job.drawn) + 1) % SHARDS
+    bad = good.replace(job.drawn.encode(), (job.drawn[:19] + "4" + str(wrong)).encode())
+    with pytest.raises(EnvelopeError, match="names another shard"):
+        app.enqueue_packed([bad])
+    assert [receipt.id for receipt in app.enqueue_packed([good])] == [job.drawn]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_another_number_of_shards_is_refused(app: Headrace, url: str, shards: int) -> None:
+    one_a_shard(app)
+    with Headrace(url, timeout=5, shards=shards) as other, pytest.raises(ServerError, match="same number of shards"):
+        other.overview()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://a redis://b", "redis://a?shards=4", "redis://a?shards=x", "redis://a?shards=500"]
+)
+def test_numbers_of_shards_that_contradict_are_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="shards must be one number"):
+        Headrace(url, shards=3)
+
+
+# -- several servers ---------------------------------------------------------------------------------------------------
+
+
+def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> None:
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
+        add(app)
+        app.enqueue_many(app.tasks["noop"].options(key=str(n)).job(n) for n in range(60))
+        for n, server in enumerate(servers):
+            assert server.owner.exists(f"{{hr:{n}}}:schema")
+            owner: Any = server.owner
+            assert not owner.keys(f"{{hr:{(n + 1) % SHARDS}}}:*")
+        rows = walked(app.jobs.page, "ready", limit=7)
+        assert len(rows) == len({row.id for row in rows}) == 60
+        assert app.queues["default"].purge() == 60
+    swapped = " ".join(server.url for server in reversed(servers))
+    with Headrace(swapped, timeout=5) as app, pytest.raises(ServerError, match="same URLs in the same order"):
+        app.overview()
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def command(url: str, *words: str) -> Any:
+    environ = {**os.environ, "HEADRACE_URL": url, "HEADRACE_SHARDS": str(SHARDS)}
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *words], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.any_server
+@pytest.mark.parametrize("words", [("doctor", "keyspace"), ("doctor", "--repair", "--yes"), ("migrate",)])
+def test_commands_that_would_do_home_alone_are_refused(app: Headrace, url: str, words: tuple[str, ...]) -> None:
+    one_a_shard(app)
+    found = command(url, *words)
+    assert found.returncode == 2
+    assert "not done over several shards" in found.stderr
+
+
+@pytest.mark.any_server
+def test_access_rules_are_for_all_shards(app: Headrace, url: str, server: Server) -> None:
+    owner: Any = server.owner
+    rules = command(url, "acl", "relay").stdout.split()
+    assert not [rule for rule in rules if ":0}" in rule]
+    owner.execute_command("ACL", "SETUSER", "relay", "reset", "on", ">secret", *rules)
+    try:
+        place = url.replace("unix://", "unix://relay:secret@")
+        with Headrace(place, timeout=20, shards=SHARDS) as relay:
+            add(relay)
+            relay.enqueue_many(relay.tasks["noop"].options(key=str(n)).job(n) for n in range(30))
+    finally:
+        owner.execute_command("ACL", "DELUSER", "relay")
+    assert app.jobs.count("ready") == 30
