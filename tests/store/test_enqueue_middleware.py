@@ -46,7 +46,7 @@ OTHERS: dict[type, set[str]] = {
     Headrace: {
         "after_fork_child", "after_fork_parent", "as_completed", "await_", "before_fork", "by_name", "cached",
         "close", "cron", "disconnect", "enqueue_middleware", "every", "include", "job", "lifespan", "middleware", "move", "on_exit",
-        "on_preload", "overview", "override", "task", "wait", "workflow",
+        "on_preload", "overview", "override", "task", "wait", "worker", "workflow",
     },
     Task: {"pack_result", "plan", "prepare", "settle_in", "unpack"},
     BoundTask: {"check_key", "draw", "fitting", "form", "handle", "job", "options", "placed", "places"},

@@ -37,6 +37,7 @@ class Spread:
         """A producer whose jobs live at this shard."""
         app = Headrace(url, **self.fleet.settings)
         app.client.keys = app.client.store.keys = keys_of("hr", shard, SHARDS)
+        app.client.store.store_id = "of-the-test"
         return app
 
     def worker(self, **options: Any) -> Any:

@@ -38,7 +38,8 @@ def _facts(store: Any, shard: int) -> dict[str, Any]:
     slot = key_slot(keys("schema").encode()) if target.seeds else None
     row: dict[str, Any] = {"shard": shard, "server": target.shown, "slot": slot}
     try:
-        seen = store.run_at(shard, overview(keys, details=False))
+        call = overview(keys, details=False)
+        seen = store.run(call) if keys.count == 1 else store.run_at(shard, call)
     except StoreUnavailable:
         return row | {"ready": None, "running": None, "oldest": None, "workers": None}
     waits = [wait for queue in seen.queues if (wait := queue.waited(seen.now)) is not None]

@@ -237,6 +237,7 @@ class ShardedStore(Store):
             self.round_trips = sum(part.round_trips for part in self.parts)
 
     def run_at(self, shard: int, call: Call[T]) -> T:
+        """As :meth:`run`, at one shard, for which the call was made."""
         return self.parts[shard].run(call)
 
     def close(self) -> None:

@@ -110,10 +110,6 @@ class Store(Reach):
                 self.try_to_revive(attempt)
                 now = monotonic()
 
-    def run_at(self, shard: int, call: Call[T]) -> T:  # noqa: ARG002 - there is one shard
-        """As :meth:`run`, at one shard, for which the call was made."""
-        return self.run(call)
-
     def close(self) -> None:
         """Close the idle connections; the store may be used again."""
         pool = self._pool
