@@ -14,6 +14,7 @@ from headrace import Headrace
 from headrace.errors import JobFailed, OptionsError, SchemaMismatch, SettingsError
 from headrace.model.ids import shard_of
 from headrace.testing import assert_invariants
+from tests.clusters import Cluster, slot_of
 from tests.deadline import eventually
 from tests.program import Program, Worker
 from tests.servers import Server
@@ -50,11 +51,10 @@ def sums(flow: Flow, n: int) -> None:
 class Sharded:
     """Programs and a producer of one store."""
 
-    def __init__(self, directory: Path, servers: list[Server]) -> None:
+    def __init__(self, directory: Path, servers: list[Server], url: str = "") -> None:
         self.servers = servers
-        self.url = (
-            " ".join(server.url for server in servers) if len(servers) > 1 else f"{servers[0].url}?shards={COUNT}"
-        )
+        one = f"{servers[0].url}?shards={COUNT}" if servers else url
+        self.url = " ".join(server.url for server in servers) if len(servers) > 1 else one
         self.program = Program(directory, self.url)
         self.program.write("tasks", TASKS)
         self.app = Headrace(self.url, timeout=20)
@@ -203,3 +203,22 @@ def test_the_command_lists_shards_and_names_those_without_a_worker_or_an_answer(
     if len(sharded.servers) > 1:
         sharded.servers[2].kill()
         assert "shard 2 does not answer" in sharded.program("shards").err
+
+
+def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = new_cluster(3, 1)
+    sharded = Sharded(tmp_path, [], f"{cluster.url}?shards=6")
+    add, jobs = sharded.task("add"), list[Any]()
+    slots = [slot_of(f"{{hr:{n}}}:") for n in range(6)]
+    assert len({cluster.serving(slot).port for slot in slots}) > 1
+    with sharded.worker():
+        jobs += [add.enqueue(n) for n in range(100)]
+        cluster.move(slots[1], cluster.other(cluster.serving(slots[1])))
+        jobs += [add.enqueue(n) for n in range(100, 200)]
+        cluster.fail_over(cluster.serving(slots[2]))
+        jobs += [add.enqueue(n) for n in range(200, 300)]
+        assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(300)]
+    assert {(record.attempt, record.crashes) for record in (job.refresh() for job in jobs)} == {(1, 0)}
+    sharded.app.close()
