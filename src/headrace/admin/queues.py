@@ -239,13 +239,16 @@ class Queue:
         return index_pages.page(self._client.keys, f"ready:{self.name}", limit=1)
 
     def _purge(self) -> Steps[int]:
+        return sum((yield from together([self._purge_shard(keys) for keys in self._client.shards])))
+
+    def _purge_shard(self, keys: Keys) -> Steps[int]:
         removed: int
         left: int
-        removed, left = yield operations.purge(self._client.keys, self.name, PURGE)
+        removed, left = yield operations.purge(keys, self.name, PURGE)
         # Bounded by what was there at the start: jobs that come faster than they are deleted must not hold it for ever.
         goal = removed + left
         while left and removed < goal:
-            more, left = yield operations.purge(self._client.keys, self.name, min(PURGE, goal - removed))
+            more, left = yield operations.purge(keys, self.name, min(PURGE, goal - removed))
             if not more:
                 # Jobs are left by the count alone, which is wrong.
                 break

@@ -165,12 +165,14 @@ def _purge(session: Session, app: Headrace, name: str, size: int) -> int:
     """Delete in pieces, as many as there were: jobs that come faster than they go must not keep it busy for ever."""
     from headrace.protocol import operations
 
-    removed, left = 0, size
+    removed = 0
     with bar_of(session.output, size) as tell:
-        while left and removed < size:
-            gone, left = app.client.run(operations.purge(app.client.keys, name, min(CHUNK, size - removed)))
-            removed += gone
-            tell(removed)
-            if not gone:
-                break
+        for keys in app.client.shards:
+            left = size
+            while left and removed < size:
+                gone, left = app.client.run(operations.purge(keys, name, min(CHUNK, size - removed)))
+                removed += gone
+                tell(removed)
+                if not gone:
+                    break
     return removed

@@ -6,7 +6,7 @@
 -- derive  wake    zset  wake:<queue>
 -- arg     queue   text
 -- arg     limit   int   most jobs, at most 1000
--- route   all
+-- route   desk
 -- return  {removed, left}
 local removed = 0
 while removed < limit do

@@ -39,7 +39,7 @@ T = TypeVar("T")
 # Rows that a page may lie behind, with its own: each shard is asked for all of them.
 MOST_ROWS = 1000
 # What a program calls for a shard that it chooses.
-_BOUND = ("enqueue", "enqueue_ordered", "enqueue_unique", "lapse", "tend")
+_BOUND = ("enqueue", "enqueue_ordered", "enqueue_unique", "lapse", "purge", "tend")
 
 
 class _Asked(msgspec.Struct):
@@ -83,9 +83,7 @@ class ShardRouter:
                 self._last = 0
                 return _Asked([(0, call)], _only)
             case _:
-                raise OptionsError(
-                    f"{call.script.name} is not done over several shards: use an application with one shard for it"
-                )
+                raise _refused(call.script.name)
 
     def _bound(self, call: Call[Any]) -> int | None:
         """The shard that the caller has chosen. Other calls are for workers, at home alone a mistake."""
@@ -132,7 +130,7 @@ class ShardRouter:
         args: dict[str, Any] = {arg.name: call.args[call.argument(arg.name)] for arg in call.script.header.args}
         self._last = 0
         if name not in _MERGES:
-            raise OptionsError(f"{name} is not done over several shards: use an application with one shard for it")
+            raise _refused(name)
         if name == "told" and args["line"] == "acts":
             return _Asked([(0, call)], _only)
         if offset := int(cast(int, args.get("offset", 0))):
@@ -190,6 +188,14 @@ def _next(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _outside(args: Mapping[str, Any]) -> tuple[int, str]:
     return (1 << 53 if args["desc"] else 0, "")
+
+
+def _refused(name: str) -> OptionsError:
+    word, _, rest = name.partition("_")
+    what, advice = f"{word} {rest}".strip(), ""
+    if word == "bulk":
+        what, advice = "a bulk operation", ": go through app.jobs.page() and app.jobs.apply()"
+    return OptionsError(f"{what} is not done over several shards{advice}")
 
 
 def _only(values: list[Any]) -> Any:
@@ -333,10 +339,6 @@ def _sum(_: Args, told: list[int]) -> int:
 
 def _any(_: Args, told: list[Any]) -> Any:
     return next((one for one in told if one), told[0])
-
-
-def _sums(_: Args, told: list[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*told, strict=True)))
 
 
 def _names(_: Args, told: list[list[str]]) -> list[str]:
@@ -504,6 +506,6 @@ def _cause(parts: list[CauseFacts]) -> CauseFacts:
 _MERGES: dict[str, Callable[[Args, list[Any]], Any]] = {
     "causes_read": _causes, "flow_count": _sum, "flow_page": _flow_page, "greet": _any, "load": _load,
     "overview": _overview,
-    "page": _page, "pause": _any, "paused": _names, "purge": _sums, "resume": _any, "restored": _any, "told": _told,
+    "page": _page, "pause": _any, "paused": _names, "resume": _any, "restored": _any, "told": _told,
     "walk": _walk,
 }  # fmt: skip
