@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from headrace import Concurrency, Flow, Headrace, Unique
+from headrace.dashboard import Dashboard
+from headrace.dashboard.mounting import PAGES
 from headrace.errors import DuplicateJob, EnvelopeError, JobNotFound, OptionsError, ServerError, SettingsError
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.ids import shard_of
@@ -21,6 +23,7 @@ from headrace.model.job import Outcome, State
 from headrace.protocol import consume, settle_calls
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
+from tests.dashboard.asking import ask, operator
 from tests.servers import Server
 
 SHARDS = 3
@@ -283,9 +286,11 @@ def test_waits_hear_of_ends_on_all_shards(app: Headrace) -> None:
     assert (len(done), list(pending)) == (SHARDS, [])
 
 
-def test_a_purge_empties_all_shards(app: Headrace) -> None:
+def test_a_purge_empties_all_shards(app: Headrace, url: str) -> None:
     app.enqueue_many(app.tasks["noop"].options(key=str(n % 9)).job(n) for n in range(200))
-    assert app.queues["default"].purge() == 200
+    assert command(url, "queues", "purge", "default", "--yes").stdout.startswith("deleted 200 jobs")
+    app.enqueue_many(app.tasks["noop"].options(key=str(n % 9)).job(n) for n in range(2200))
+    assert app.queues["default"].purge() == 2200
     assert app.queues["default"].size == app.jobs.count("ready") == 0
 
 
@@ -333,9 +338,9 @@ def test_a_key_of_a_workflow_is_held_once(app: Headrace) -> None:
 def test_bulk_operations_are_refused(app: Headrace) -> None:
     which = JobFilter("ready", queue="default")
     for verb in (app.bulk.count, app.bulk.pieces):
-        with pytest.raises(OptionsError, match="not done over several shards"):
+        with pytest.raises(OptionsError, match="go through"):
             list(verb("cancel", which))  # type: ignore[call-overload]
-    with pytest.raises(OptionsError, match="not done over several shards"):
+    with pytest.raises(OptionsError, match="go through"):
         app.bulk.start("cancel", which, who="me")
 
 
@@ -423,3 +428,31 @@ def test_access_rules_are_for_all_shards(app: Headrace, url: str, server: Server
     finally:
         owner.execute_command("ACL", "DELUSER", "relay")
     assert app.jobs.count("ready") == 30
+
+
+# -- the dashboard -----------------------------------------------------------------------------------------------------
+
+
+async def test_each_page_of_the_dashboard_shows_all_shards(app: Headrace) -> None:
+    app.limit("account", Concurrency(1), by="n")
+    app.task(name="call", limits=["account"])(noop)
+    app.cron("0 3 * * *", app.tasks["noop"], name="nightly")
+    jobs = one_a_shard(app)
+    run(app, "failed")
+    flows = [app.workflow_definitions["pair"].options(key=str(n)).create() for n in range(9)]
+    waiting = [*one_a_shard(app), app.tasks["call"].enqueue(1)]
+    app.queues["default"].pause(note="why")
+    dashboard = Dashboard(app, operator)
+    paths = [path for path in PAGES if "{" not in path and path != "/bulk/new"]
+    paths += [f"/jobs/{job.id}" for job in jobs + waiting] + [f"/workflows/{flow.id}" for flow in flows]
+    paths += [f"/jobs?state={state}" for state in State] + ["/queues/default", "/tasks/noop"]
+    paths += [f"/activity?show={show}" for show in ("acts", "events", "failures")] + ["/jobs?q=task:noop"]
+    for path in paths:
+        answer = await ask(dashboard, path)
+        assert answer.status == 200, (path, answer.text[:300])
+    failed = (await ask(dashboard, "/jobs?state=failed")).text
+    assert [job.id in failed for job in jobs] == [True] * SHARDS
+    refused = await ask(dashboard, "/bulk/new?verb=retry&state=failed")
+    assert refused.status == 400
+    assert "not done over several shards" in refused.text
+    await app.client.aclose()
