@@ -221,5 +221,5 @@ async def test_every_link_of_every_page_leads_to_a_page(filled: Shop) -> None:
         "/jobs/ID/act/delete", "/jobs/ID/act/cancel", "/jobs/ticked/act/retry", "/jobs/ticked/act/delete",
         "/jobs/ticked/act/cancel", "/cache/NAME/act/untag", "/schedules/NAME/act/run", "/workflows/ID/act/cancel",
         "/workflows/ID/act/delete", "/bulk/ID/act/stop", "/workflows/ticked/act/retry", "/workflows/ticked/act/stop",
-        "/workflows/ticked/act/delete",
+        "/workflows/ticked/act/delete", "/workers/NAME/act/stop",
     }  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.dashboard import Dashboard
 from headrace.dashboard.dashboard_site import DashboardSite
-from headrace.protocol import cache_calls
+from headrace.protocol import cache_calls, consume
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, fields, operator, viewer
 from tests.dashboard.conftest import Shop
@@ -139,6 +139,18 @@ async def test_a_limit_is_changed_and_held_as_a_whole_and_by_value(shop: Shop, d
     assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "-1"}))
     assert "Nothing was done" in said(await ask(dashboard, act + "set", form={"starts": "3", "per": "0"}))
     assert limit.state().rate is None
+
+
+async def test_a_worker_is_told_to_stop_once_a_person_has_said_so(shop: Shop, dashboard: Dashboard) -> None:
+    await asyncio.to_thread(
+        shop.app.client.run, consume.register(shop.app.client.keys, "w9", 600_000_000, ["place", "far:9"])
+    )
+    assert "/workers/w9/act/stop" in (await ask(dashboard, "/workers/w9")).text
+    asked = await ask(dashboard, "/workers/w9/act/stop", form={"ask": "Stop far:9?"})
+    assert "Stop far:9?" in asked.text
+    deaf = said(await ask(dashboard, "/workers/w9/act/stop", form={}))
+    assert deaf.startswith("Nothing was done: w9 does not listen")
+    assert [(act.verb, act.name) for act in shop.app.acts.page()] == [("stop", "w9")]
 
 
 async def test_numbers_of_many_digits_are_refused(shop: Shop, dashboard: Dashboard) -> None:

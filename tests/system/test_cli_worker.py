@@ -227,6 +227,18 @@ def test_a_worker_that_is_resized_is_told_of_which_kind(headrace: Program, worke
     assert one.stop() == 0
 
 
+def test_a_worker_that_is_told_to_stop_finishes_its_job_and_ends(
+    headrace: Program, worker: Callable[..., Worker]
+) -> None:
+    one = worker()
+    one.says("serves default")
+    name = headrace("workers", "list", "--json").lines[0]["worker"]
+    assert headrace("workers", "stop", name).out == f"told {name} to stop\n"
+    one.says("stops claiming")
+    assert one.process.wait(60) == 0
+    assert "no worker is named" in headrace("workers", "stop", name, code=1).fault
+
+
 def test_a_terminal_gets_whole_names_of_workers_and_ids_of_what_they_run(
     headrace: Program, worker: Callable[..., Worker]
 ) -> None:

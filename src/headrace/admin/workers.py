@@ -80,6 +80,25 @@ class Workers:
         """See :meth:`scale`."""
         return await self._client.adrive(_scale(self._client, name, size, kind))
 
+    def stop(self, name: str) -> WorkerFacts:
+        """Have a worker claim no more and end, as at a first TERM: what runs may finish within its shutdown timeout.
+
+        Returns when the worker has been told. A service manager may start another in its place.
+
+        Args:
+            name: see :meth:`get`.
+
+        Raises:
+            NotFound: no live worker has this name, or it does not listen just now.
+
+        Cost: two round trips.
+        """
+        return self._client.drive(_stop(self._client, name))
+
+    async def astop(self, name: str) -> WorkerFacts:
+        """See :meth:`stop`."""
+        return await self._client.adrive(_stop(self._client, name))
+
     def stacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
         """What each runner of a worker does at this moment: the Python stacks of its threads.
 
@@ -190,6 +209,12 @@ def _scale(client: Client, name: str, size: int, kind: TaskKind | None) -> Steps
     if wanted not in kinds:
         raise NotFound(f"{worker.owner} has no {wanted} runners: it has {', '.join(kinds) or 'none'}")
     yield from _told(client, worker, f"scale:{wanted}:{size}")
+    return worker
+
+
+def _stop(client: Client, name: str) -> Steps[WorkerFacts]:
+    worker = yield from _get(client, name)
+    yield from _told(client, worker, "stop")
     return worker
 
 

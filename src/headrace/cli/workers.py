@@ -14,7 +14,7 @@ from headrace.model.options import KINDS, TaskKind
 if TYPE_CHECKING:
     from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 
-app = group("List, show and resize the live workers.")
+app = group("List, show, resize and stop the live workers.")
 
 Name = Annotated[str, argument("NAME", "The worker's name or its beginning, HOST:PID, or the process id.")]
 
@@ -123,6 +123,15 @@ def scale(
         told = kind or next(kind for kind in KINDS if kind in worker.sizes)
         act.reply = f"told {worker.owner}: {count} at once, of kind {told}"
     session.output.done(act.reply, {"worker": worker.owner, "kind": told, "size": count})
+
+
+@command(app, "stop")
+def stop(session: Session, name: Name) -> None:
+    """Have a live worker claim no more and end, as at a first TERM. Its jobs may finish within its shutdown timeout."""
+    with session.acting("stop", "workers", name, view=True) as (app, act):
+        worker = app.workers.stop(name)
+        act.reply = f"told {worker.owner} to stop"
+    session.output.done(act.reply, {"worker": worker.owner})
 
 
 def _replaced(one: RunnerFacts) -> str:

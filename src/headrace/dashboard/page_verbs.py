@@ -120,6 +120,11 @@ async def _scale(site: DashboardSite, name: str, form: Form) -> str:
     return f"Worker {worker.place} was told to run {plural(int(size), 'job')} at once."
 
 
+async def _stop_worker(site: DashboardSite, name: str, _form: Form) -> str:
+    worker = await site.app.workers.astop(name)
+    return f"Worker {worker.place} was told to stop: it claims no more, and ends when its jobs have ended."
+
+
 async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:
     new = await site.app.schedules[name].apause(form.get("note", "").strip()[:500])
     return f"Schedule {name} is paused: its ticks make no jobs." if new else f"Schedule {name} was paused already."
@@ -187,7 +192,7 @@ ACTS: dict[str, Mapping[str, Act]] = {
     "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "needs": {"acknowledge": _acknowledge},
-    "workers": {"scale": _scale},
+    "workers": {"scale": _scale, "stop": _stop_worker},
     "workflows": {
         "start": _of_flow("start", "The workflow is {state}."),
         "stop": _of_flow("stop", "The workflow is {state}: nothing of it starts until it is started again."),
@@ -257,7 +262,7 @@ async def act(site: DashboardSite, request: Request) -> Response:
     except HeadraceError as error:
         said = words_of(error)
     await note_and_refresh(site, request, (verb, kind, name), said)
-    gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"))
+    gone = (kind, verb) in (("workflows", "delete"), ("jobs", "delete"), ("workers", "stop"))
     return to(request, f"/{kind}" if gone else place, site.redactor.text(said))
 
 

@@ -78,6 +78,8 @@ class Core:
         if self._turns is None:
             self._handlers |= self.incarnation.handlers
         self._holds = AwayLimits(worker, self.incarnation.desk)
+        for one in self.incarnations:
+            one.control.on_stop = lambda: self._drain(now=False)
         for one in self.incarnations if self._turns else ():
             one.placement.in_time, one.control.on_resize = self._in_time, self._on_resize
             if one is self.incarnation:

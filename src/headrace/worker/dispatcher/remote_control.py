@@ -221,6 +221,7 @@ class RemoteControl:
 
     Attributes:
         on_resize: called when there are others than the store was told.
+        on_stop: called when another process wishes this worker to end.
     """
 
     def __init__(
@@ -241,6 +242,7 @@ class RemoteControl:
         self._renewal, self._unparking = renewal, unparking
         self._report, self._stacks = report, stacks
         self.on_resize: Callable[[], None] = self.report_sizes
+        self.on_stop: Callable[[], None] = lambda: None
 
     def grow(self, by: int) -> None:
         main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
@@ -251,7 +253,7 @@ class RemoteControl:
 
         * Questions: ``show:JOB``, answered by a renewal out of turn, whose facts show that job; ``stacks:REQUEST``.
         * News: ``parked:TASK``; ``closed:TOKEN:GATE``: a call was refused, and the gate was closed after this token.
-        * Wishes: ``scale:KIND:SIZE``; the id of a job to cancel.
+        * Wishes: ``scale:KIND:SIZE``; ``stop``; the id of a job to cancel.
         """
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")
@@ -259,6 +261,8 @@ class RemoteControl:
             self._demand.call()
         elif text == HURRY:
             self._renewal.renew_soon()
+        elif text == "stop":
+            self.on_stop()
         elif verb == "show":
             self._report.shown = rest
             self._renewal.renew_soon()
