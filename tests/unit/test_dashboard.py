@@ -169,6 +169,13 @@ def test_a_plot_whose_finer_buckets_have_expired_knows_it() -> None:
     assert not svg_plots.throughput(coarse).exact
 
 
+def test_a_backlog_of_none_was_counted_and_a_range_without_samples_was_not() -> None:
+    ready = course([(0, 0, 0)] * 3)
+    sampled = replace(ready, buckets=[replace(one, counts={"samples": 2}) for one in ready.buckets])
+    assert not svg_plots.backlog(ready, sampled).empty
+    assert svg_plots.backlog(ready, ready).empty
+
+
 def test_a_plot_begins_at_the_first_datum_and_has_no_slivers() -> None:
     late = svg_plots.throughput(course([(0, 0, 0)] * 40 + [(3, 0, 0.1)] * 20))
     assert (len(late.rows), late.rows[-1][0], late.unit) == (20, "00:40", "jobs a minute")

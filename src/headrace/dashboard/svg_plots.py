@@ -134,7 +134,8 @@ def _plot(
     ]
     times = [labels[n] for n in sorted({0, len(labels) // 2, len(labels) - 1})]
     exact = all(bucket.exact for bucket in buckets)
-    empty = not any(value for one in series for value in one.values)
+    # A mean of 0 was measured; a sum of 0 was not.
+    empty = not any(value or (value is not None and draw is lines) for one in series for value in one.values)
     ticks = [tick(top), tick(top / 2), "0"]
     return Plot(title, unit, draw(series, top, hints), ticks, times, series, rows[::-1], exact, empty)
 
