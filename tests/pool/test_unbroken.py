@@ -288,4 +288,5 @@ def test_a_thread_of_ours_leaves_no_entry_behind() -> None:
     state.apart(lambda: found.append(threading.current_thread()))
     with pytest.raises(KeyError):
         state.apart(lambda: {}[threading.current_thread()])  # type: ignore[var-annotated]
-    assert threading.enumerate() == before
+    # A thread of an earlier test may end meanwhile.
+    assert set(threading.enumerate()) <= set(before)

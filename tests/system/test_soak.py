@@ -34,6 +34,8 @@ LASTING |= {"owner", "tasks"}
 LASTING |= {"events", "deaths"}
 # Which queues are paused, as each dispatcher's cache read it.
 LASTING |= {"cache", "cached", "leases"}
+# The minute whose backlog was counted, for two minutes.
+LASTING |= {"sampled"}
 
 
 def say(text: str) -> None:
