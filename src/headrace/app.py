@@ -93,19 +93,16 @@ class Headrace:
         task_defaults: TaskOptions | None = None,
         **overrides: Any,
     ) -> None:
-        """Make an application. Nothing connects yet.
+        """Make an application. Nothing connects yet. Raises SettingsError: a setting is unknown or has a value that
+        cannot be used. Raises OptionsError: an option of ``task_defaults`` is unknown or out of range.
 
         Args:
-            url: of the server, such as ``redis://host:6379/0``; without one (and without ``HEADRACE_URL``) a private
-                server of this project is started at first use.
+            url: of the server, such as ``redis://host:6379/0``; without one (and without ``HEADRACE_URL``) a
+                private server of this project is started at first use.
             settings: take these instead of the environment's and of ``defaults``.
             defaults: settings that count where neither ``overrides`` nor the environment give a value.
             task_defaults: options of tasks that say nothing else: ``{"retries": 3, "queue": "mail"}``.
             overrides: single settings, by field of :class:`headrace.settings.Settings`; None counts as not given.
-
-        Raises:
-            SettingsError: a setting is unknown or has a value that cannot be used.
-            OptionsError: an option of ``task_defaults`` is unknown or out of range.
         """
         setting_layers.warn_of_unknown(os.environ, log.warning)
         given = {**overrides, "url": url}
@@ -141,9 +138,7 @@ class Headrace:
 
     def override(self, **flags: Any) -> None:
         """Put settings above all others, as the command line does with its flags. What is connected connects anew.
-
-        Raises:
-            SettingsError: a setting is unknown or has a value that cannot be used.
+        Raises SettingsError: a setting is unknown or has a value that cannot be used.
         """
         settings, _ = setting_layers.over(self.settings, flags)
         if settings != self.settings:
@@ -208,13 +203,8 @@ class Headrace:
         """Make a function or coroutine function a task: ``@app.task`` or ``@app.task(retries=3)``.
 
         The task's name is ``module.function``, the same in the script that defines it and in a worker that imports it.
-
-        Args:
-            options: see :class:`headrace.model.options.TaskOptions`.
-
-        Raises:
-            OptionsError: an option is unknown, out of range, or contradicts another.
-            DuplicateName: another task has this name.
+        ``options``: see :class:`headrace.model.options.TaskOptions`. Raises OptionsError: an option is unknown, out of
+        range, or contradicts another. Raises DuplicateName: another task has this name.
         """
         return decorated(partial(registry.define_task, self.registered, options), functions, options)
 
@@ -224,12 +214,7 @@ class Headrace:
     def cached(self, **options: Unpack[CachedOptions]) -> Callable[[Callable[P, R]], Cached[P, R]]: ...
     def cached(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Cache what a function or coroutine function returns: ``@app.cached`` or ``@app.cached(ttl=600)``.
-
-        Args:
-            options: see :class:`headrace.cache.CachedOptions`.
-
-        Raises:
-            OptionsError: it cannot be named, or is a method.
+        ``options``: see :class:`headrace.cache.CachedOptions`. Raises OptionsError: it cannot be named, or is a method.
         """
         from headrace.cache import Cached
 
@@ -247,14 +232,9 @@ class Headrace:
         """Make a function the definition of workflows: ``@app.workflow`` or ``@app.workflow(ttl=3600)``.
 
         The function gets a :class:`headrace.Flow` and what ``create`` was given. It runs once per ``create``, where
-        that is called; its name is formed as a task's.
-
-        Args:
-            options: see :class:`headrace.workflows.definition.WorkflowOptions`.
-
-        Raises:
-            OptionsError: an option is unknown or out of range, or the function cannot define workflows.
-            DuplicateName: another workflow has this name.
+        that is called; its name is formed as a task's. ``options``: see
+        :class:`headrace.workflows.definition.WorkflowOptions`. Raises OptionsError: an option is unknown or out of
+        range, or the function cannot define workflows. Raises DuplicateName: another workflow has this name.
         """
         decorate = partial(registry.define_workflow, self.registered, options)
         return decorate(functions[0]) if functions else decorate
@@ -310,13 +290,9 @@ class Headrace:
         """Have the tasks, workflows and lifespans of these belong to this application, as if they were defined here.
 
         Included once more they stay as they are. Either all of them are included or, if this raises, none. Cost: none.
-
-        Args:
-            move: take them from another application of this process that has included them, and has them no more.
-
-        Raises:
-            OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application.
-            DuplicateName: two tasks, or two workflows, have one name.
+        ``move``: take them from another application of this process that has included them, and has them no more.
+        Raises OptionsError: one is no :class:`headrace.Tasks`, or belongs to another application. Raises DuplicateName:
+        two tasks, or two workflows, have one name.
         """
         registry.include(self.registered, many, move=move)
 
@@ -329,12 +305,9 @@ class Headrace:
     def by_name(self, name: str, /, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:
         """A task whose code may be elsewhere: ``app.by_name("tasks.fetch", queue="low").enqueue("https://…")``.
 
-        If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that
-        runs it, which also knows its retries, limits, crash budget and retention; queue, priority and the like are as
-        given here. Cost: none.
-
-        Raises:
-            OptionsError: the name or an option cannot be used.
+        If it is defined here, its options and checks apply. If it is not, arguments are checked by the worker that runs
+        it, which also knows its retries, limits, crash budget and retention; queue, priority and the like are as given
+        here. Cost: none. Raises OptionsError: the name or an option cannot be used.
         """
         if name in self.tasks:
             return self.tasks[name].options(**options)
@@ -372,18 +345,12 @@ class Headrace:
     def enqueue_packed(self, envelopes: Iterable[bytes]) -> list[bulk.Receipt]:
         """Store jobs that were packed: ``app.enqueue_packed([job.pack()])``; docs/envelope.md has the format.
 
-        A job is stored once, however often and by however many senders: an envelope whose job is stored, or was
-        within the setting ``request_id_ttl``, is a duplicate. Every field is checked but the arguments. Nothing is
-        added to what an envelope says. Streams in chunks, as :meth:`enqueue_many`.
-
-        Returns:
-            what became of each, in order.
-
-        Raises:
-            EnvelopeError: one cannot be stored; ``row`` says which. The others may be given again without it.
-            StoreUnavailable, StoreFull: as :meth:`enqueue_many`; all of them may be given again.
-
-        Cost: one round trip per chunk, and one more where an id repeats in it.
+        A job is stored once, however often and by however many senders: an envelope whose job is stored, or was within
+        the setting ``request_id_ttl``, is a duplicate. Every field is checked but the arguments. Nothing is added to
+        what an envelope says. Streams in chunks, as :meth:`enqueue_many`. Returns what became of each, in order. Raises
+        EnvelopeError: one cannot be stored; ``row`` says which. The others may be given again without it. Raises
+        StoreUnavailable, StoreFull: as :meth:`enqueue_many`; all of them may be given again. Cost: one round trip per
+        chunk, and one more where an id repeats in it.
         """
         return bulk.enqueue_packed(self.context, envelopes)
 
@@ -401,19 +368,16 @@ class Headrace:
     ) -> Waited[H]:
         """Wait until jobs and workflow runs have ended: ``done, pending = app.wait(jobs, timeout=30)``.
 
-        Does not poll. One that is not stored any more counts as ended: its ``result()`` raises ``JobNotFound``.
+        Does not poll. One that is not stored any more counts as ended: its ``result()`` raises ``JobNotFound``. Raises
+        ArgumentError: something in ``jobs`` is not a handle of this application. Raises WaitRefused, StoreUnavailable,
+        AppClosed: as :meth:`Job.result`. Cost: a round trip per 100 jobs, a second one for those that have not ended,
+        and one each five seconds.
 
         Args:
             jobs: handles; one that is given twice counts once.
             timeout: the longest wait, in seconds, which raises nothing; None waits for ever, 0 only looks.
             return_when: as in ``concurrent.futures``; an end in another state than succeeded is an exception.
             allow_wait: wait even inside of a job, or on a running event loop.
-
-        Raises:
-            ArgumentError: something in ``jobs`` is not a handle of this application.
-            WaitRefused, StoreUnavailable, AppClosed: as :meth:`Job.result`.
-
-        Cost: a round trip per 100 jobs, a second one for those that have not ended, and one each five seconds.
         """
         from headrace.workflows import completion
 
@@ -436,9 +400,7 @@ class Headrace:
         self, jobs: Iterable[H], timeout: Duration | None = None, *, allow_wait: bool = False
     ) -> Completions[H]:
         """Give jobs and runs as they end, ``for`` and ``async for``; arguments, errors and cost as for :meth:`wait`.
-
-        Raises:
-            ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
+        Raises ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
         """
         from headrace.workflows.completion import Completions
 
@@ -475,21 +437,18 @@ class Headrace:
 
         ``function`` gets a :class:`headrace.Submission`, whose jobs may be given other headers and options, and returns
         a context manager: entered before the work is sent, left when the store has answered. The first registered is
-        outermost. What it raises before keeps the work from being stored; the store's own error reaches the caller
-        even where a context manager swallows it. For asynchronous verbs it may be asynchronous, or both.
-
-        Raises:
-            OptionsError: it is not callable, or a bare generator function.
+        outermost. What it raises before keeps the work from being stored; the store's own error reaches the caller even
+        where a context manager swallows it. For asynchronous verbs it may be asynchronous, or both. Raises
+        OptionsError: it is not callable, or a bare generator function.
         """
         submission.check(function)
         self.client.enqueue_middlewares.append(function)
         return function
 
     def on_preload(self, function: G) -> G:
-        """Call this once per worker, in the supervisor before it forks, after what the setting ``preload`` names.
-
-        For imports, compilation and tables that all runners share. One that raises, or leaves a thread or a socket
-        behind, keeps the worker from starting.
+        """Call this once per worker, in the supervisor before it forks, after what the setting ``preload`` names. For
+        imports, compilation and tables that all runners share. One that raises, or leaves a thread or a socket behind,
+        keeps the worker from starting.
         """
         self.preload_hooks.append(function)
         return function
@@ -505,9 +464,8 @@ class Headrace:
         return function
 
     def after_fork_child(self, function: G) -> G:
-        """Call this in each new runner process, before its first job: open what must not be shared across a fork.
-
-        Where one raises, the runner ends, says why in the log, and is replaced.
+        """Call this in each new runner process, before its first job: open what must not be shared across a fork. Where
+        one raises, the runner ends, says why in the log, and is replaced.
         """
         self.after_fork_child_hooks.append(function)
         return function
@@ -529,10 +487,8 @@ class Headrace:
 
     def move(self, settings: Settings, stores: dict[str, Any]) -> Callable[[], None]:
         """Use another server, wherever this application was imported, until what is returned is called; for tests.
-
-        Args:
-            settings: the whole of them.
-            stores: that for threads, that for event loops and the listener: ``store``, ``astore``, ``ends``.
+        ``settings``: the whole of them. ``stores``: that for threads, that for event loops and the listener: ``store``,
+        ``astore``, ``ends``.
         """
         self.disconnect()
         before, stats = self.settings, self._stats
@@ -555,9 +511,8 @@ class Headrace:
             cache.follow()
 
     def disconnect(self) -> None:
-        """Flush statistics, end the threads and connections of the synchronous verbs. They begin anew when used.
-
-        The private server stays attached: this makes a process fit to fork, and does not leave.
+        """Flush statistics, end the threads and connections of the synchronous verbs. They begin anew when used. The
+        private server stays attached: this makes a process fit to fork, and does not leave.
         """
         if self._stats is not None:
             self._stats.close()

@@ -198,23 +198,18 @@ class CurrentJob:
 
     @property
     def payloads(self) -> list[Payload]:
-        """What the direct parents of this node returned, in edge order; empty for a plain job.
-
-        A node that is passed as an argument is the first way to its output; this is for those in ``after=``. Raises
-        ``ResultUndecodable`` where an output cannot be read, or is nested too deeply.
+        """What the direct parents of this node returned, in edge order; empty for a plain job. A node that is passed as
+        an argument is the first way to its output; this is for those in ``after=``. Raises ``ResultUndecodable`` where
+        an output cannot be read, or is nested too deeply.
         """
         # Values that several nodes take, and that are stored once for all of them, are parents without a name.
         return [Payload(p.id, p.name, p.task, p.state, p.value) for p in self._claim.inputs if p.name]
 
     @property
     def workflow(self) -> Flow:
-        """Adds nodes to the workflow that this job is a node of: ``current_job().workflow.run(task, ...)``.
-
-        They are stored when this job succeeds, and run then; what was to follow it waits for them too. If it fails, or
-        starts again, what it had added is forgotten.
-
-        Raises:
-            NoCurrentJob: it is not a node of a workflow.
+        """Adds nodes to the workflow that this job is a node of: ``current_job().workflow.run(task, ...)``. They are
+        stored when this job succeeds, and run then; what was to follow it waits for them too. If it fails, or starts
+        again, what it had added is forgotten. Raises NoCurrentJob: it is not a node of a workflow.
         """
         if self.added is None:
             if self._flow is None:
@@ -227,16 +222,9 @@ class CurrentJob:
         """Tell how far the job is, from 0 to 1, a few words for people (4,000 characters) and data for programs.
 
         The store learns it within a quarter of a second, and those who read ``job.events()`` with it. The newest word
-        counts, its data included.
-
-        Args:
-            data: anything that JSON can hold, at most 4,000 bytes of it; without ``Secret`` arguments.
-
-        Raises:
-            OptionsError: ``share`` is out of range.
-            ArgumentError, PayloadTooLarge: ``data`` is not such a value.
-
-        Cost: no round trip of the job.
+        counts, its data included. ``data``: anything that JSON can hold, at most 4,000 bytes of it; without ``Secret``
+        arguments. Raises OptionsError: ``share`` is out of range. Raises ArgumentError, PayloadTooLarge: ``data`` is
+        not such a value. Cost: no round trip of the job.
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"progress is a share from 0 to 1, not {share!r}: divide the done by the total")
@@ -262,13 +250,9 @@ class CurrentJob:
         return self._claim.cost
 
     def spend(self, limit: object, units: int) -> None:
-        """Say that this start costs so much more than ``cost``: ``job.spend("tokens", reply.tokens - job.cost)``.
-
-        Below 0: less. The server learns it within half a second. Cost: none.
-
-        Raises:
-            NotFound, OptionsError: no limit of the job has this name; ``units`` is not a whole number, or too
-                large.
+        """Say that this start costs so much more than ``cost``: ``job.spend("tokens", reply.tokens - job.cost)``. Below
+        0: less. The server learns it within half a second. Cost: none. Raises NotFound, OptionsError: no limit of the
+        job has this name; ``units`` is not a whole number, or too large.
         """
         name = self._limit_of(self._claim, limit)
         if check_units(units):
@@ -281,7 +265,6 @@ class CurrentJob:
 
     def snooze(self, delay: Duration) -> NoReturn:
         """End this start by ``Snooze``, which passes ``except Exception``: the job runs again after ``delay`` seconds.
-
         No retry is used up.
         """
         raise Snooze(seconds(delay, "the delay of a snooze"))
@@ -291,10 +274,8 @@ class CurrentJob:
 
 
 def current_job() -> CurrentJob:
-    """The job whose code calls this.
-
-    Raises:
-        NoCurrentJob: no job runs here: a task that was called like a function is not a job.
+    """The job whose code calls this. Raises NoCurrentJob: no job runs here: a task that was called like a function is
+    not a job.
     """
     # Runners make no other.
     return cast(CurrentJob, running_job())

@@ -114,12 +114,8 @@ _PER_DIGEST = struct.Struct("!16I")
 
 
 def slot(key: Key) -> int:
-    """Where a key lies on the circle: the same in every process, on every machine, for ever.
-
-    Python's own ``hash`` of a text differs between processes.
-
-    Raises:
-        OptionsError: the key is neither a text, bytes nor an integer.
+    """Where a key lies on the circle: the same in every process, on every machine, for ever. Python's own ``hash`` of a
+    text differs between processes. Raises OptionsError: the key is neither a text, bytes nor an integer.
     """
     if isinstance(key, str):
         check = crc32(key.encode())
@@ -222,11 +218,7 @@ def available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
 
 
 def next_available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
-    """A member that is free.
-
-    Raises:
-        PoolFull: no member is free.
-    """
+    """A member that is free. Raises PoolFull: no member is free."""
     member = snapshot.ranks.idle()
     if member is None:
         raise nobody_free(snapshot.members)
@@ -234,9 +226,8 @@ def next_available(snapshot: Snapshot[M], _key: Key | None = None) -> M | None:
 
 
 def hash(snapshot: Snapshot[M], key: Key | None = None) -> M | None:  # noqa: A001 - the strategy's public name
-    """The member to which the key belongs; of n members, one more moves about 1/(n+1) of the keys.
-
-    It waits for its member even while that is away: another one would break the order of a key's calls.
+    """The member to which the key belongs; of n members, one more moves about 1/(n+1) of the keys. It waits for its
+    member even while that is away: another one would break the order of a key's calls.
     """
     if key is None:
         raise OptionsError('strategy "hash" needs key=: calls of one key run on one member, in order')
@@ -258,11 +249,7 @@ STRATEGIES: dict[str, Strategy[Any]] = {
 
 
 def named(strategy: str | Strategy[M]) -> Strategy[M]:
-    """The function of this name, or the callable itself.
-
-    Raises:
-        OptionsError: there is no strategy of this name.
-    """
+    """The function of this name, or the callable itself. Raises OptionsError: there is no strategy of this name."""
     if callable(strategy):
         return strategy
     found = STRATEGIES.get(strategy)

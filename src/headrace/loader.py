@@ -21,14 +21,9 @@ def load(target: str) -> Headrace:
     """The application of ``module:attribute``, or the only one of ``module``; imported from here first.
 
     ``module:create_app()`` calls a function without arguments. A site with ``extensions["headrace"]``, as Flask's have
-    after ``init_app``, stands for its application.
-
-    Args:
-        target: such as ``tasks:app``; the attribute may be dotted.
-
-    Raises:
-        AppImportError: there is no such module or application; or the module itself raised, in which case the text ends
-            with the traceback of its own code, and ``__cause__`` is what it raised.
+    after ``init_app``, stands for its application. ``target``: such as ``tasks:app``; the attribute may be dotted.
+    Raises AppImportError: there is no such module or application; or the module itself raised, in which case the text
+    ends with the traceback of its own code, and ``__cause__`` is what it raised.
     """
     name, _, attribute = target.partition(":")
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):

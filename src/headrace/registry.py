@@ -65,14 +65,9 @@ class Tasks:
     """
 
     def __init__(self, **defaults: Unpack[TaskOptions]) -> None:
-        """Make an empty set.
-
-        Args:
-            defaults: options of its tasks that say nothing else, such as ``queue="mail"``; they come before those of
-                the application.
-
-        Raises:
-            OptionsError: an option is unknown, out of range, or cannot be that of several tasks.
+        """Make an empty set. ``defaults``: options of its tasks that say nothing else, such as ``queue="mail"``; they
+        come before those of the application. Raises OptionsError: an option is unknown, out of range, or cannot be that
+        of several tasks.
         """
         self._defaults = task_defaults(defaults)
         self.registered = Registered()
@@ -169,11 +164,7 @@ def check_encryption(context: AppContext, task: str, *, encrypt: bool) -> None:
 
 
 def task_defaults(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Options for several tasks.
-
-    Raises:
-        OptionsError: one is unknown, out of range, or belongs to one task.
-    """
+    """Options for several tasks. Raises OptionsError: one is unknown, out of range, or belongs to one task."""
     given = {name: value for name, value in (options or {}).items() if value is not None}
     for name in _OF_ONE & given.keys():
         raise OptionsError(f"{name} cannot be a default of tasks: give it to each @app.task({name}=...)")

@@ -82,11 +82,7 @@ def job_if_any() -> RunningJob | None:
 
 
 def running_job() -> RunningJob:
-    """The job whose code calls this.
-
-    Raises:
-        NoCurrentJob: no job runs here.
-    """
+    """The job whose code calls this. Raises NoCurrentJob: no job runs here."""
     try:
         return _running.get()
     except LookupError:
@@ -118,10 +114,8 @@ def importing(module: str) -> Generator[None]:
 
 def check_wait(verb: str, pair: str = "", *, accept: str = "allow_wait=True") -> None:
     """Refuse a wait for other work where it does harm: in a job, on an event loop, and while a worker imports its code.
-
-    Args:
-        pair: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
-        accept: how a caller in a job waits anyway.
+    ``pair``: the asynchronous verb for a caller that would block its thread; empty for the asynchronous ones.
+    ``accept``: how a caller in a job waits anyway.
     """
     job = _running.get(None)
     if module := _imported.get():

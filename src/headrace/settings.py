@@ -22,10 +22,8 @@ CENTURY = 3_155_760_000
 
 
 def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
-    """A duration of the public API in seconds.
-
-    Raises:
-        OptionsError: not a number or timedelta, negative, not finite, over a century, or zero where ``zero`` is false.
+    """A duration of the public API in seconds. Raises OptionsError: not a number or timedelta, negative, not finite,
+    over a century, or zero where ``zero`` is false.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -39,11 +37,7 @@ def seconds(value: Duration, what: str, *, zero: bool = True) -> float:
 
 
 def patience(timeout: Duration | None) -> float | None:
-    """How long a wait lasts at most, in seconds; None, or infinity: for ever.
-
-    Raises:
-        OptionsError: see :func:`seconds`.
-    """
+    """How long a wait lasts at most, in seconds; None, or infinity: for ever. Raises as :func:`seconds`."""
     return None if timeout is None or timeout == math.inf else seconds(timeout, "timeout")
 
 
@@ -52,11 +46,7 @@ def microseconds(value: float) -> int:
 
 
 def preload_names(text: str) -> tuple[str, ...]:
-    """What the setting ``preload`` names: modules and ``module:function``.
-
-    Raises:
-        ValueError: a name is neither.
-    """
+    """What the setting ``preload`` names: modules and ``module:function``. Raises ValueError: a name is neither."""
     names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
         module, colon, function = name.partition(":")

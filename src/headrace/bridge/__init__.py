@@ -104,14 +104,8 @@ class Envelopes:
         self._to = to
 
     def made(self, id: str, task: str, fields: Mapping[str, Any]) -> bytes:
-        """An envelope.
-
-        Args:
-            id: of the message, by which it makes one job.
-            fields: of the envelope, those that are None left out.
-
-        Raises:
-            Unmovable: the store would refuse it.
+        """An envelope. ``id``: of the message, by which it makes one job. ``fields``: of the envelope, those that are
+        None left out. Raises Unmovable: the store would refuse it.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         if self._to is not None:
@@ -144,11 +138,8 @@ class Bridge:
         self._source = source
 
     def step(self) -> int:
-        """Move what one round takes; how many messages that were.
-
-        Raises:
-            HeadraceError, ``source.errors``: a server cannot be reached, or refuses. The next step goes on where this
-                one stopped.
+        """Move what one round takes; how many messages that were. Raises HeadraceError, ``source.errors``: a server
+        cannot be reached, or refuses. The next step goes on where this one stopped.
         """
         try:
             taken = self._source.take(MOST)

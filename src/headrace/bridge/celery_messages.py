@@ -45,13 +45,8 @@ class CeleryMessage(msgspec.Struct, frozen=True):
 
 
 def envelope_of(message: CeleryMessage, envelopes: Envelopes, now: float) -> bytes:
-    """The job of a message. Pure but for the id.
-
-    Args:
-        now: seconds since 1970.
-
-    Raises:
-        Unmovable: it is a pickle, a part of a canvas, or of another version.
+    """The job of a message. Pure but for the id. ``now``: seconds since 1970. Raises Unmovable: it is a pickle, a part
+    of a canvas, or of another version.
     """
     headers = message.headers
     id, task = str(headers.get("id") or ""), headers.get("task")
@@ -120,11 +115,7 @@ def _micro(seconds: float | None) -> int | None:
 def celery_in_redis(
     url: str, queues: Sequence[str], envelopes: Envelopes, clock: Callable[[], float], prefix: str = ""
 ) -> RedisQueues:
-    """Celery's queues in Redis.
-
-    Args:
-        prefix: Celery's ``global_keyprefix``.
-    """
+    """Celery's queues in Redis. ``prefix``: Celery's ``global_keyprefix``."""
 
     def read(_client: Any, entries: Sequence[QueueEntry]) -> list[bytes | Unmovable]:
         return [_read(entry, envelopes, clock()) for entry in entries]

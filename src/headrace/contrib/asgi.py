@@ -70,16 +70,9 @@ class BackgroundTasks:
         self.jobs: list[UnsentJob[Any]] = []
 
     def add_task(self, task: BoundTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Add a job of a task, or of ``task.options(...)``; it is stored before the response begins.
-
-        Returns:
-            a handle, whose id the response may name.
-
-        Raises:
-            OptionsError: ``task`` is an ordinary function, which would die with this process.
-            ArgumentError, PayloadTooLarge: as :meth:`Task.enqueue`.
-
-        Cost: none.
+        """Add a job of a task, or of ``task.options(...)``; it is stored before the response begins. Returns a handle,
+        whose id the response may name. Raises OptionsError: ``task`` is an ordinary function, which would die with this
+        process. Raises ArgumentError, PayloadTooLarge: as :meth:`Task.enqueue`. Cost: none.
         """
         if not isinstance(task, BoundTask):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"add_task takes a task, not {task!r:.80}: decorate the function with @app.task")
@@ -116,10 +109,8 @@ class JobSender:
 
 
 def background_tasks(request: HTTPConnection) -> BackgroundTasks:
-    """The jobs of a request, such as ``Depends(background_tasks)`` in FastAPI.
-
-    Raises:
-        OptionsError: the site has no :class:`JobSender`.
+    """The jobs of a request, such as ``Depends(background_tasks)`` in FastAPI. Raises OptionsError: the site has no
+    :class:`JobSender`.
     """
     found = request.scope.get(_SCOPE)
     if not isinstance(found, BackgroundTasks):

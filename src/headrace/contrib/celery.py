@@ -59,10 +59,8 @@ class SharedTask:
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> Job[Any]:
-        """Enqueue it with options: ``.options(...).enqueue(...)``.
-
-        Raises:
-            OptionsError: an option has no counterpart; the text says what to write instead.
+        """Enqueue it with options: ``.options(...).enqueue(...)``. Raises OptionsError: an option has no counterpart;
+        the text says what to write instead.
         """
         _warn(f"{self.task.name}.apply_async(...)", ".options(...).enqueue(...)")
         return self.task.options(**_of_call(options)).enqueue(*args, **(kwargs or {}))
@@ -75,13 +73,9 @@ class SharedTask:
 
 
 def shared_task(*functions: Callable[..., Any], **options: Any) -> Any:
-    """Make a function a task of :data:`tasks`, with Celery's options.
-
-    ``max_retries``, ``default_retry_delay``, ``retry_backoff`` and ``autoretry_for`` become ``retries=Retry(...)``.
-    As in Celery, a task is retried only if it says ``autoretry_for``.
-
-    Raises:
-        OptionsError: an option has no counterpart; the text says what to write instead.
+    """Make a function a task of :data:`tasks`, with Celery's options. ``max_retries``, ``default_retry_delay``,
+    ``retry_backoff`` and ``autoretry_for`` become ``retries=Retry(...)``. As in Celery, a task is retried only if it
+    says ``autoretry_for``. Raises OptionsError: an option has no counterpart; the text says what to write instead.
     """
 
     def decorate(function: Callable[..., Any]) -> SharedTask:

@@ -66,10 +66,8 @@ class OutboxTable(Protocol):
 
 
 def keep(work: Pending, seal: Seal | None) -> None:
-    """Have an outbox keep jobs: pack them, and store them by id from now on. ``seal``: of the application.
-
-    Raises:
-        OptionsError: it is not a list of jobs.
+    """Have an outbox keep jobs: pack them, and store them by id from now on. ``seal``: of the application. Raises
+    OptionsError: it is not a list of jobs.
     """
     if not isinstance(work, PendingJobs):
         raise OptionsError(
@@ -104,12 +102,8 @@ class Relay:
         self._away = False
 
     def run(self, stop: threading.Event, *, once: bool = False) -> int:
-        """Store what is there, until ``stop`` is set; how many rows were handed over.
-
-        What the database or the server refuses is logged once, and tried again.
-
-        Args:
-            once: end when the table holds no more, and raise what is refused.
+        """Store what is there, until ``stop`` is set; how many rows were handed over. What the database or the server
+        refuses is logged once, and tried again. ``once``: end when the table holds no more, and raise what is refused.
         """
         handed, pause = 0, SHORTEST
         refused: tuple[type[Exception], ...] = (HeadraceError, *self._table.errors)
@@ -138,9 +132,8 @@ class Relay:
         return handed
 
     def step(self) -> int:
-        """Take rows, store their jobs, delete them; how many rows there were.
-
-        Raises: what the database or the server raises; nothing has changed in the table then.
+        """Take rows, store their jobs, delete them; how many rows there were. Raises: what the database or the server
+        raises; nothing has changed in the table then.
         """
         table = self._table
         try:

@@ -59,20 +59,17 @@ def install(
     ``queue.publish``. An error is grouped by the cause that the dashboard and ``headrace events`` know. Snoozes,
     cancellations and interruptions by a shutdown are no errors. A job's first start continues the sender's trace if it
     begins within a minute and was stored with at most 20 others; a retry, and each tick of a schedule, has its own.
+    Raises MissingExtra: ``sentry-sdk`` is not installed. Raises OptionsError: ``report`` is not one of these. Cost: no
+    round trip. With tracing, about 200 bytes of headers for each job.
 
     Args:
-        report: ``final``: an error is reported if the job does not run again; ``each``: at every start; a number: from
-            this start on, and the final one.
+        report: ``final``: an error is reported if the job does not run again; ``each``: at every start; a number:
+            from this start on, and the final one.
         monitors: ticks of the schedules that the code declares are check-ins of a monitor of the same name.
-        variables: send the local variables of frames, which hold the arguments of jobs; without it they never leave.
-        killed: a hook reports jobs that were quarantined, or killed at their hard time limit, whose process could not
-            do it; see :meth:`EventHooks.on`.
-
-    Raises:
-        MissingExtra: ``sentry-sdk`` is not installed.
-        OptionsError: ``report`` is not one of these.
-
-    Cost: no round trip. With tracing, about 200 bytes of headers for each job.
+        variables: send the local variables of frames, which hold the arguments of jobs; without it they never
+            leave.
+        killed: a hook reports jobs that were quarantined, or killed at their hard time limit, whose process could
+            not do it; see :meth:`EventHooks.on`.
     """
     try:
         from sentry_sdk.integrations.logging import ignore_logger

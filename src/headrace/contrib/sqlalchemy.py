@@ -55,7 +55,6 @@ class OutboxWish(msgspec.Struct, frozen=True):
 
 def outbox(session: Any) -> OutboxWish:
     """``task.options(after_commit=outbox(session))``: the transaction of the session also writes the job into a table.
-
     See :func:`outbox_table`. What a program does not send after the commit, ``headrace outbox relay`` does.
     """
     return OutboxWish(session)
@@ -83,16 +82,14 @@ def install(
 
     A job with ``after_commit=session`` waits for the commit of that session's outermost transaction; one of an
     ``AsyncSession`` is awaited by its commit. Where ``session`` is given, jobs that do not say wait for that one's.
+    Raises OptionsError: ``after_commit`` has another value.
 
     Args:
         engines: whose connections no forked process may use: their pools begin anew there. The first is that of the
             relay of an outbox. Engines of asyncio are fine.
         session: gives the session of the running code or None, such as a ``scoped_session``.
-        after_commit: what tasks and calls mean that do not say: True: the transaction of ``session``; ``outbox``: and
-            its outbox; False: work is sent at once.
-
-    Raises:
-        OptionsError: ``after_commit`` has another value.
+        after_commit: what tasks and calls mean that do not say: True: the transaction of ``session``; ``outbox``:
+            and its outbox; False: work is sent at once.
     """
     if after_commit not in (True, False, "outbox"):
         raise OptionsError(f"after_commit={after_commit!r:.80} must be True, False or 'outbox'")

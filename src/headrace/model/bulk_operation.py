@@ -40,11 +40,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     cause: str = ""
 
     def check(self, verb: str) -> None:
-        """Refuse what no bulk operation can be.
-
-        Raises:
-            OptionsError: it cannot.
-        """
+        """Refuse what no bulk operation can be. Raises OptionsError: it cannot."""
         if verb not in VERBS:
             raise OptionsError(f"there is no verb {verb!r} for many jobs: there are {', '.join(VERBS)}")
         if self.state not in VERBS[verb]:

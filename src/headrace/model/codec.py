@@ -72,18 +72,14 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_shown)
 
 
 def encode(value: object, limit: int, what: str, encoder: msgspec.msgpack.Encoder = PLAIN) -> bytes:
-    """MessagePack of ``value``.
+    """MessagePack of ``value``. Raises ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested
+    too deeply, or an integer beyond 64 bits. Raises PayloadTooLarge: it takes more than ``limit`` bytes.
 
     Args:
         limit: the most bytes allowed.
         what: how an error names the value, such as ``arguments of fetch``.
         encoder: of the application's :class:`headrace.model.type_registry.Types`; without one, further types are
             refused.
-
-    Raises:
-        ArgumentError: a value in it has a type that cannot be sent, is cyclic or nested too deeply, or an integer
-            beyond 64 bits.
-        PayloadTooLarge: it takes more than ``limit`` bytes.
     """
     try:
         data = encoder.encode(value)
@@ -229,11 +225,9 @@ def holds_sealed(data: bytes) -> bool:
 
 
 def arguments(data: bytes) -> _Sent:
-    """Stored arguments as plain values, by position and by name; their signature is passed over.
-
-    Raises:
-        msgspec.MsgspecError, ValueError: no enqueue wrote these bytes.
-        RecursionError: they are nested too deeply to be read here.
+    """Stored arguments as plain values, by position and by name; their signature is passed over. Raises
+    msgspec.MsgspecError, ValueError: no enqueue wrote these bytes. Raises RecursionError: they are nested too deeply to
+    be read here.
     """
     data = signed_parts(data)[0]
     if sealed_part(data) is not None:

@@ -311,10 +311,8 @@ CHECKS: tuple[Check, ...] = (
 
 
 def judged(sight: Sight, *, worker: bool = False) -> list[Finding]:
-    """What the checks find, the errors first; what the server does not tell is ``unknown``.
-
-    Args:
-        worker: only what a worker reports before it starts, and nothing that is unknown.
+    """What the checks find, the errors first; what the server does not tell is ``unknown``. ``worker``: only what a
+    worker reports before it starts, and nothing that is unknown.
     """
     found: list[Finding] = []
     for check in CHECKS:

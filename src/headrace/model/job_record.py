@@ -243,12 +243,9 @@ class Record:
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The arguments by position, decoded at each access.
-
-        Raises:
-            ArgumentError: they do not fit the task as it is here; ``fields["args"]`` has the bytes. Or a list left them
-                in the store: :attr:`left_out`.
-            CorruptRecord: no enqueue wrote these bytes.
+        """The arguments by position, decoded at each access. Raises ArgumentError: they do not fit the task as it is
+        here; ``fields["args"]`` has the bytes. Or a list left them in the store: :attr:`left_out`. Raises
+        CorruptRecord: no enqueue wrote these bytes.
         """
         return self._unpacked()[0]
 
@@ -259,18 +256,15 @@ class Record:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """All arguments by the names of the task's parameters, without defaults; see :attr:`args`.
-
-        Where the task is not known here, those by position are called by their number: ``1``, ``2``, ...
+        """All arguments by the names of the task's parameters, without defaults; see :attr:`args`. Where the task is
+        not known here, those by position are called by their number: ``1``, ``2``, ...
         """
         return self._reader.by_name(*self._unpacked())
 
     @property
     def result(self) -> Any:
         """What the task returned, decoded at each access; None, too, while there is no result: :attr:`state` tells.
-
-        Raises:
-            ResultUndecodable: it does not fit the return annotation; ``fields["result"]`` has the bytes.
+        Raises ResultUndecodable: it does not fit the return annotation; ``fields["result"]`` has the bytes.
         """
         if self.packed_result is None:
             return None
@@ -285,9 +279,8 @@ class Record:
 
     @property
     def version(self) -> str:
-        """Which state of the job this is: another one after each change that :meth:`Job.events` gives.
-
-        It begins with the number of the newest progress, which grows as long as the job is stored.
+        """Which state of the job this is: another one after each change that :meth:`Job.events` gives. It begins with
+        the number of the newest progress, which grows as long as the job is stored.
         """
         get = self.fields.get
         return f"{number(get('said'))}-{number(get('token')):x}-{self.state}"

@@ -104,10 +104,8 @@ class Retry:
         return isinstance(error, tuple(self.on)) and not isinstance(error, tuple(self.never))
 
     def wait(self, failures: int, dice: float) -> float:
-        """Seconds until the start after the ``failures``-th error (counted from 1).
-
-        Args:
-            dice: a random number from 0 to 1.
+        """Seconds until the start after the ``failures``-th error (counted from 1). ``dice``: a random number from 0 to
+        1.
         """
         shift = 1 + self.jitter * (2 * dice - 1)
         if isinstance(self.delay, tuple):

@@ -46,9 +46,7 @@ class Seal:
 
     def __init__(self, namespace: str, signing: str, encryption: str = "", *, required: bool = False) -> None:
         """Make one. Of each ring, keys with a space between two, the first signs or encrypts, and each one reads.
-
-        Raises:
-            MissingExtra: there are keys to encrypt with, and ``cryptography`` is not installed.
+        Raises MissingExtra: there are keys to encrypt with, and ``cryptography`` is not installed.
         """
         self.required = required
         self.closed = False
@@ -71,10 +69,8 @@ class Seal:
 
     def arguments(self, form: Form, id: str, data: bytes) -> bytes:
         """Arguments as they are stored: encrypted where the form says so, and signed. What is sealed stays as it is.
-
-        Args:
-            id: of the job; empty: the job gets its id on the server. A unique job is sealed without its id: a later one
-                of its name may give it other arguments.
+        ``id``: of the job; empty: the job gets its id on the server. A unique job is sealed without its id: a later one
+        of its name may give it other arguments.
         """
         if codec.signed_parts(data)[1] or form.task.startswith(_OWN):
             return data
@@ -106,7 +102,6 @@ class Seal:
 
     def encrypted(self, part: str, task: str, id: str, data: bytes) -> bytes:
         """A value, as another one. ``part``: which of a job: ``args``, the place of an argument, ``result``, ``error``.
-
         Its nonce follows from key and value, so that a repeated call stores the same bytes.
         """
         key_id, key = next(iter(self._ring.items()))
@@ -130,11 +125,9 @@ class Seal:
     # -- what is read -----------------------------------------------------------------------------------------------
 
     def opened(self, claim: Claim) -> Claim:
-        """A claim with plain arguments and inputs, checked before anything of it is decoded.
-
-        Raises:
-            BadSignature: a signature is required, and it has none that is right.
-            NotDecrypted: a key is missing, or another program has changed or copied what is encrypted.
+        """A claim with plain arguments and inputs, checked before anything of it is decoded. Raises BadSignature: a
+        signature is required, and it has none that is right. Raises NotDecrypted: a key is missing, or another program
+        has changed or copied what is encrypted.
         """
         if self.required:
             self.check(claim)

@@ -60,13 +60,9 @@ def resolve(
 ) -> tuple[Settings, dict[str, str]]:
     """Settings by layers: what the caller gives, then the environment, then the caller's defaults, then ours.
 
-    A value that does not count, since a layer above it has one, is not looked at. None counts as not given.
-
-    Returns:
-        them, and where each that is not our default came from.
-
-    Raises:
-        SettingsError: names the setting, the value and what would be right.
+    A value that does not count, since a layer above it has one, is not looked at. None counts as not given. Returns
+    them, and where each that is not our default came from. Raises SettingsError: names the setting, the value and what
+    would be right.
     """
     for layer, where in ((given, ""), (defaults, " in defaults")):
         if unknown := sorted(map(str, set(layer) - set(Settings.__struct_fields__))):

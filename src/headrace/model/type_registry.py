@@ -195,18 +195,16 @@ class Types:
         """Let values of a class be arguments, results and cached values, at any depth.
 
         Values of classes that extend it are sent too, and arrive as this class. Call it where the application is made,
-        in programs and workers alike: before the first job that uses the class.
+        in programs and workers alike: before the first job that uses the class. Raises OptionsError: it is not a class,
+        has a form already, was added or used before, or a function is none, or is a coroutine function.
 
         Args:
             cls: the class. What MessagePack has a form for (numbers, texts, dataclasses, ...) cannot be added.
-            encode: gives what stands for a value: numbers, texts, bytes, lists, dictionaries, or other values that can
-                be sent.
-            decode: makes the value again of what arrives, which is plain: what an argument without an annotation would
-                be, a list for a tuple. Where it raises, the argument does not fit; it is also called at the enqueue.
-
-        Raises:
-            OptionsError: it is not a class, has a form already, was added or used before, or a function is none, or is
-                a coroutine function.
+            encode: gives what stands for a value: numbers, texts, bytes, lists, dictionaries, or other values that
+                can be sent.
+            decode: makes the value again of what arrives, which is plain: what an argument without an annotation
+                would be, a list for a tuple. Where it raises, the argument does not fit; it is also called at the
+                enqueue.
         """
         if not isinstance(cls, type) or typing.get_origin(cls) is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionsError(f"app.types.add takes a class, not {cls!r:.80}")
@@ -224,10 +222,8 @@ class Types:
         self._added[cls] = (encode, decode)
 
     def joined(self, other: Types) -> Types:
-        """What knows what both know, without a change of either.
-
-        Raises:
-            OptionsError: a class was added to both, with other functions.
+        """What knows what both know, without a change of either. Raises OptionsError: a class was added to both, with
+        other functions.
         """
         made = Types()
         for cls, functions in (*self._added.items(), *other._added.items()):
@@ -251,10 +247,8 @@ class Types:
         return (typing.get_origin(kind) or kind) in self._added
 
     def encode(self, value: Any) -> Any:
-        """What stands for a value; msgspec calls it for what MessagePack has no form for.
-
-        Raises:
-            TypeError: there is nothing, or its encode raised.
+        """What stands for a value; msgspec calls it for what MessagePack has no form for. Raises TypeError: there is
+        nothing, or its encode raised.
         """
         return self._encoded(value, type(value))
 
@@ -276,9 +270,7 @@ class Types:
 
     def decode(self, kind: Any, plain: Any) -> Any:
         """The value of what arrived; msgspec calls it for each class that it does not know, and checks what it gives.
-
-        Raises:
-            ValueError: it does not fit.
+        Raises ValueError: it does not fit.
         """
         if kind is object:
             return plain

@@ -39,12 +39,8 @@ def unique_name(rule: UniqueRule, signature: Signature | Unchecked, data: bytes,
     """What the store calls a unique job: the text of its rule, or ``<task>:<digest of its named arguments>``.
 
     One call has one name, however it is written: by position or by name, with a default or without, as JSON or not.
-
-    Args:
-        data: the arguments, packed.
-
-    Raises:
-        OptionsError: the code of the task is not here, and it cannot be told which arguments these are.
+    ``data``: the arguments, packed. Raises OptionsError: the code of the task is not here, and it cannot be told which
+    arguments these are.
     """
     if rule.text:
         return rule.text

@@ -266,9 +266,7 @@ _STATES = {state.value.encode(): state for state in WorkflowState}
 
 
 def flow_state(word: bytes) -> WorkflowState:
-    """The state that a record names; an unreadable word counts as stopped, since nothing of it can be trusted to
-    run.
-    """
+    """The state that a record names; an unreadable word counts as stopped, since nothing of it can be trusted."""
     return _STATES.get(word, WorkflowState.STOPPED)
 
 
@@ -357,11 +355,9 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The definition's arguments by position, decoded at each access; none on a page.
-
-        Raises:
-            ArgumentError: they do not fit the definition as it is here; ``packed_args`` has the bytes.
-            CorruptRecord: no create wrote these bytes.
+        """The definition's arguments by position, decoded at each access; none on a page. Raises ArgumentError: they do
+        not fit the definition as it is here; ``packed_args`` has the bytes. Raises CorruptRecord: no create wrote these
+        bytes.
         """
         return self._unpacked()[0]
 
@@ -377,10 +373,8 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
 
     @property
     def globals(self) -> dict[str, Any]:
-        """What all nodes whose function takes it were given, as plain values; empty on a page.
-
-        Raises:
-            CorruptRecord: no create wrote these bytes.
+        """What all nodes whose function takes it were given, as plain values; empty on a page. Raises CorruptRecord: no
+        create wrote these bytes.
         """
         try:
             return dict(codec.decode(self.fields.get("globals", EMPTY)))

@@ -137,7 +137,8 @@ ENDINGS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".merm
 def render(
     view: View, form: str, *, collapse: bool | None = None, width: int = 100, links: Mapping[int, str] | None = None
 ) -> str:
-    """Draw a workflow. The same view gives the same text.
+    """Draw a workflow. The same view gives the same text. Raises OptionsError: an unknown form, or an SVG of more boxes
+    than anybody can read. Raises MissingExtra: SVG without the extra ``viz``.
 
     Args:
         form: ``svg``, ``dot``, ``mermaid`` or ``text``. Only ``svg`` needs the extra ``viz``.
@@ -146,10 +147,6 @@ def render(
             programs, stays whole unless this is True.
         width: columns that a text may take.
         links: where each box leads, by its number, which makes an SVG part of a page: without background and title.
-
-    Raises:
-        OptionsError: an unknown form, or an SVG of more boxes than anybody can read.
-        MissingExtra: SVG without the extra ``viz``.
     """
     if form not in FORMS:
         raise OptionsError(f"there is no form {form!r}: a picture is {', '.join(FORMS[:-1])} or {FORMS[-1]}")

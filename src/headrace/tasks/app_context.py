@@ -175,13 +175,9 @@ class JobLog:
         """Send what jobs log with :mod:`logging` to the logs of these jobs, too: ``job.logs()`` has it.
 
         Applies in runners, to records of any logger but Headrace's that are made while a job runs, in its thread or
-        coroutine, and that their own logger lets through. Values under the names of ``redact`` are hidden.
-
-        Args:
-            level: of the least important records that are sent, such as ``logging.WARNING`` or ``"WARNING"``.
-
-        Raises:
-            OptionsError: there is no such level.
+        coroutine, and that their own logger lets through. Values under the names of ``redact`` are hidden. ``level``:
+        of the least important records that are sent, such as ``logging.WARNING`` or ``"WARNING"``. Raises OptionsError:
+        there is no such level.
         """
         found = level if isinstance(level, int) else logging.getLevelNamesMapping().get(level.upper())
         if found is None:

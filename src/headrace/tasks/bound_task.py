@@ -124,18 +124,10 @@ class BoundTask(Generic[P, R]):
     def enqueue_json(self, args: str | bytes = "[]", kwargs: str | bytes = "{}") -> Job[R]:
         """As :meth:`enqueue`, with arguments that are JSON already.
 
-        ``fetch.enqueue_json('["https://…"]', '{"sizes": [64]}')``: they are stored as they
-        are, and read as JSON by the annotations: bytes from base64, datetimes and decimals from texts, integers as keys
-        of dictionaries.
-
-        Args:
-            args: an array, the arguments by position.
-            kwargs: an object, those by name.
-
-        Raises:
-            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
-
-        Cost: one round trip.
+        ``fetch.enqueue_json('["https://…"]', '{"sizes": [64]}')``: they are stored as they are, and read as JSON by the
+        annotations: bytes from base64, datetimes and decimals from texts, integers as keys of dictionaries. ``args``:
+        an array, the arguments by position. ``kwargs``: an object, those by name. Raises ArgumentError,
+        PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`. Cost: one round trip.
         """
         new = self._new_json(args, kwargs)
         client, confirmer = self.context.client, Confirmer(self.asked) if self.asked else None
@@ -152,13 +144,9 @@ class BoundTask(Generic[P, R]):
 
         Each runs at most once: what fails, or what its worker leaves behind when it ends, has ended. A worker that does
         not know the task cancels it. No worker, no job: the list is empty. It is empty, too, where the broadcast waits
-        for the commit of a transaction.
-
-        Raises:
-            ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as :meth:`enqueue`.
-            OptionsError: an option cannot be kept: a delay, an order, a request id; or more than 1,000 workers live.
-
-        Cost: two round trips.
+        for the commit of a transaction. Raises ArgumentError, PayloadTooLarge, StoreUnavailable, StoreFull: as
+        :meth:`enqueue`. Raises OptionsError: an option cannot be kept: a delay, an order, a request id; or more than
+        1,000 workers live. Cost: two round trips.
         """
         client = self.context.client
         data, act = self._broadcasting(args, kwargs)
@@ -198,13 +186,9 @@ class BoundTask(Generic[P, R]):
         return [self.handle(id, fresh=True) for id in stored]
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> UnsentJob[R]:
-        """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender.
-
-        Raises:
-            ArgumentError, PayloadTooLarge: as :meth:`enqueue`.
-            OptionsError: it is ordered, and has no key.
-
-        Cost: none.
+        """A job that is not stored yet, for ``app.enqueue_many``, or to be packed for another sender. Raises
+        ArgumentError, PayloadTooLarge: as :meth:`enqueue`. Raises OptionsError: it is ordered, and has no key. Cost:
+        none.
         """
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
         self.check_key()
@@ -212,9 +196,7 @@ class BoundTask(Generic[P, R]):
 
     def options(self, /, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """The same task with other options, for one or more jobs; see :class:`headrace.model.options.CallOptions`.
-
-        Raises:
-            OptionsError: names the option that is out of range, or the two that contradict each other.
+        Raises OptionsError: names the option that is out of range, or the two that contradict each other.
         """
         found = of_call(self._options, options)
         if found.at and 0 < found.expires <= found.at - time.time_ns() // 1000:
@@ -254,10 +236,8 @@ class BoundTask(Generic[P, R]):
         return self.context.client.keys.seal
 
     def fitting(self, id: str) -> str:
-        """An id that was drawn, as these options want it: that of an ordered or unique job says so.
-
-        Raises:
-            OptionsError: it is ordered, and nothing says by which key.
+        """An id that was drawn, as these options want it: that of an ordered or unique job says so. Raises
+        OptionsError: it is ordered, and nothing says by which key.
         """
         if self._options.ordered:
             self.check_key()
@@ -265,11 +245,7 @@ class BoundTask(Generic[P, R]):
         return unique_id(id) if self._options.unique else id
 
     def check_key(self) -> None:
-        """Refuse a job that is ordered, where nothing says by which key.
-
-        Raises:
-            OptionsError: it is so.
-        """
+        """Refuse a job that is ordered, where nothing says by which key. Raises OptionsError: it is so."""
         if self._options.ordered and not self._options.key:
             raise OptionsError(f"{self.task} is ordered by key, so each job needs one: {self.task}.options(key=...)")
 
@@ -295,13 +271,8 @@ class BoundTask(Generic[P, R]):
         return known.limits if known else ()
 
     def form(self, above: Mapping[str, str] | None = None) -> Form:
-        """What the next jobs share.
-
-        Args:
-            above: the headers that they inherit; None: those of the job that this runs in.
-
-        Raises:
-            OptionsError: with those that they inherit they have too many headers, or too large ones.
+        """What the next jobs share. ``above``: the headers that they inherit; None: those of the job that this runs in.
+        Raises OptionsError: with those that they inherit they have too many headers, or too large ones.
         """
         if above is None:
             above = inherited()

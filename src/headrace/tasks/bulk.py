@@ -132,13 +132,9 @@ class ChunkStream:
             self.receipts += [Receipt(job.drawn, job.drawn not in earlier, job.stored) for job in taken]
 
     def holds(self, job: UnsentJob[Any]) -> bool:
-        """Whether this chunk must go before the job joins.
-
-        A job of its id waits here, and what becomes of the second is known when the first is stored; or those that wait
-        go to another transaction.
-
-        Raises:
-            ArgumentError: it is not an unsent job.
+        """Whether this chunk must go before the job joins. A job of its id waits here, and what becomes of the second
+        is known when the first is stored; or those that wait go to another transaction. Raises ArgumentError: it is not
+        an unsent job.
         """
         if not isinstance(job, UnsentJob):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(f"{self.verb} takes jobs made by task.job(...), not {type(job).__name__}")

@@ -50,28 +50,23 @@ class LimitSet:
 
         The tasks that have it name it: ``@app.task(limits=[api])``. A job starts when all of its limits let it; until
         then it waits on the server, and no worker holds it. Workers tell the store of limits when they start: numbers
-        that changed count at once, also for jobs that wait or run.
+        that changed count at once, also for jobs that wait or run. Raises OptionsError: a name or number cannot be
+        used. Raises DuplicateName: another limit has this name. Cost: none.
 
         Args:
             name: of the limit, shared by all programs of the namespace.
-            numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both; without one, values take turns
-                and nothing else.
-            by: each value of this argument, or with ``"key"`` each ``key`` of jobs, has a limit of its own. Values of
-                one limit take turns. They show in lists and in names of keys, so they must not be secrets. Jobs without
-                the value share one.
+            numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both; without one, values take
+                turns and nothing else.
+            by: each value of this argument, or with ``"key"`` each ``key`` of jobs, has a limit of its own. Values
+                of one limit take turns. They show in lists and in names of keys, so they must not be secrets. Jobs
+                without the value share one.
             queue: all jobs of this queue have the limit, whatever their task.
             backlog: the most jobs that wait in one queue with the same values; ``enqueue`` of more raises
-                :class:`headrace.errors.LaneFull`. Delayed jobs, ordered and unique ones, retries and nodes of workflows
-                are never refused.
+                :class:`headrace.errors.LaneFull`. Delayed jobs, ordered and unique ones, retries and nodes of
+                workflows are never refused.
             full: what becomes of jobs that come while as many run as ``Concurrency`` lets run. ``wait`` (default).
-                ``cancel_new``: they are cancelled. ``cancel_running``: the oldest that run are, and the new ones follow
-                them. ``keep_newest``: of those that wait only the newest stays, the others are cancelled.
-
-        Raises:
-            OptionsError: a name or number cannot be used.
-            DuplicateName: another limit has this name.
-
-        Cost: none.
+                ``cancel_new``: they are cancelled. ``cancel_running``: the oldest that run are, and the new ones
+                follow them. ``keep_newest``: of those that wait only the newest stays, the others are cancelled.
         """
         limit = Limit(self._context.client, name, limit_rule(name, numbers, by, queue, backlog, full))
         if name in self._context.limits:
@@ -89,10 +84,8 @@ class LimitSet:
         return await client.arun(read_limits(client.keys, (), after or "", min(limit, MOST_ROWS)))
 
     def __getitem__(self, name: str) -> Limit:
-        """The limit of this name, whether it is declared here or not. Cost: none.
-
-        Raises:
-            OptionsError: nothing can have this name.
+        """The limit of this name, whether it is declared here or not. Cost: none. Raises OptionsError: nothing can have
+        this name.
         """
         return self._context.limits.get(name) or Limit(self._context.client, name)
 
@@ -101,11 +94,8 @@ class LimitSet:
         return iter(tuple(self._context.limits.values()))
 
     def declared(self) -> DeclaredLimits:
-        """What a worker tells the store of them.
-
-        Raises:
-            NotFound: a task names a limit that is not declared.
-            OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
+        """What a worker tells the store of them. Raises NotFound: a task names a limit that is not declared. Raises
+        OptionsError: a limit goes by an argument that a task does not take, or the jobs of a task have too many.
         """
         known, rows = self._context.limits, list[str | bytes]()
         of_queue: dict[str, list[LimitRule]] = {}

@@ -68,10 +68,8 @@ class Transaction(Protocol):
     """An open transaction of a database."""
 
     def add(self, work: Pending, /) -> None:
-        """Keep work until the outermost transaction is committed; where a savepoint is rolled back, drop it.
-
-        Raises:
-            OptionsError: an outbox cannot keep it.
+        """Keep work until the outermost transaction is committed; where a savepoint is rolled back, drop it. Raises
+        OptionsError: an outbox cannot keep it.
         """
         ...
 
@@ -80,13 +78,9 @@ class Deferral(Protocol):
     """A tie to a database: ``app.client.deferral``."""
 
     def transaction(self, wish: Any, /) -> Transaction | None:
-        """The open transaction that work waits for; None: there is none, so work is sent at once.
-
-        Args:
-            wish: the option ``after_commit`` of the call or its task, not False; None: as the application says.
-
-        Raises:
-            OptionsError: no transaction can be meant by it.
+        """The open transaction that work waits for; None: there is none, so work is sent at once. ``wish``: the option
+        ``after_commit`` of the call or its task, not False; None: as the application says. Raises OptionsError: no
+        transaction can be meant by it.
         """
         ...
 

@@ -65,11 +65,8 @@ class Job(Generic[R]):
         *,
         fresh: bool = False,
     ) -> None:
-        """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``.
-
-        Args:
-            reader: makes values of its arguments and result; None: ``find`` gives it, once its record is read.
-            find: gives what a record says of its task.
+        """Use ``task.enqueue(...)``, ``app.jobs.get(id)`` or ``app.job(id)``. ``reader``: makes values of its arguments
+        and result; None: ``find`` gives it, once its record is read. ``find``: gives what a record says of its task.
         """
         self.id = id
         self.task = task
@@ -81,13 +78,7 @@ class Job(Generic[R]):
 
     @property
     def state(self) -> State:
-        """Where the job is now.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-
-        Cost: one round trip.
-        """
+        """Where the job is now. Raises JobNotFound: it is not stored any more. Cost: one round trip."""
         return self._state(self._client.run(self._watch()))
 
     async def astate(self) -> State:
@@ -95,12 +86,8 @@ class Job(Generic[R]):
         return self._state(await self._client.arun(self._watch()))
 
     def refresh(self) -> Record:
-        """Everything that is stored of the job: times, counts, progress, error.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-
-        Cost: one round trip.
+        """Everything that is stored of the job: times, counts, progress, error. Raises JobNotFound: it is not stored
+        any more. Cost: one round trip.
         """
         return self._record(self._client.run(self._read()))
 
@@ -156,15 +143,9 @@ class Job(Generic[R]):
     def cancel(self) -> State:
         """End the job if it waits; ask it to stop if it runs.
 
-        Returns:
-            ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
-            the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended or is
-            undone, where it does not start.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-
-        Cost: one round trip.
+        Returns ``cancelled`` when it waited, ``running`` when it was asked to stop (a soft interruption, then a kill),
+        the final state that it was in already, or ``blocked``: it is a node of a workflow that has ended or is undone,
+        where it does not start. Raises JobNotFound: it is not stored any more. Cost: one round trip.
         """
         self._learn()
         return cancelled(self.id, self._client.run(self._cancel()))
@@ -175,13 +156,9 @@ class Job(Generic[R]):
         return cancelled(self.id, await self._client.arun(self._cancel()))
 
     def retry(self) -> None:
-        """Run the finished job again, with the same arguments and fresh budgets.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-            JobStateError: it has not ended, or it is unique, and another job has its name.
-
-        Cost: one round trip.
+        """Run the finished job again, with the same arguments and fresh budgets. Raises JobNotFound: it is not stored
+        any more. Raises JobStateError: it has not ended, or it is unique, and another job has its name. Cost: one round
+        trip.
         """
         retried(self.id, self._client.run(self._rerun()))
 
@@ -191,12 +168,8 @@ class Job(Generic[R]):
 
     def delete(self) -> None:
         """Remove the job with all that is stored of it, unless it runs; those who wait for it hear of a cancellation.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-            JobStateError: it runs, or is a node of a workflow, which is deleted as a whole.
-
-        Cost: one round trip.
+        Raises JobNotFound: it is not stored any more. Raises JobStateError: it runs, or is a node of a workflow, which
+        is deleted as a whole. Cost: one round trip.
         """
         deleted(self.id, self._client.run(produce.delete(self._client.keys, self.id)))
 
@@ -224,14 +197,9 @@ class Job(Generic[R]):
         return moved(self.id, await self._client.arun(moving(self._client.keys, self.id, changes)))
 
     def attempts(self) -> list[AttemptRecord]:
-        """The starts of the job that have ended, if the first of them did not succeed; empty for any other job.
-
-        The first three and the last seven are kept, with those before a retry by hand, as long as the job.
-
-        Raises:
-            JobNotFound: it is not stored any more.
-
-        Cost: one round trip.
+        """The starts of the job that have ended, if the first of them did not succeed; empty for any other job. The
+        first three and the last seven are kept, with those before a retry by hand, as long as the job. Raises
+        JobNotFound: it is not stored any more. Cost: one round trip.
         """
         return list(self.refresh().attempts)
 
@@ -294,12 +262,9 @@ class Job(Generic[R]):
             self._client.ends.remove([self.id], inbox.ring)
 
     def why(self) -> Why:
-        """Why the job does not run, or where it runs: every reason that holds, the deciding one first.
-
-        Raises:
-            StoreUnavailable: the server does not answer, or is loading its data.
-
-        Cost: one round trip; two where it waits for other jobs, whose reasons are read too, or is behind others.
+        """Why the job does not run, or where it runs: every reason that holds, the deciding one first. Raises
+        StoreUnavailable: the server does not answer, or is loading its data. Cost: one round trip; two where it waits
+        for other jobs, whose reasons are read too, or is behind others.
         """
         return self._client.drive(explain(self._client, self.id))
 

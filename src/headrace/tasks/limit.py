@@ -221,21 +221,16 @@ class Limit:
     ) -> None:
         """Set numbers of the limit, or of one of its values, in place of those that code declares.
 
-        What is not given stays as it is.
+        What is not given stays as it is. Raises OptionsError: nothing is given, or it cannot be used; the limit has no
+        values. Raises NotFound: no worker has declared it, nor does this program. Cost: one round trip.
 
         Args:
             numbers: a :class:`headrace.Rate`, a :class:`headrace.Concurrency`, or both.
             value: of the argument or key that the limit goes by; ``""``: of jobs without one. None: all values that
                 have no numbers of their own.
-            weight: this many turns the value has while one of weight 1 has one; needs ``value``. With several limits by
-                value the weights of a job's values are multiplied.
+            weight: this many turns the value has while one of weight 1 has one; needs ``value``. With several
+                limits by value the weights of a job's values are multiplied.
             duration: after which what is given here ends by itself. None: it has no end.
-
-        Raises:
-            OptionsError: nothing is given, or it cannot be used; the limit has no values.
-            NotFound: no worker has declared it, nor does this program.
-
-        Cost: one round trip.
         """
         self._done(self._client.run(self._set(numbers, value, weight, duration)), value)
 
@@ -250,14 +245,8 @@ class Limit:
         self._done(await self._client.arun(self._set(numbers, value, weight, duration)), value)
 
     def unset(self, value: object = None) -> bool:
-        """Let the numbers and the weight count that code declares. False: nothing was set. A pause stays.
-
-        Args:
-            value: None: what was set of all values; those of single values stay.
-
-        Raises:
-            NotFound, OptionsError: see :meth:`set`.
-
+        """Let the numbers and the weight count that code declares. False: nothing was set. A pause stays. ``value``:
+        None: what was set of all values; those of single values stay. Raises NotFound, OptionsError: see :meth:`set`.
         Cost: one round trip.
         """
         had = self._done(self._client.run(self._change(value, (), _NUMBERS)), value)
@@ -271,15 +260,9 @@ class Limit:
     def pause(self, value: object = None, duration: Duration | None = None) -> bool:
         """Let no more jobs of the limit, or of one of its values, start; those that run go on. False: it was paused.
 
-        Args:
-            value: None: all jobs of the limit.
-            duration: after which it ends by itself; either replaces what an earlier pause said. None: until
-                :meth:`resume`.
-
-        Raises:
-            NotFound, OptionsError: see :meth:`set`.
-
-        Cost: one round trip.
+        ``value``: None: all jobs of the limit. ``duration``: after which it ends by itself; either replaces what an
+        earlier pause said. None: until :meth:`resume`. Raises NotFound, OptionsError: see :meth:`set`. Cost: one round
+        trip.
         """
         return "paused" not in self._done(self._client.run(self._pause(value, duration)), value)
 
@@ -288,12 +271,8 @@ class Limit:
         return "paused" not in self._done(await self._client.arun(self._pause(value, duration)), value)
 
     def resume(self, value: object = None) -> bool:
-        """End a pause. False: there was none. A pause of the limit and one of a value end each on their own.
-
-        Raises:
-            NotFound, OptionsError: see :meth:`set`.
-
-        Cost: one round trip.
+        """End a pause. False: there was none. A pause of the limit and one of a value end each on their own. Raises
+        NotFound, OptionsError: see :meth:`set`. Cost: one round trip.
         """
         return "paused" in self._done(self._client.run(self._change(value, (), ("paused",))), value)
 
@@ -304,12 +283,8 @@ class Limit:
     def delete(self) -> int:
         """Forget the limit, and what operators set of it. Jobs that wait for it start without it; returns how many.
 
-        Workers tell the store of limits when they start, so stop the code that declares it first.
-
-        Raises:
-            LimitInUse: a worker runs whose code declares it, or jobs or programs hold it.
-            NotFound: the store does not know it.
-
+        Workers tell the store of limits when they start, so stop the code that declares it first. Raises LimitInUse: a
+        worker runs whose code declares it, or jobs or programs hold it. Raises NotFound: the store does not know it.
         Cost: one round trip for each 500 values that an operator has set.
         """
         while (waits := self._deleted(self._client.run(delete_limit(self._client.keys, self.name)))) is None:
@@ -323,15 +298,8 @@ class Limit:
         return waits
 
     def state(self, value: object = None) -> LimitState:
-        """How it stands: what counts now, how many jobs run and wait, when the next may start.
-
-        Args:
-            value: None: the limit as a whole.
-
-        Raises:
-            NotFound: no worker has declared it.
-
-        Cost: one round trip.
+        """How it stands: what counts now, how many jobs run and wait, when the next may start. ``value``: None: the
+        limit as a whole. Raises NotFound: no worker has declared it. Cost: one round trip.
         """
         return self._one(self._client.run(self._read(value)))
 
@@ -340,15 +308,9 @@ class Limit:
         return self._one(await self._client.arun(self._read(value)))
 
     def values(self, most: int = 100) -> LimitPage:
-        """The limit, and after it those of its values that an operator has set or whose jobs wait.
-
-        Args:
-            most: values, at most 500. A limit may have more than can be listed.
-
-        Raises:
-            NotFound: no worker has declared it.
-
-        Cost: one round trip.
+        """The limit, and after it those of its values that an operator has set or whose jobs wait. ``most``: values, at
+        most 500. A limit may have more than can be listed. Raises NotFound: no worker has declared it. Cost: one round
+        trip.
         """
         return self._page(self._client.run(self._list(most)))
 

@@ -123,12 +123,8 @@ def reason(facts: WhyFacts) -> str:
 
 
 def explain(client: Client, id: str) -> Steps[Why]:
-    """Read and decide.
-
-    Raises:
-        JobNotFound: it can be neither the id of a job nor a request id.
-
-    Cost: one round trip; two for a job that waits for other jobs, is behind others, or that a person may have stopped.
+    """Read and decide. Raises JobNotFound: it can be neither the id of a job nor a request id. Cost: one round trip;
+    two for a job that waits for other jobs, is behind others, or that a person may have stopped.
     """
     if not is_name(id):
         check_id(id)

@@ -175,10 +175,8 @@ class SubmittedJob:
         return asked(self._form)
 
     def change(self, **options: Unpack[JobOptions]) -> None:
-        """Ask for something else: ``job.change(queue="low", priority=-1)``.
-
-        Raises:
-            OptionsError: an option is out of range, contradicts another, or cannot be changed any more.
+        """Ask for something else: ``job.change(queue="low", priority=-1)``. Raises OptionsError: an option is out of
+        range, contradicts another, or cannot be changed any more.
         """
         for name in options:
             if name in self._refused:
@@ -188,10 +186,8 @@ class SubmittedJob:
         self._form = changed(self._form, options)
 
     def form(self) -> Form:
-        """What is stored of it besides id and arguments, with all changes.
-
-        Raises:
-            OptionsError: its headers cannot be sent.
+        """What is stored of it besides id and arguments, with all changes. Raises OptionsError: its headers cannot be
+        sent.
         """
         if self._headers is not None:
             check_headers("headers", self._headers)
@@ -314,12 +310,8 @@ def submit(
     confirmer: Confirmer | None = None,
     wish: object = None,
 ) -> Accepted:
-    """Store new jobs, at once or after a commit; see :meth:`headrace.store.client.Client.submit`.
-
-    Args:
-        wish: the option ``after_commit``.
-
-    Cost: one round trip.
+    """Store new jobs, at once or after a commit; see :meth:`headrace.store.client.Client.submit`. ``wish``: the option
+    ``after_commit``. Cost: one round trip.
     """
     if client.deferral is None and wish is None and not client.enqueue_middlewares:
         return client.submit(rows, requests, confirmer)
@@ -372,10 +364,8 @@ def postponed(
 
 
 def transaction_of(client: Client, wish: object) -> Transaction | None:
-    """The open transaction that work waits for; None: it is sent at once.
-
-    Raises:
-        OptionsError: the application has no tie to a database, or none to the one that is meant.
+    """The open transaction that work waits for; None: it is sent at once. Raises OptionsError: the application has no
+    tie to a database, or none to the one that is meant.
     """
     if wish is False or (wish is None and client.deferral is None):
         return None
@@ -462,14 +452,8 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
 
     def pack(self) -> bytes:
         """The job as an envelope: documented bytes for a file, a table or another program; see docs/envelope.md.
-
         ``app.enqueue_packed`` stores it, once, however many senders have these bytes. Its delay and expiry count from
-        that moment.
-
-        Raises:
-            OptionsError: an option has a value that no envelope can carry.
-
-        Cost: none.
+        that moment. Raises OptionsError: an option has a value that no envelope can carry. Cost: none.
         """
         # Loaded at first use: a program without envelopes must not pay for them.
         from headrace.tasks.envelope import packed
@@ -478,14 +462,7 @@ class UnsentJob(msgspec.Struct, Generic[R], eq=False, gc=False):
         return packed(self.id, self.args, self.form, self.request_id, self.name, self.bound.seal)
 
     def take(self, drawn: str) -> NewJob:
-        """The row to store.
-
-        Args:
-            drawn: an id to take if it has none yet.
-
-        Raises:
-            OptionsError: it is stored already.
-        """
+        """The row to store. ``drawn``: an id to take if it has none yet. Raises OptionsError: it is stored already."""
         if self.stored:
             raise OptionsError(f"this job was stored already, as {self.stored}: make another with task.job(...)")
         if not self.drawn:
@@ -526,17 +503,13 @@ class Propagation:
 
         What is set where a job is stored is set in each of its starts, around middleware that is registered later, and
         is as before when the start has ended. A header that the call, or an earlier middleware, gives itself stays.
-        Nothing travels where the value is not set, or None.
+        Nothing travels where the value is not set, or None. Raises OptionsError: the name cannot be that of a header,
+        or ``get`` is neither. Cost: one more step around each act that stores work and around each start.
 
         Args:
             name: of the header.
             get: the context variable, of texts; or a function that gives the text where work is stored.
             apply: with a function: called with the text in a start, returns a context manager to be in.
-
-        Raises:
-            OptionsError: the name cannot be that of a header, or ``get`` is neither.
-
-        Cost: one more step around each act that stores work and around each start.
         """
         check_headers("headers", {name: ""})
         if isinstance(get, ContextVar):

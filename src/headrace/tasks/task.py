@@ -152,11 +152,8 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         return self.function.__qualname__
 
     def unpack(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Stored arguments, to call the function with.
-
-        Raises:
-            ArgumentError: they do not fit the function as it is here.
-            CorruptRecord: no enqueue wrote these bytes.
+        """Stored arguments, to call the function with. Raises ArgumentError: they do not fit the function as it is
+        here. Raises CorruptRecord: no enqueue wrote these bytes.
         """
         return self.signature.unpack(data)
 
@@ -187,11 +184,7 @@ class Task(BoundTask[P, R], Generic[P, R, V]):
         self.signature.prepare()
 
     def plan(self, options: bytes) -> RunPlan:
-        """How to run a job that was stored with these options.
-
-        Raises:
-            CorruptRecord: no enqueue wrote these bytes.
-        """
+        """How to run a job that was stored with these options. Raises CorruptRecord: no enqueue wrote these bytes."""
         plan = self._plans.get(options)
         if plan is None:
             if len(self._plans) >= PLANS:

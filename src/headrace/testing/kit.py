@@ -65,15 +65,9 @@ class Kit:
     """
 
     def __init__(self, app: Headrace, *, url: str | None = None, mode: Mode = "manual") -> None:
-        """Make one; the block takes the application over.
-
-        Args:
-            url: of a server that is not private and that the test may use anyway; the keys of other namespaces
-                are left alone. What the application or ``HEADRACE_URL`` names is never used.
-            mode: ``manual`` or ``inline``.
-
-        Raises:
-            OptionsError: there is no such mode.
+        """Make one; the block takes the application over. ``url``: of a server that is not private and that the test
+        may use anyway; the keys of other namespaces are left alone. What the application or ``HEADRACE_URL`` names is
+        never used. ``mode``: ``manual`` or ``inline``. Raises OptionsError: there is no such mode.
         """
         if mode not in ("manual", "inline"):
             raise OptionsError(f"mode must be manual or inline, not {mode!r}")
@@ -112,14 +106,9 @@ class Kit:
         self.close(check=kind is None)
 
     def close(self, *, check: bool = True) -> None:
-        """Give the application its own server back, and remove the keys of the test. Closing twice is fine.
-
-        Args:
-            check: also look at what the test leaves.
-
-        Raises:
-            AssertionError: the store breaks a promise of Headrace, a job still runs, an ``assert_enqueued`` was the
-                head of no block, or a fault was asked for and nothing met it.
+        """Give the application its own server back, and remove the keys of the test. Closing twice is fine. ``check``:
+        also look at what the test leaves. Raises AssertionError: the store breaks a promise of Headrace, a job still
+        runs, an ``assert_enqueued`` was the head of no block, or a fault was asked for and nothing met it.
         """
         if not self._takeover.begun:
             return
@@ -161,22 +150,19 @@ class Kit:
 
         Functions run in this thread, coroutines on an event loop of the drain. A job is claimed, converted, put into
         its middleware, limited, settled and tried again as a worker does it, and its record is the same afterwards.
+        Raises DrainError: the limit is reached, the text says what is left; or the workflow waits for something else.
+        Raises WaitRefused: an event loop runs in this thread: await :meth:`adrain`. Cost: five round trips, and one for
+        each job, to a server on this machine.
 
         Args:
-            run: drain until this workflow has ended, which must have been started; ``scheduled`` and ``retries`` are
-                True then if they are not given.
+            run: drain until this workflow has ended, which must have been started; ``scheduled`` and ``retries``
+                are True then if they are not given.
             queue: only jobs of this queue.
             scheduled: let time pass (see ``clock``) until what is scheduled is due.
             retries: let time pass until the retries of what ran here are due. An error that is tried again ends the
                 drain only without this.
             limit: most starts.
             raises: end with the first error of a job, as its code raised it. Its record is stored before.
-
-        Raises:
-            DrainError: the limit is reached, the text says what is left; or the workflow waits for something else.
-            WaitRefused: an event loop runs in this thread: await :meth:`adrain`.
-
-        Cost: five round trips, and one for each job, to a server on this machine.
         """
         asked = wishes(queue, scheduled, retries, limit, whole=run is not None, raises=raises)
         drained = self._driver.run(Draining.steps, asked)
@@ -214,7 +200,8 @@ class Kit:
     ) -> AbstractContextManager[CurrentJob]:
         """Make a job the current one in a ``with`` block, for tasks that are called like functions in it.
 
-        It is stored nowhere. What it says of itself is added to ``notes``.
+        It is stored nowhere. What it says of itself is added to ``notes``. Raises OptionsError: ``attempt`` is not a
+        number from 1 on.
 
         Args:
             task: whose job it is.
@@ -222,9 +209,6 @@ class Kit:
             payloads: what ``current_job().payloads`` gives, by the names of the nodes.
             headers: texts by name that jobs which it makes inherit.
             state: what lifespans would have yielded.
-
-        Raises:
-            OptionsError: ``attempt`` is not a number from 1 on.
         """
         about = Claim("", 0, queue, 0, name_of(task, "the test kit"), b"", key=key, headers=packed(headers or {}))
         return job_here(about, attempt, payloads or {}, state, self.notes)
@@ -239,10 +223,8 @@ class Kit:
         times: int = 0,
     ) -> Stub:
         """Have a task return or raise this instead of running its code, until the test or its ``with`` block ends.
-
-        Args:
-            runs: call this with the arguments, and return what it returns.
-            times: of this many calls; the next one runs its own code. 0: of all.
+        ``runs``: call this with the arguments, and return what it returns. ``times``: of this many calls; the next one
+        runs its own code. 0: of all.
         """
         made = Stub(task, returns, raises, runs, times)
         self._stubs.append(made)
@@ -264,19 +246,16 @@ class Kit:
     ) -> Expectation:
         """``with kit.assert_enqueued(send, 7): ...`` fails unless the block enqueues such a job of the task.
 
-        It sees what is enqueued within the block through this application and process, also jobs that have ended by
-        its end; not the nodes of workflows. ``async with`` works too.
+        It sees what is enqueued within the block through this application and process, also jobs that have ended by its
+        end; not the nodes of workflows. ``async with`` works too. Raises TypeError: the task has no such parameter.
 
         Args:
-            args, kwargs: of the job, by the task's parameters; those that are not named may be anything. A value that
-                is equal to everything (``unittest.mock.ANY``) may stand for any.
+            args, kwargs: of the job, by the task's parameters; those that are not named may be anything. A value
+                that is equal to everything (``unittest.mock.ANY``) may stand for any.
             queue, key, priority: of the job.
             delay: seconds until it is due, to the second.
             count: how many such jobs, exactly; without it, at least one.
             arguments: those that have the name of an option of this method.
-
-        Raises:
-            TypeError: the task has no such parameter.
         """
         name = name_of(task, "the test kit")
         wanted = Wanted(name, wanted_arguments(self.app, name, args, kwargs, arguments), queue, key, priority, delay)
@@ -310,12 +289,9 @@ class Kit:
         self._faults.crashes += [crash] * times
 
     def interrupt(self, reason: Stop = "shutdown") -> NoReturn:
-        """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``.
-
-        For what the job calls, such as ``Mock(side_effect=kit.interrupt)``: it decides where the job is stopped.
-
-        Raises:
-            NoCurrentJob: no job runs here.
+        """Raise in the job that runs here what a worker raises: of a ``timeout``, a ``cancel`` or a ``shutdown``. For
+        what the job calls, such as ``Mock(side_effect=kit.interrupt)``: it decides where the job is stopped. Raises
+        NoCurrentJob: no job runs here.
         """
         job, word = current_job(), _STOPS[reason]
         job.begin_stop(word)
@@ -323,21 +299,15 @@ class Kit:
 
     def fail(self, error: Exception | None = None, *, times: int = 1) -> None:
         """Have the next call of the application to its server fail with this error; the server never sees it.
-
-        Args:
-            error: without one, :class:`headrace.errors.StoreUnavailable`.
-            times: this many calls.
+        ``error``: without one, :class:`headrace.errors.StoreUnavailable`. ``times``: this many calls.
         """
         text = "the test kit lets the server be unreachable"
         self._faults.failures.extend(error or StoreUnavailable(text) for _ in range(times))
 
     def lose_reply(self, *, give_up: bool = False, times: int = 1) -> None:
-        """Have the reply of the next call of the application be lost, when the server has done it.
-
-        Args:
-            give_up: the caller gets ``StoreUnavailable`` and does not know what was done; otherwise the call is
-                repeated, as it is on a connection that fails, which does nothing twice.
-            times: this many calls.
+        """Have the reply of the next call of the application be lost, when the server has done it. ``give_up``: the
+        caller gets ``StoreUnavailable`` and does not know what was done; otherwise the call is repeated, as it is on a
+        connection that fails, which does nothing twice. ``times``: this many calls.
         """
         self._faults.replies.extend(lost_reply(give_up=give_up) for _ in range(times))
 

@@ -62,15 +62,8 @@ class VirtualClock:
         """Let time pass: what becomes due by then is ready to run, and what expires by then is gone.
 
         Nothing runs; ``drain`` does that. Limits of code that runs (``timeout=``) and Python's own clocks do not
-        change.
-
-        Args:
-            amount: seconds or a timedelta; the parts are added to it.
-
-        Raises:
-            OptionsError: the sum is negative: time does not go back.
-
-        Cost: a few round trips, and two more per 1,000 keys of the test.
+        change. ``amount``: seconds or a timedelta; the parts are added to it. Raises OptionsError: the sum is negative:
+        time does not go back. Cost: a few round trips, and two more per 1,000 keys of the test.
         """
         parts = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         self.move(microseconds(_sum(amount, parts)))

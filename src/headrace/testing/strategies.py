@@ -37,14 +37,10 @@ st.register_type_strategy(_Anything, _ANY)
 def arguments(task: Task[..., Any, Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Arguments]:
     """Calls that the task accepts, by its signature: positions and keywords.
 
-    Every one of them survives the way through the store: ``task.enqueue(*args, **kwargs)`` stores it, and the task
-    gets equal values. Parameters with a default are left out now and then; ``*args`` and ``**kwargs`` always.
-
-    Args:
-        given: strategies of single parameters, instead of that of their annotation.
-
-    Raises:
-        OptionsError: ``given`` names a parameter that the task does not have.
+    Every one of them survives the way through the store: ``task.enqueue(*args, **kwargs)`` stores it, and the task gets
+    equal values. Parameters with a default are left out now and then; ``*args`` and ``**kwargs`` always. ``given``:
+    strategies of single parameters, instead of that of their annotation. Raises OptionsError: ``given`` names a
+    parameter that the task does not have.
     """
     parameters = inspect.signature(task).parameters
     if unknown := given.keys() - parameters.keys():

@@ -60,11 +60,8 @@ class Workflows:
     """``app.workflows``, or the lists of one definition."""
 
     def __init__(self, client: Client, definition: str = "", tasks: Tasks | None = None) -> None:
-        """Use ``app.workflows``; a definition has ``page``, ``count`` and ``ids`` of its own.
-
-        Args:
-            definition: only its workflows; empty: all.
-            tasks: by name, for the types of outputs.
+        """Use ``app.workflows``; a definition has ``page``, ``count`` and ``ids`` of its own. ``definition``: only its
+        workflows; empty: all. ``tasks``: by name, for the types of outputs.
         """
         self._client = client
         self._definition = definition
@@ -72,12 +69,9 @@ class Workflows:
         self._jobs = Jobs(client, self._tasks)
 
     def get(self, id: str) -> WorkflowRun:
-        """A handle on the stored workflow of this id. No code of yours runs: the graph is as it was stored.
-
-        Raises:
-            WorkflowNotFound: nothing is stored under this id, or it is not the id of a workflow.
-
-        Cost: one round trip, whatever the number of nodes.
+        """A handle on the stored workflow of this id. No code of yours runs: the graph is as it was stored. Raises
+        WorkflowNotFound: nothing is stored under this id, or it is not the id of a workflow. Cost: one round trip,
+        whatever the number of nodes.
         """
         return self.handle(found(id, self._client.run(graph.read_flows(self._client.keys, [check_id(id)]))))
 
@@ -92,26 +86,21 @@ class Workflows:
     def page(self, *, after: str | None = None, **which: Unpack[Filter]) -> Page[WorkflowRecord]:
         """Workflows by their creation, a page at a time.
 
-        A row whose record is gone is passed over and removed from its index; the page goes on.
+        A row whose record is gone is passed over and removed from its index; the page goes on. Returns records without
+        arguments and globals. Its ``count`` is of this definition and state, whatever the window. Raises OptionsError:
+        an argument is out of range, or contradicts another. Cost: one round trip, two when ``limit`` is above 500.
 
         Args:
             state, definition: only theirs.
             limit: 1 to 1000; 100 when left out.
-            after: ``next`` of the page before. Nothing is shown twice or passed over by it, whatever comes and goes.
-            offset: or a position in the order asked for, as in a list: ``page(offset=n)`` is ``all[n : n + limit]``,
-                and a negative one counts from the end, so that ``offset=-100, order="asc"`` are the newest hundred,
-                oldest first.
+            after: ``next`` of the page before. Nothing is shown twice or passed over by it, whatever comes and
+                goes.
+            offset: or a position in the order asked for, as in a list: ``page(offset=n)`` is ``all[n : n +
+                limit]``, and a negative one counts from the end, so that ``offset=-100, order="asc"`` are the
+                newest hundred, oldest first.
             order: ``desc``: the newest first, which is the default; or ``asc``.
             since, until: created then or between, both inclusive, with a time zone; the earlier one is ``since`` in
                 either order. Positions count within the window.
-
-        Returns:
-            records without arguments and globals. Its ``count`` is of this definition and state, whatever the window.
-
-        Raises:
-            OptionsError: an argument is out of range, or contradicts another.
-
-        Cost: one round trip, two when ``limit`` is above 500.
         """
         return self._client.drive(self._page(self._query(after=after, **which)))
 
@@ -138,18 +127,9 @@ class Workflows:
         return await self._client.arun(self._count(state, definition))
 
     def expire_due(self, limit: int = 100) -> int:
-        """Remove workflows whose retention is over, each wholly; workers do it by themselves.
-
-        Args:
-            limit: how many at most, of whatever definition.
-
-        Returns:
-            how many were removed.
-
-        Raises:
-            OptionsError: ``limit`` is not a whole number of at least 1.
-
-        Cost: two round trips, and one more per 50 workflows or 400 nodes.
+        """Remove workflows whose retention is over, each wholly; workers do it by themselves. ``limit``: how many at
+        most, of whatever definition. Returns how many were removed. Raises OptionsError: ``limit`` is not a whole
+        number of at least 1. Cost: two round trips, and one more per 50 workflows or 400 nodes.
         """
         return self._client.drive(self._expire_due(_at_least_one(limit)))
 

@@ -69,10 +69,8 @@ class Completions(Generic[H]):
                 yield handle
 
     def batches(self) -> Iterator[list[tuple[H, str]]]:
-        """Handles that have ended, with their states, as many as are known at the time.
-
-        Raises:
-            ResultTimeout: the time is over, and some have not ended.
+        """Handles that have ended, with their states, as many as are known at the time. Raises ResultTimeout: the time
+        is over, and some have not ended.
         """
         if not self._left:
             return

@@ -180,11 +180,7 @@ class Workflow(Generic[P]):
     def __init__(
         self, registered: Lookup, name: str, function: Callable[..., object], options: Mapping[str, Any]
     ) -> None:
-        """Use ``@app.workflow``.
-
-        Raises:
-            OptionsError: an option is unknown or out of range.
-        """
+        """Use ``@app.workflow``. Raises OptionsError: an option is unknown or out of range."""
         self.name = name
         self._registered = registered
         self._context = registered.context
@@ -234,12 +230,8 @@ class Workflow(Generic[P]):
             return self._later(act, steps) or self._run(await self._context.client.adrive(steps))
 
     def graph(self, /, *args: P.args, **kwargs: P.kwargs) -> Graph:
-        """What ``create`` would store, without a server: for tests and pictures.
-
-        Raises:
-            ArgumentError, WorkflowError: as :meth:`create`.
-
-        Cost: none.
+        """What ``create`` would store, without a server: for tests and pictures. Raises ArgumentError, WorkflowError:
+        as :meth:`create`. Cost: none.
         """
         client, options = self._context.client, self._options
         data = self.definition.signature.pack(args, kwargs, client.settings.max_payload)
@@ -262,10 +254,8 @@ class Workflow(Generic[P]):
         return Graph(self.name, tuple(nodes), data, shared, key=key, ttl=ttl, unstarted=waits, secrets=secrets, **ends)
 
     def options(self, **options: Unpack[CreateOptions]) -> Workflow[P]:
-        """The same workflow with other options, for one or more creations.
-
-        Raises:
-            OptionsError: an option is unknown or out of range.
+        """The same workflow with other options, for one or more creations. Raises OptionsError: an option is unknown or
+        out of range.
         """
         made: Workflow[P] = Workflow.__new__(Workflow)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "_lists"})

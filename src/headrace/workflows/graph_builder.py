@@ -120,9 +120,7 @@ class GraphBuilder:
             )
 
     def add(self, row: NodeSpec) -> int:
-        """Take a row; its position. Raises WorkflowError: its name is taken; there are too
-        many nodes or edges.
-        """
+        """Take a row; its position. Raises WorkflowError: its name is taken; there are too many nodes or edges."""
         if row.name in self.names:
             self.check_free(row.name)
         place = len(self.rows)

@@ -121,14 +121,9 @@ class Node(Generic[R_co]):
         return self.builder.rows[self.place].name
 
     def on_failure(self, policy: Policy) -> Edge[R_co]:
-        """This node, for one use as an argument or in ``after=``, with this edge's own policy.
-
-        Args:
-            policy: ``stop``: what follows waits until it has succeeded. ``continue``: what follows goes on, with None
-                for its output. ``skip``: what follows is skipped.
-
-        Raises:
-            WorkflowError: there is no such policy.
+        """This node, for one use as an argument or in ``after=``, with this edge's own policy. ``policy``: ``stop``:
+        what follows waits until it has succeeded. ``continue``: what follows goes on, with None for its output.
+        ``skip``: what follows is skipped. Raises WorkflowError: there is no such policy.
         """
         return Edge(self, check_policy(policy))
 
@@ -269,11 +264,7 @@ def is_node(value: object) -> TypeGuard[Node[Any] | Edge[Any]]:
 
 
 def arguments(value: Any, what: str) -> dict[str, Any]:
-    """Arguments by name, as ``params=`` and ``globals=`` give them.
-
-    Raises:
-        OptionsError: they are something else.
-    """
+    """Arguments by name, as ``params=`` and ``globals=`` give them. Raises OptionsError: they are something else."""
     try:
         found: dict[Any, Any] = dict(value or {})
     except (TypeError, ValueError):

@@ -61,13 +61,7 @@ class WorkflowRun:
 
     @property
     def state(self) -> WorkflowState:
-        """Where the workflow is now.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-
-        Cost: one round trip.
-        """
+        """Where the workflow is now. Raises WorkflowNotFound: it is not stored any more. Cost: one round trip."""
         return self._verbs.known(self._client.run(self._verbs.watch()))
 
     async def astate(self) -> WorkflowState:
@@ -75,12 +69,8 @@ class WorkflowRun:
         return self._verbs.known(await self._client.arun(self._verbs.watch()))
 
     def refresh(self) -> WorkflowRecord:
-        """Everything that is stored of the workflow itself: state, times, counts, arguments, first failed node.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-
-        Cost: one round trip, whatever the number of nodes.
+        """Everything that is stored of the workflow itself: state, times, counts, arguments, first failed node. Raises
+        WorkflowNotFound: it is not stored any more. Cost: one round trip, whatever the number of nodes.
         """
         return found(self.id, self._client.run(self._verbs.read())).read_with(self._jobs.reader)
 
@@ -144,15 +134,9 @@ class WorkflowRun:
         self._verbs = Verbs(self._client, found.id, self.definition)
 
     def stop(self) -> WorkflowState:
-        """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``.
-
-        What runs goes on, and its outcome counts.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-            WorkflowStateError: it has ended.
-
-        Cost: one round trip, whatever the number of nodes.
+        """Let nothing of the workflow start any more, scheduled and retrying nodes included, until ``start``. What runs
+        goes on, and its outcome counts. Raises WorkflowNotFound: it is not stored any more. Raises WorkflowStateError:
+        it has ended. Cost: one round trip, whatever the number of nodes.
         """
         return self._verbs.stopped(self._client.run(self._verbs.stop()))
 
@@ -163,14 +147,9 @@ class WorkflowRun:
     def cancel(self) -> WorkflowState:
         """End the workflow: nothing starts any more; what runs is asked to stop, then killed after ``kill_timeout``.
 
-        Returns:
-            ``cancelled``; ``running`` while nodes that were asked to stop, or undo what was done, still run; or the
-            final state that it was in already.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-
-        Cost: three round trips, and one more per 200 nodes.
+        Returns ``cancelled``; ``running`` while nodes that were asked to stop, or undo what was done, still run; or the
+        final state that it was in already. Raises WorkflowNotFound: it is not stored any more. Cost: three round trips,
+        and one more per 200 nodes.
         """
         return self._client.drive(self._verbs.cancel(self.on_piece))
 
@@ -181,13 +160,9 @@ class WorkflowRun:
     def retry_failed(self) -> WorkflowState:
         """Run the failed, cancelled and quarantined nodes again, with fresh budgets, and go on from there.
 
-        Nodes that succeeded do not run again. It may be asked while others still run.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-            WorkflowStateError: none of its nodes has failed, it was cancelled, or what it did was undone.
-
-        Cost: two round trips, and one more per 200 failed nodes.
+        Nodes that succeeded do not run again. It may be asked while others still run. Raises WorkflowNotFound: it is
+        not stored any more. Raises WorkflowStateError: none of its nodes has failed, it was cancelled, or what it did
+        was undone. Cost: two round trips, and one more per 200 failed nodes.
         """
         return self._client.drive(self._verbs.retry(self.on_piece))
 
@@ -219,10 +194,7 @@ class WorkflowRun:
 
     def __await__(self) -> Generator[Any, None, WorkflowState]:
         """Wait until the workflow has ended, and return how; ``async with asyncio.timeout(...)`` limits the wait.
-
-        Raises:
-            WaitRefused: inside of a job.
-            WorkflowNotFound: it is not stored, or was deleted meanwhile.
+        Raises WaitRefused: inside of a job. Raises WorkflowNotFound: it is not stored, or was deleted meanwhile.
         """
         return self._ended().__await__()
 
@@ -252,22 +224,17 @@ class WorkflowRun:
     def nodes(
         self, state: State | str | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page[NodeRecord]:
-        """The nodes, a page at a time, in the order of their definition; added ones after that.
+        """The nodes, a page at a time, in the order of their definition; added ones after that. Returns their records.
+        Its ``count`` is of all stored nodes, with those that a run does not count (undo, callbacks, joins), and with
+        large values that several nodes take, which are on no page. Raises WorkflowNotFound: it is not stored any
+        more. Raises OptionsError: an argument is out of range. Cost: one round trip for the first 100 nodes, and one
+        more per 500 others that are looked at.
 
         Args:
-            state: only nodes in this state; a page looks at 1,000 nodes at most, so it may hold fewer than ``limit``.
+            state: only nodes in this state; a page looks at 1,000 nodes at most, so it may hold fewer than
+                ``limit``.
             limit: 1 to 1000.
             after: ``next`` of the page before.
-
-        Returns:
-            their records. Its ``count`` is of all stored nodes, with those that a run does not count (undo, callbacks,
-            joins), and with large values that several nodes take, which are on no page.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-            OptionsError: an argument is out of range.
-
-        Cost: one round trip for the first 100 nodes, and one more per 500 others that are looked at.
         """
         return self._client.drive(self._page(verbs.query(state, limit, after)))
 
@@ -281,16 +248,9 @@ class WorkflowRun:
         """A handle on the job of one node.
 
         Its ``result()`` is what its own function returned: of a map and of a node that ran another workflow, which
-        others did the work of, :meth:`outputs` tells what they came to.
-
-        Args:
-            name: of the node; or of its task, where that has one node.
-
-        Raises:
-            WorkflowNotFound: the workflow is not stored any more.
-            NotFound: no node, or several, have this name.
-
-        Cost: one round trip, and one more per 500 nodes.
+        others did the work of, :meth:`outputs` tells what they came to. ``name``: of the node; or of its task, where
+        that has one node. Raises WorkflowNotFound: the workflow is not stored any more. Raises NotFound: no node, or
+        several, have this name. Cost: one round trip, and one more per 500 nodes.
         """
         return self._client.drive(self._node(name))
 
@@ -299,16 +259,9 @@ class WorkflowRun:
         return await self._client.adrive(self._node(name))
 
     def expire(self, after: Duration | None) -> None:
-        """Say how long the workflow stays after its end; counted from now where it has ended already.
-
-        Args:
-            after: None keeps it for ever.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-            OptionsError: ``after`` is out of range.
-
-        Cost: one round trip.
+        """Say how long the workflow stays after its end; counted from now where it has ended already. ``after``: None
+        keeps it for ever. Raises WorkflowNotFound: it is not stored any more. Raises OptionsError: ``after`` is out of
+        range. Cost: one round trip.
         """
         self._verbs.told(self._client.run(self._verbs.expire(after)))
 
@@ -317,14 +270,9 @@ class WorkflowRun:
         self._verbs.told(await self._client.arun(self._verbs.expire(after)))
 
     def delete(self) -> None:
-        """Remove the workflow with all its nodes, in whatever state it is. This cannot be undone.
-
-        It is gone from all lists at once; nodes that run are asked to stop, and whatever they still say is refused.
-
-        Raises:
-            WorkflowNotFound: it is not stored any more.
-
-        Cost: three round trips, and one more per 400 nodes.
+        """Remove the workflow with all its nodes, in whatever state it is. This cannot be undone. It is gone from all
+        lists at once; nodes that run are asked to stop, and whatever they still say is refused. Raises
+        WorkflowNotFound: it is not stored any more. Cost: three round trips, and one more per 400 nodes.
         """
         self._client.drive(self._verbs.delete(self.on_piece))
 

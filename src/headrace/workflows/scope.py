@@ -182,10 +182,8 @@ class Scope:
         return place
 
     def once(self, name: str, values: Iterable[Any]) -> list[Any]:
-        """Values that several nodes take: each, or where it is large, what stands for it and is stored once.
-
-        Args:
-            name: of the nodes that take them.
+        """Values that several nodes take: each, or where it is large, what stands for it and is stored once. ``name``:
+        of the nodes that take them.
         """
         return [self._given(f"{name}[*{n}]", value, f"an argument of {name}") for n, value in enumerate(values)]
 
@@ -338,19 +336,16 @@ class Flow:
     def map(self, task: Any, items: Any, /, *args: Any, **given: Any) -> Node[list[Any]]:
         """Run a task once for each item of a list, which may be the output of a node; gives the list of outputs.
 
-        The outputs are in the order of the items; an empty list gives an empty list.
+        The outputs are in the order of the items; an empty list gives an empty list. Raises ArgumentError,
+        OptionsError, WorkflowError: as :meth:`run`. Cost: none.
 
         Args:
             task: gets an item as its first argument. Or a workflow, which is nested once for each item.
             items: a node that returns a list, or a list.
             args: further arguments, the same for each item.
-            given: see :class:`headrace.workflows.node.MapOptions`. ``on_failure`` is about one item: with ``continue``
-                the list has None in the place of one that failed, with ``skip`` what follows the map is skipped.
-
-        Raises:
-            ArgumentError, OptionsError, WorkflowError: as :meth:`run`.
-
-        Cost: none.
+            given: see :class:`headrace.workflows.node.MapOptions`. ``on_failure`` is about one item: with
+                ``continue`` the list has None in the place of one that failed, with ``skip`` what follows the map
+                is skipped.
         """
         asked, scope = self._asked(given), self.scope
         if asked.undo is not None:

@@ -27,7 +27,6 @@ class HeadraceConfig(AppConfig):
 
     def ready(self) -> None:
         """Import ``tasks.py`` of each app, so that its tasks are registered; an error in one ends the start of Django.
-
         Raises: what a module raises, with a note that names it.
         """
         if any("headrace.contrib.django" in str(one.get("BACKEND")) for one in getattr(settings, "TASKS", {}).values()):
@@ -45,9 +44,8 @@ class HeadraceConfig(AppConfig):
 
 @contextmanager
 def _set_up() -> Generator[None]:
-    """Let modules call ``django.setup()``, as those do that ran without Django before: all models are loaded.
-
-    Without this Django refuses: it is not done before the last app is ready.
+    """Let modules call ``django.setup()``, as those do that ran without Django before: all models are loaded. Without
+    this Django refuses: it is not done before the last app is ready.
     """
     before = apps.ready
     apps.ready = True

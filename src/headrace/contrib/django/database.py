@@ -38,16 +38,9 @@ def install(app: Headrace, *, after_commit: bool | str = True) -> None:
     """Tie an application to the databases of this Django project. Call it once for each application of your own.
 
     Work that is stored in an open ``atomic`` block is sent after its commit. Jobs run between two cleanings of the
-    connections of their thread, and no connection crosses a fork.
-
-    Args:
-        after_commit: what tasks and calls mean that do not say: True, the database ``default``; the alias of another;
-            ``outbox`` or ``outbox:ALIAS``, the outbox there; False: work is sent at once.
-
-    Raises:
-        OptionsError: there is no such database.
-
-    Cost: no round trip.
+    connections of their thread, and no connection crosses a fork. ``after_commit``: what tasks and calls mean that do
+    not say: True, the database ``default``; the alias of another; ``outbox`` or ``outbox:ALIAS``, the outbox there;
+    False: work is sent at once. Raises OptionsError: there is no such database. Cost: no round trip.
     """
     deferral = DatabaseDeferral(app.client, after_commit)
     deferral.meant(after_commit)
@@ -75,10 +68,8 @@ class DatabaseDeferral:
         self._in_test = False
 
     def meant(self, wish: Any) -> tuple[str, bool]:
-        """The alias that is meant by ``after_commit``, empty for none; and whether its outbox is.
-
-        Raises:
-            OptionsError: there is no such database.
+        """The alias that is meant by ``after_commit``, empty for none; and whether its outbox is. Raises OptionsError:
+        there is no such database.
         """
         wish = self._default if wish is None else wish
         if isinstance(wish, bool):

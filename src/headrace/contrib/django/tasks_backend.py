@@ -86,11 +86,7 @@ class DjangoStart:
             self._signal("task_finished")
 
     def done(self, value: Any) -> Any:
-        """What the task returned, as JSON can carry it.
-
-        Raises:
-            TypeError: it cannot.
-        """
+        """What the task returned, as JSON can carry it. Raises TypeError: it cannot."""
         normalize: Any = import_module("django.utils.json" if self._package == DJANGO else "django_tasks.utils")
         found = normalize.normalize_json(value)
         self._set(_return_value=found, status=type(self._result.status).SUCCESSFUL, finished_at=timezone.now())
@@ -111,11 +107,7 @@ class DjangoStart:
 
 
 def package_of(task: Any) -> str:
-    """The package whose task it is; nothing else is run.
-
-    Raises:
-        TypeError: it is not a task of Django.
-    """
+    """The package whose task it is; nothing else is run. Raises TypeError: it is not a task of Django."""
     for package in (DJANGO, BACKPORT):
         if find_spec(package) is not None and isinstance(task, import_module(f"{package}.base").Task):
             return package

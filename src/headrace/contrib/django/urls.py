@@ -32,11 +32,7 @@ _VISITOR = "headrace.django_visitor"
 
 @csrf_protect  # type: ignore[untyped-decorator]
 def view(request: Any, path: str) -> HttpResponseBase:
-    """A page or a verb of the dashboard.
-
-    Raises:
-        PermissionDenied: the user has neither permission.
-    """
+    """A page or a verb of the dashboard. Raises PermissionDenied: the user has neither permission."""
     user = request.user
     if not user.is_authenticated:
         return redirect_to_login(request.get_full_path(), _login())
