@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from headrace import Headrace, State, current_job
+from headrace.context import CurrentJob
 from headrace.errors import JobFailed, LifespanError, Snooze, SoftTimeLimit, WaitRefused
+from headrace.model.job import Claim
 from headrace.testing import DrainError, Kit
+from headrace.testing.inline_runner import LimitGate, RunnerKilled
+from tests.deadline import eventually
 from tests.kit import shop
 
 
@@ -182,6 +188,18 @@ def test_a_hard_limit_stops_code_that_goes_on(headrace_app: Kit) -> None:
     with pytest.raises(JobFailed, match="HardTimeLimit"):
         headrace_app.drain()
     assert job.state is State.FAILED
+
+
+def test_a_hard_limit_is_raised_once(headrace_app: Kit) -> None:
+    """It was raised every 0.1 s until the gate closed: one that met the closing itself went on in the code of pytest."""
+    gate = LimitGate(headrace_app.app.tasks["tests.kit.shop.slow"].plan(b""))
+    gate.open(CurrentJob(Claim("0" * 21, 1, "default", 0, "slow", b""), lambda note: None))
+    for error in (SoftTimeLimit, RunnerKilled):
+        with pytest.raises(error):
+            time.sleep(30)
+    eventually(lambda: "limits of a drained job" not in {one.name for one in threading.enumerate()})
+    gate.close()
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
 async def test_a_soft_limit_stops_a_coroutine_and_a_thread(headrace_app: Kit) -> None:

@@ -104,10 +104,6 @@ class Faults:
         return [*crashes, *failures, *("a lost reply" for _ in self.replies)]
 
 
-# Seconds between two tries to end code that goes on after its hard limit.
-AGAIN = 0.1
-
-
 class LimitGate:
     """The gate of one start (see :class:`headrace.worker.runner.interrupts.Gate`) that also keeps its limits.
 
@@ -168,8 +164,6 @@ class LimitGate:
                 return
             self.late = True
             self._strike(number)
-            while not self._over.wait(AGAIN):
-                self._strike(number)
 
     def _strike(self, number: int) -> None:
         if not self._main:
@@ -182,6 +176,8 @@ class LimitGate:
         if job is None:
             return
         if self.late:
+            # Once: a second one might meet our own code, as the first may: then close() is called again.
+            self._job = None
             raise RunnerKilled
         if self._soft:
             self._soft = False
@@ -386,6 +382,7 @@ class InlineRunner:
         notes: list[Note] = []
         gate = LimitGate(self._plan(claim))
         ended = perform(self._context_of(claim), gate, claim, notes.append)
+        gate.close()
         return self._concluded(ended, notes, crash, late=gate.late)
 
     def _concluded(self, ended: Ended, notes: list[Note], crash: Crash | None, *, late: bool) -> Performed:
