@@ -165,6 +165,15 @@ def test_a_start_says_what_ended_its_runner(stop: str, kind: str, why: str) -> N
     assert (ended.kind, error.message.startswith(why)) == (kind, True), error.message
 
 
+@pytest.mark.parametrize(("number", "kind"), [(9, "interrupted"), (11, "crashed")])
+def test_a_runner_killed_for_a_dispatcher_that_slept_interrupts_its_job(number: int, kind: str) -> None:
+    """The dispatcher guessed it from its lease, which the answer to an earlier renewal had moved: a crash was charged."""
+    rig = Rig("process")
+    rig.give(1)
+    returned = rig.runner_pool.died(RunnerDied(7, signal=number, fenced=True), 5)
+    assert [end.ended.kind for end in returned.ends] == [kind]
+
+
 def test_a_cancelled_job_that_had_not_begun_ends_without_a_stop_and_its_mates_come_back() -> None:
     rig = Rig("process")
     rig.give(1, 2, 3)

@@ -181,12 +181,16 @@ class Spawned(msgspec.Struct, frozen=True, array_like=True, tag="spawned"):
 
 
 class Died(msgspec.Struct, frozen=True, array_like=True, tag="died"):
-    """Supervisor to dispatcher: a runner was reaped. ``signal`` and ``code`` are 0 when they do not apply."""
+    """Supervisor to dispatcher: a runner was reaped. ``signal`` and ``code`` are 0 when they do not apply.
+
+    ``fenced``: the supervisor had killed it, since the dispatcher did not move until its lease ended.
+    """
 
     runner: int
     signal: int
     code: int
     memory: int
+    fenced: bool = False
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from headrace.model.ended import Snoozed
-from headrace.model.job import Claim
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claiming import ClaimTurns
@@ -104,7 +103,7 @@ class Core:
             TakenBack: lambda event: returned(pool.taken_back(event, worker.now)),
             Spawned: lambda event: self._supply.up(event, worker.now),
             RunnerClosed: lambda event: pool.closed(event.runner, garbled=event.garbled),
-            RunnerDied: lambda event: returned(pool.died(event, worker.now, self._overdue)),
+            RunnerDied: lambda event: returned(pool.died(event, worker.now)),
             StackHeard: self._on_stacks,
             Drain: lambda event: self._drain(now=event.now),
             Resize: lambda event: home.control.grow(event.by),
@@ -248,14 +247,6 @@ class Core:
 
     def _in_time(self, waiting: Waiting) -> bool:
         return self.incarnations[desk_of(waiting[0])].placement.may_begin(waiting)
-
-    def _overdue(self, claim: Claim) -> bool:
-        """Whether the lease of a start is over. Where this process did not move, all are over at about one time."""
-        now = self.worker.now
-        return any(
-            one.desk.timers.due("fence", now) and (one.desk.has(claim) or not one.desk.fenced)
-            for one in self.incarnations
-        )
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

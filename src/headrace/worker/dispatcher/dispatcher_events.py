@@ -71,6 +71,7 @@ class RunnerDied(msgspec.Struct, frozen=True):
         heard: its last messages.
         unstarted: this many of the last jobs that it was given it has not begun.
         stderr: the end of what it wrote there.
+        fenced: the supervisor killed it, since this process did not move until its lease ended.
     """
 
     runner: int
@@ -80,6 +81,7 @@ class RunnerDied(msgspec.Struct, frozen=True):
     heard: list[FromRunner] = []
     unstarted: int = 0
     stderr: bytes = b""
+    fenced: bool = False
 
 
 class StackHeard(msgspec.Struct, frozen=True):

@@ -252,7 +252,7 @@ class RunnerLinks:
         self._watched.unwatch(link.stderr)
         link.close()
         ended = (died.signal, died.code, died.memory)
-        self._inbox.append(RunnerDied(died.runner, *ended, heard, unstarted, link.tail))
+        self._inbox.append(RunnerDied(died.runner, *ended, heard, unstarted, link.tail, died.fenced))
 
     def kill_all(self) -> None:
         """End every runner: there is no supervisor any more that would."""

@@ -470,13 +470,8 @@ class RunnerPool:
         if garbled or handle.starts or not handle.leaving:
             self._commands.signal(handle, "kill")
 
-    def died(self, event: RunnerDied, now: float, overdue: Callable[[Claim], bool] = lambda _: False) -> Returned:
-        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow.
-
-        Args:
-            overdue: whether the lease of a start is over. Where this process did not move until then, the supervisor
-                killed the runner.
-        """
+    def died(self, event: RunnerDied, now: float) -> Returned:
+        """A runner was reaped: its last words count, its unstarted jobs come back, the running one ended somehow."""
         handle = self._dying.pop(event.runner, None) or self.assignment.handles.pop(event.runner, None)
         if handle is None:
             return _NOTHING
@@ -488,10 +483,8 @@ class RunnerPool:
             self._actions.add(Begun(f"{_how(event)}\n{event.stderr.decode('utf-8', 'replace')}".rstrip()))
         back, running = handle.take_back(event.unstarted), list(handle.starts.values())
         handle.starts.clear()
-        killed = event.signal == signal.SIGKILL
-        ends += [
-            self._broken(start, handle, event, FENCED if killed and overdue(start.claim) else "") for start in running
-        ]
+        killed = FENCED if event.fenced and event.signal == signal.SIGKILL else ""
+        ends += [self._broken(start, handle, event, killed) for start in running]
         self.supply.replace_dead(handle, now, _how(event), ran=bool(running))
         returned = self._hand_back(handle, back)
         return Returned(ends + returned.ends, returned.back)

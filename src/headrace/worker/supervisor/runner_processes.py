@@ -161,12 +161,16 @@ def room_for(runners: int) -> bool:
 
 
 class Child(msgspec.Struct):
-    """A runner: its number with the dispatcher, its kind and process; and whether it forks a child for each job."""
+    """A runner: its number with the dispatcher, its kind and process, and whether it forks a child for each job.
+
+    ``fenced``: it was killed for a dispatcher that did not move.
+    """
 
     number: int
     kind: Kind
     pid: int
     is_fork_server: bool
+    fenced: bool = False
 
     def kill(self) -> None:
         kill_runner(self.pid, is_fork_server=self.is_fork_server)
@@ -267,6 +271,7 @@ class RunnerProcesses:
     def kill(self) -> None:
         """End all of them with what they started. They are reaped, and the dispatcher is told, as ever."""
         for child in self._children.values():
+            child.fenced = True
             child.kill()
 
     def reaped(self, pid: int, status: int, memory: int) -> bool:
@@ -278,7 +283,7 @@ class RunnerProcesses:
         kill_group(child.pid)
         code = os.waitstatus_to_exitcode(status)
         size = memory if sys.platform == "darwin" else memory * 1024
-        self._dispatcher.send(Died(child.number, max(0, -code), max(0, code), size))
+        self._dispatcher.send(Died(child.number, max(0, -code), max(0, code), size, child.fenced))
         return True
 
     def stop(self, patience: float) -> None:
