@@ -19,7 +19,8 @@ from headrace.worker.dispatcher.dispatcher_events import End, Step
 from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 from headrace.worker.health_stamps import fence_at
 
-# Seconds until a start comes again that was refused without a time, twice as long each time, at most so long.
+# Seconds until a start comes again that was refused without a time: about twice as long each time, at most about 5 s.
+# About: starts that were claimed together must not come together again, where a few places are free.
 FIRST, LONGEST = 0.2, 5.0
 # Calls of one trip.
 MOST = 300
@@ -68,7 +69,7 @@ class AwayLimits:
         for claim in claims:
             hold = self._holds.get(claim.number)
             if hold is not None and hold.lost:
-                self.refused.append((claim, pause_of(claim)))
+                self.refused.append((claim, self._pause(claim)))
             elif hold is not None or not self._concerns(claim):
                 found.append(claim)
             elif claim.number not in self._asking:
@@ -97,7 +98,7 @@ class AwayLimits:
         """While home does not answer, starts come again later, and holds may be lost."""
         if self._home.fenced or not self._home.owner:
             for claim in self.take_all(lambda _: True):
-                self.refused.append((claim, pause_of(claim)))
+                self.refused.append((claim, self._pause(claim)))
         for hold in self._holds.values():
             hold.lost = hold.lost or now >= fence_at(hold.until, self._lease)
         times = [min(one.keep_at if not one.keeping else NEVER, fence_at(one.until, self._lease)) for one in self._open]
@@ -147,7 +148,7 @@ class AwayLimits:
             self._holds[claim.number] = _Hold(claim, holder, reply.gates, sent + self._lease, sent + self._lease * KEEP)
             self.ready.append(claim)
         elif waits:
-            self.refused.append((claim, max(1, reply.opens - reply.now) if reply.opens else pause_of(claim)))
+            self.refused.append((claim, max(1, reply.opens - reply.now) if reply.opens else self._pause(claim)))
 
     def _keep(self, hold: _Hold, gate: str, now: float) -> tuple[Any, Callable[[bool], None]]:
         def kept(there: bool) -> None:
@@ -157,7 +158,7 @@ class AwayLimits:
 
         return keep_hold(self._home.keys, gate, hold.holder, microseconds(self._lease)), kept
 
-
-def pause_of(claim: Claim) -> int:
-    """Microseconds until a start comes again that was refused without a time."""
-    return round(min(LONGEST, FIRST * 2.0 ** min(claim.snoozes, 10)) * 1e6)
+    def _pause(self, claim: Claim) -> int:
+        """Microseconds until a start comes again that was refused without a time."""
+        longest = min(LONGEST, FIRST * 2.0 ** min(claim.snoozes, 10))
+        return round(longest * (0.5 + self._worker.random.random()) * 1e6)
