@@ -96,227 +96,141 @@ def hidden_url(url: str) -> str:
     return re.sub(r"(?<=://).*@", f"{HIDDEN}@", url.partition("?")[0])
 
 
+Seconds = Annotated[float, Meta(ge=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one program uses Headrace. Durations in seconds, sizes in bytes.
 
-    Each field is also the environment variable ``HEADRACE_<FIELD>``.
+    Each field is also the environment variable ``HEADRACE_<FIELD>``. The reference page of settings is printed from
+    this text.
+
+    Attributes:
+        url: Server URL. Without one, Headrace starts a private Valkey for this project.
+        dir: Directory of the private Valkey. Default: .headrace in the directory of the project.
+        namespace: First part of every key in the server.
+        shards: Shards of the store, on one server or a cluster; fixed for its life. Several URLs with spaces between
+            them are a shard each.
+        lease: Time without a heartbeat after which other workers take over a worker's jobs.
+        shutdown_timeout: Time that running jobs get to finish when a worker stops.
+        reload_timeout: Maximum time for reloaded code to become ready; otherwise the old code keeps running.
+        kill_timeout: Time from the soft limit or a cancellation until the runner is killed.
+        max_crashes: Number of crashes after which a job is quarantined.
+        result_ttl: Time that a succeeded job and its result stay on the server.
+        failure_ttl: Time that a failed, cancelled or quarantined job stays on the server.
+        workflow_ttl: Time that a workflow stays on the server after its end.
+        unstarted_workflow_ttl: Time after which a workflow that was never started is removed.
+        max_finished: Maximum number of finished jobs; above it, those that expire soonest are removed.
+        max_finished_bytes: Maximum size of all results and errors; above it, the jobs that expire soonest are removed.
+        max_payload: Maximum size of one job's arguments.
+        max_result: Maximum size of one job's result.
+        signing_keys: Keys that sign jobs, with spaces between them: the first signs, each of them verifies.
+        require_signature: Workers quarantine jobs that none of the signing keys has signed.
+        encryption_keys: Keys that encrypt values, with spaces between them: the first encrypts, each of them reads.
+        encrypt: Encrypt arguments, results and error texts of all tasks.
+        timeout: Time that a call keeps trying to reach the server.
+        password_file: File that holds the server's password; each connection reads it anew.
+        credentials: module:function that gives user and password to each connection, or a credentials provider of
+            redis-py.
+        max_connections: Maximum number of connections that the threads of a process, or one event loop, open for calls;
+            further calls wait, at most for the timeout.
+        durability: What has new work before a call returns: memory (the server's), fsync (its disk too) or replicated.
+        replicas: Number of replicas that have new work with durability=replicated.
+        request_id_ttl: Time during which a request id makes only one job.
+        allow_eviction: Accept a server that may drop keys under memory pressure.
+        prefetch_seconds: Seconds of work that a worker sends to a busy runner in advance; 0 sends one job at a time.
+        cache_entries: Maximum number of cached values in one process.
+        cache_bytes: Maximum memory of cached values in one process.
+        cache_eviction: How a full cache chooses the value to remove: fifo or sieve.
+        cache_absent: Cache in the process that a name has no value.
+        cache_max_age: Time after which a process reads a cached value again from the server.
+        cache_ttl: Time that a cached value stays on the server, unless set gives one.
+        cache_heartbeat_timeout: Time without an answer from a remote server after which a process drops its cached
+            values.
+        log: Log format: text or json.
+        log_jobs: Which starts a worker logs: none, failures or all.
+        redact: Parts of names whose values are hidden in logs, by commands and on pages; "" hides none.
+        traces: Traces of OpenTelemetry: off, auto, parent (jobs are children of their senders) or link.
+        metrics: Address where a worker serves metrics and probes, such as 127.0.0.1:9464. Default: nowhere.
+        stats: Where counts are sent: direct to the server, or to stream or amqp for headrace stats consume.
+        stats_broker: URL of the RabbitMQ broker for stats=amqp, such as amqp://host.
+        stats_jobs: Workers count the outcomes of their jobs.
+        stats_url: Server of the statistics. Default: the same server.
+        stats_keep: Time that each resolution of the statistics is kept.
+        stats_buffer: Number of counts that a process merges before it sends them; 0 sends each count at once.
+        stats_flush_interval: Maximum time that a count waits in the process before it is sent.
+        stats_stream_max: Maximum number of batches that wait for a consumer.
+        stats_overflow: What a process does when the stream is full: block (merge on, then wait) or drop_oldest.
+        stats_events: Time that an event of the statistics is kept.
+        preload: Modules to import and module:functions to call before workers fork.
+        startup_profiling: Workers measure which set-up every runner repeats after its fork, and report it.
+        embedded: Whether a program without a server URL uses a private Valkey (yes), or refuses (no), which is right in
+            production.
+        embedded_idle_timeout: Time that the private Valkey keeps running after its last user has left.
     """
 
-    url: Annotated[
-        str | None, Meta(description="Server URL. Without one, Headrace starts a private Valkey for this project.")
-    ] = None
-    dir: Annotated[
-        str | None,
-        Meta(description="Directory of the private Valkey. Default: .headrace in the directory of the project."),
-    ] = None
-    namespace: Annotated[
-        str, Meta(description="First part of every key in the server.", pattern=r"^[A-Za-z0-9_.:/@+-]{1,64}$")
-    ] = "hr"
-    shards: Annotated[
-        int,
-        Meta(
-            description="Shards of the store, on one server or a cluster; fixed for its life. Several URLs with spaces "
-            "between them are a shard each.",
-            ge=1,
-            le=128,
-        ),
-    ] = 1
-    lease: Annotated[
-        float,
-        Meta(
-            description="Time without a heartbeat after which other workers take over a worker's jobs.", ge=0.2, le=3600
-        ),
-    ] = 15.0
-    shutdown_timeout: Annotated[
-        float, Meta(description="Time that running jobs get to finish when a worker stops.", ge=0)
-    ] = 25.0
-    reload_timeout: Annotated[
-        float,
-        Meta(description="Maximum time for reloaded code to become ready; otherwise the old code keeps running.", gt=0),
-    ] = 300.0
-    kill_timeout: Annotated[
-        float, Meta(description="Time from the soft limit or a cancellation until the runner is killed.", ge=0)
-    ] = 10.0
-    max_crashes: Annotated[
-        int, Meta(description="Number of crashes after which a job is quarantined.", ge=1, le=1000)
-    ] = 3
-    result_ttl: Annotated[
-        float, Meta(description="Time that a succeeded job and its result stay on the server.", ge=0)
-    ] = 3600.0
-    failure_ttl: Annotated[
-        float, Meta(description="Time that a failed, cancelled or quarantined job stays on the server.", ge=0)
-    ] = 7 * 86400.0
-    workflow_ttl: Annotated[
-        float, Meta(description="Time that a workflow stays on the server after its end.", ge=0)
-    ] = 7 * 86400.0
-    unstarted_workflow_ttl: Annotated[
-        float, Meta(description="Time after which a workflow that was never started is removed.", gt=0)
-    ] = 30 * 86400.0
-    max_finished: Annotated[
-        int,
-        Meta(description="Maximum number of finished jobs; above it, those that expire soonest are removed.", ge=0),
-    ] = 100_000
-    max_finished_bytes: Annotated[
-        int,
-        Meta(
-            description="Maximum size of all results and errors; above it, the jobs that expire soonest are removed.",
-            ge=0,
-        ),
-    ] = 256 << 20
-    max_payload: Annotated[int, Meta(description="Maximum size of one job's arguments.", ge=1)] = 1 << 20
-    max_result: Annotated[int, Meta(description="Maximum size of one job's result.", ge=1)] = 4 << 20
-    signing_keys: Annotated[
-        str,
-        Meta(description="Keys that sign jobs, with spaces between them: the first signs, each of them verifies."),
-    ] = ""
-    require_signature: Annotated[
-        bool, Meta(description="Workers quarantine jobs that none of the signing keys has signed.")
-    ] = False
-    encryption_keys: Annotated[
-        str,
-        Meta(description="Keys that encrypt values, with spaces between them: the first encrypts, each of them reads."),
-    ] = ""
-    encrypt: Annotated[bool, Meta(description="Encrypt arguments, results and error texts of all tasks.")] = False
-    timeout: Annotated[float, Meta(description="Time that a call keeps trying to reach the server.", gt=0)] = 10.0
-    password_file: Annotated[
-        str | None, Meta(description="File that holds the server's password; each connection reads it anew.")
-    ] = None
-    credentials: Annotated[
-        Any,
-        Meta(
-            description="module:function that gives user and password to each connection, or a credentials provider of "
-            "redis-py."
-        ),
-    ] = None
-    max_connections: Annotated[
-        int,
-        Meta(
-            description="Maximum number of connections that the threads of a process, or one event loop, open for "
-            "calls; further calls wait, at most for the timeout.",
-            ge=1,
-        ),
-    ] = 32
-    durability: Annotated[
-        str,
-        Meta(
-            description="What has new work before a call returns: memory (the server's), fsync (its disk too) or "
-            "replicated.",
-            pattern="^(memory|fsync|replicated)$",
-        ),
-    ] = "memory"
-    replicas: Annotated[
-        int, Meta(description="Number of replicas that have new work with durability=replicated.", ge=1, le=100)
-    ] = 1
-    request_id_ttl: Annotated[float, Meta(description="Time during which a request id makes only one job.", gt=0)] = (
-        86400.0
-    )
-    allow_eviction: Annotated[bool, Meta(description="Accept a server that may drop keys under memory pressure.")] = (
-        False
-    )
-    prefetch_seconds: Annotated[
-        float,
-        Meta(
-            description="Seconds of work that a worker sends to a busy runner in advance; 0 sends one job at a time.",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.005
-    cache_entries: Annotated[int, Meta(description="Maximum number of cached values in one process.", ge=1)] = 4096
-    cache_bytes: Annotated[int, Meta(description="Maximum memory of cached values in one process.", ge=4096)] = 32 << 20
-    cache_eviction: Annotated[
-        str, Meta(description="How a full cache chooses the value to remove: fifo or sieve.", pattern="^(fifo|sieve)$")
-    ] = "fifo"
-    cache_absent: Annotated[bool, Meta(description="Cache in the process that a name has no value.")] = True
-    cache_max_age: Annotated[
-        float, Meta(description="Time after which a process reads a cached value again from the server.", gt=0)
-    ] = 600.0
-    cache_ttl: Annotated[
-        float, Meta(description="Time that a cached value stays on the server, unless set gives one.", gt=0)
-    ] = 7 * 86400.0
-    cache_heartbeat_timeout: Annotated[
-        float,
-        Meta(
-            description="Time without an answer from a remote server after which a process drops its cached values.",
-            gt=0,
-        ),
-    ] = 5.0
-    log: Annotated[str, Meta(description="Log format: text or json.", pattern="^(text|json)$")] = "text"
-    log_jobs: Annotated[
-        str,
-        Meta(description="Which starts a worker logs: none, failures or all.", pattern="^(none|failures|all)$"),
-    ] = "failures"
-    redact: Annotated[
-        str,
-        Meta(description='Parts of names whose values are hidden in logs, by commands and on pages; "" hides none.'),
-    ] = (
+    url: str | None = None
+    dir: str | None = None
+    namespace: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/@+-]{1,64}$")] = "hr"
+    shards: Annotated[int, Meta(ge=1, le=128)] = 1
+    lease: Annotated[float, Meta(ge=0.2, le=3600)] = 15.0
+    shutdown_timeout: Seconds = 25.0
+    reload_timeout: PositiveSeconds = 300.0
+    kill_timeout: Seconds = 10.0
+    max_crashes: Annotated[int, Meta(ge=1, le=1000)] = 3
+    result_ttl: Seconds = 3600.0
+    failure_ttl: Seconds = 7 * 86400.0
+    workflow_ttl: Seconds = 7 * 86400.0
+    unstarted_workflow_ttl: PositiveSeconds = 30 * 86400.0
+    max_finished: Natural = 100_000
+    max_finished_bytes: Natural = 256 << 20
+    max_payload: Positive = 1 << 20
+    max_result: Positive = 4 << 20
+    signing_keys: str = ""
+    require_signature: bool = False
+    encryption_keys: str = ""
+    encrypt: bool = False
+    timeout: PositiveSeconds = 10.0
+    password_file: str | None = None
+    credentials: Any = None
+    max_connections: Positive = 32
+    durability: Annotated[str, Meta(pattern="^(memory|fsync|replicated)$")] = "memory"
+    replicas: Annotated[int, Meta(ge=1, le=100)] = 1
+    request_id_ttl: PositiveSeconds = 86400.0
+    allow_eviction: bool = False
+    prefetch_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.005
+    cache_entries: Positive = 4096
+    cache_bytes: Annotated[int, Meta(ge=4096)] = 32 << 20
+    cache_eviction: Annotated[str, Meta(pattern="^(fifo|sieve)$")] = "fifo"
+    cache_absent: bool = True
+    cache_max_age: PositiveSeconds = 600.0
+    cache_ttl: PositiveSeconds = 7 * 86400.0
+    cache_heartbeat_timeout: PositiveSeconds = 5.0
+    log: Annotated[str, Meta(pattern="^(text|json)$")] = "text"
+    log_jobs: Annotated[str, Meta(pattern="^(none|failures|all)$")] = "failures"
+    redact: str = (
         "password,passwd,passphrase,secret,token,api_key,apikey,authorization,credential,cookie,private_key,"
         "session_key,access_key,ssn,card_number,cvv"
     )
-    traces: Annotated[
-        str,
-        Meta(
-            description="Traces of OpenTelemetry: off, auto, parent (jobs are children of their senders) or link.",
-            pattern="^(off|auto|parent|link)$",
-        ),
-    ] = "off"
-    metrics: Annotated[
-        str | None,
-        Meta(description="Address where a worker serves metrics and probes, such as 127.0.0.1:9464. Default: nowhere."),
-    ] = None
-    stats: Annotated[
-        str,
-        Meta(
-            description="Where counts are sent: direct to the server, or to stream or amqp for headrace stats consume.",
-            pattern="^(direct|stream|amqp)$",
-        ),
-    ] = "direct"
-    stats_broker: Annotated[
-        str | None, Meta(description="URL of the RabbitMQ broker for stats=amqp, such as amqp://host.")
-    ] = None
-    stats_jobs: Annotated[bool, Meta(description="Workers count the outcomes of their jobs.")] = True
-    stats_url: Annotated[str | None, Meta(description="Server of the statistics. Default: the same server.")] = None
-    stats_keep: Annotated[str, Meta(description="Time that each resolution of the statistics is kept.")] = (
-        "minute=2d hour=60d day=2y month=20y"
-    )
-    stats_buffer: Annotated[
-        int,
-        Meta(
-            description="Number of counts that a process merges before it sends them; 0 sends each count at once.", ge=0
-        ),
-    ] = 10_000
-    stats_flush_interval: Annotated[
-        float, Meta(description="Maximum time that a count waits in the process before it is sent.", gt=0, le=3600)
-    ] = 1.0
-    stats_stream_max: Annotated[int, Meta(description="Maximum number of batches that wait for a consumer.", ge=1)] = (
-        10_000
-    )
-    stats_overflow: Annotated[
-        str,
-        Meta(
-            description="What a process does when the stream is full: block (merge on, then wait) or drop_oldest.",
-            pattern="^(block|drop_oldest)$",
-        ),
-    ] = "block"
-    stats_events: Annotated[float, Meta(description="Time that an event of the statistics is kept.", ge=1)] = (
-        7 * 86400.0
-    )
-    preload: Annotated[str, Meta(description="Modules to import and module:functions to call before workers fork.")] = (
-        ""
-    )
-    startup_profiling: Annotated[
-        bool, Meta(description="Workers measure which set-up every runner repeats after its fork, and report it.")
-    ] = True
-    embedded: Annotated[
-        str,
-        Meta(
-            description="Whether a program without a server URL uses a private Valkey (yes), or refuses (no), which is "
-            "right in production.",
-            pattern="^(yes|no)$",
-        ),
-    ] = "yes"
-    embedded_idle_timeout: Annotated[
-        float, Meta(description="Time that the private Valkey keeps running after its last user has left.", ge=0)
-    ] = 3.0
+    traces: Annotated[str, Meta(pattern="^(off|auto|parent|link)$")] = "off"
+    metrics: str | None = None
+    stats: Annotated[str, Meta(pattern="^(direct|stream|amqp)$")] = "direct"
+    stats_broker: str | None = None
+    stats_jobs: bool = True
+    stats_url: str | None = None
+    stats_keep: str = "minute=2d hour=60d day=2y month=20y"
+    stats_buffer: Natural = 10_000
+    stats_flush_interval: Annotated[float, Meta(gt=0, le=3600)] = 1.0
+    stats_stream_max: Positive = 10_000
+    stats_overflow: Annotated[str, Meta(pattern="^(block|drop_oldest)$")] = "block"
+    stats_events: Annotated[float, Meta(ge=1)] = 7 * 86400.0
+    preload: str = ""
+    startup_profiling: bool = True
+    embedded: Annotated[str, Meta(pattern="^(yes|no)$")] = "yes"
+    embedded_idle_timeout: Seconds = 3.0
 
     def __post_init__(self) -> None:
         _check_keys("signing_keys", self.signing_keys)

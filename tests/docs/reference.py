@@ -5,6 +5,7 @@ Prints a page. The text comes from what the program parses and checks, so that p
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -122,17 +123,23 @@ def cli() -> str:
     return "".join(parts)
 
 
+def texts_of_settings() -> dict[str, str]:
+    """What the docstring says of each setting."""
+    lines = (inspect.getdoc(Settings) or "").partition("Attributes:\n")[2]
+    entries = re.sub(r"\n {8}", " ", lines).splitlines()
+    return {name.strip(): text for name, _, text in (entry.partition(": ") for entry in entries)}
+
+
 def settings() -> str:
     """The reference of the settings."""
     parts = [
         _HEAD.format(title="Settings", name="settings"),
         _SETTINGS,
     ]
-    hints = get_type_hints(Settings, include_extras=True)
+    hints, texts = get_type_hints(Settings, include_extras=True), texts_of_settings()
     for field in msgspec.structs.fields(Settings):
-        meta = next(part for part in get_args(hints[field.name]) if isinstance(part, msgspec.Meta))
-        limits = _limits(meta)
-        text = f"{meta.description}{f' {limits}.' if limits else ''}"
+        limits = next((_limits(part) for part in get_args(hints[field.name]) if isinstance(part, msgspec.Meta)), "")
+        text = f"{texts[field.name]}{f' {limits}.' if limits else ''}"
         parts.append(f"| `{field.name}` | `{environment_name(field.name)}` | {_default(field.default)} | {text} |\n")
     return "".join(parts)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from headrace import Headrace
@@ -13,6 +12,7 @@ from headrace.model import setting_layers as module
 from headrace.model.setting_layers import load, warn_of_unknown
 from headrace.settings import Settings, environment_name, microseconds, seconds
 from headrace.worker import reload_parent
+from tests.docs.reference import texts_of_settings
 
 
 def test_the_environment_gives_and_the_caller_overrides() -> None:
@@ -74,10 +74,9 @@ def test_no_password_is_shown() -> None:
 
 
 def test_each_setting_says_what_it_is() -> None:
-    for field in msgspec.structs.fields(Settings):
-        meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
-        assert meta is not None, field.name
-        assert meta.description, field.name
+    texts = texts_of_settings()
+    assert list(texts) == list(Settings.__struct_fields__)
+    assert all(texts.values())
     assert environment_name("max_finished") == "HEADRACE_MAX_FINISHED"
 
 
