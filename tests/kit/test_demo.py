@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace
-from headrace.demo import demo_tasks
-from headrace.demo.demo_tasks import Package
+from headrace import demo as demo_tasks
+from headrace.demo import Package
 from headrace.testing import Kit
 
 

@@ -38,7 +38,7 @@ def test_schedules_are_shown_with_their_times(headrace: Program) -> None:
     assert "tasks.add" in shown
     page = headrace("cron", "list", "--limit", "1")
     assert "often" not in page.out
-    assert "2 in all; more: --after nightly" in page.err
+    assert page.err.splitlines() == ["2 in all", "more: --after nightly"]
     first, following = headrace("cron", "list", "--limit", "1", "--json").lines
     assert (first["name"], following) == ("nightly", {"next": "nightly"})
     assert [row["name"] for row in headrace("cron", "list", "--after", "nightly", "--json").lines] == ["often"]

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.demo.stage import staged
+from headrace.cli.demo_run import staged
 from tests.deadline import eventually
 from tests.processes import below, dispatcher_of, lives
 from tests.program import Program
@@ -84,7 +84,7 @@ def _worker(demo: subprocess.Popen[str]) -> psutil.Process | None:
     """The demo's worker, once there are runners."""
     for child in below(demo.pid, recursive=False):
         with contextlib.suppress(psutil.Error):  # the private server's starter ends at any moment
-            if "headrace.demo.demo_tasks:app" in child.cmdline() and len(child.children()) >= 3:
+            if "headrace.demo:app" in child.cmdline() and len(child.children()) >= 3:
                 return child
     return None
 
@@ -101,7 +101,7 @@ def started(demo: subprocess.Popen[str]) -> psutil.Process:
 
 def _counted(limit: int) -> tuple[int, int]:
     """Lines and functions of so many files that are spread over the library, as their tokens say."""
-    from headrace.demo.demo_tasks import sources
+    from headrace.demo import sources
 
     lines, functions, paths = 0, 0, sources()
     for number in range(limit):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo import PICTURE, demo_tasks, place_of, watch
-from headrace.demo.demo_tasks import Package, Source
+from headrace import demo as demo_tasks
+from headrace.cli import demo_run
+from headrace.cli.demo_run import PICTURE, place_of
+from headrace.demo import Package, Source
 from headrace.errors import OptionsError
 
 FOUND = [
@@ -53,7 +55,7 @@ def test_a_file_is_measured() -> None:
 
 def test_the_definition_fits_a_narrow_terminal() -> None:
     graph = demo_tasks.survey.graph(None)
-    lines = watch.sketch(graph, 72).splitlines()
+    lines = demo_run.sketch(graph, 72).splitlines()
     assert max(map(len, lines)) <= 72
     nodes = [line.partition("  after ")[0].strip() for line in lines]
     assert nodes == [
@@ -65,7 +67,7 @@ def test_without_the_library_the_picture_is_mermaid_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    path, line = watch.draw(tmp_path / "run.svg", "survey", [])
+    path, line = demo_run.draw(tmp_path / "run.svg", "survey", [])
     assert path == str(tmp_path / "run.mmd")
     assert "headrace[viz]" in line
     assert "flowchart" in Path(path).read_text()

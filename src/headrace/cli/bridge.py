@@ -1,4 +1,4 @@
-"""``headrace bridge``: drain the queues of Celery or RQ into Headrace."""
+"""``headrace bridge`` and ``headrace outbox``: jobs that wait in queues of Celery or RQ, or in a database."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
-from headrace.cli.arguments import option
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.failure import ExitCode, OperationFault, UsageFault
-from headrace.cli.output import several
+from headrace.cli.output import bar_of, several
 from headrace.cli.session import Session
 
 if TYPE_CHECKING:
+    from headrace.app import Headrace
     from headrace.bridge import Bridge, Envelopes, MessageSource
+    from headrace.contrib.outbox import Relay
 
 app = group("Drain the queues of Celery or RQ into Headrace: each message becomes the job of the task of its name.")
 
@@ -98,21 +100,25 @@ def _drain(
 ) -> int:
     from headrace.bridge import Bridge, Envelopes
 
-    stop = threading.Event()
-
-    def end(_number: int, _frame: object) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    stop = _stopped_by_signals()
     with session.app() as ours, closing(make(Envelopes(ours, system, to))) as source:
         bridge = Bridge(ours, source)
         _run(session, bridge, source, stop, until_empty=until_empty)
     return _tell(session, bridge)
 
 
+def _stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+
+    def leave(_number: int, _frame: object) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    return stop
+
+
 def _run(session: Session, bridge: Bridge, source: MessageSource, stop: threading.Event, *, until_empty: bool) -> None:
-    from headrace.cli.output import bar_of
     from headrace.errors import StoreFull, StoreUnavailable
 
     try:
@@ -146,3 +152,59 @@ def _tell(session: Session, bridge: Bridge) -> int:
         if len(bridge.left) > FEW:
             session.output.line(f"  and {len(bridge.left) - FEW:,} others stay; --json lists all")
     return ExitCode.FAILED if bridge.left else ExitCode.OK
+
+
+App = Annotated[str | None, argument("MODULE:APP", "The application, such as tasks:app.", envvar="HEADRACE_APP")]
+Database = Annotated[
+    str | None, option("--database NAME", "An alias of Django, or a URL of SQLAlchemy. Default: the application's.")
+]
+
+outbox = group("Hand over the jobs of an outbox in a database.")
+
+
+def _relay(app: Headrace, database: str | None) -> Relay:
+    from headrace.contrib.outbox import Relay
+
+    if app.client.deferral is None:
+        raise UsageFault("the application has no tie to a database: docs/django.md and docs/sqlalchemy.md say how")
+    return Relay(app, app.client.deferral.outbox(database))
+
+
+@command(outbox, "relay")
+def relay(
+    session: Session,
+    application: App = None,
+    database: Database = None,
+    once: Annotated[bool, option("--once", "Exit when the table holds no more.")] = False,
+) -> None:
+    """Store the jobs of the outbox, and delete their rows, until a signal stops it.
+
+    Several may run at once. A row whose job cannot be stored is kept with its error, and holds up no other; it is tried
+    again after headrace outbox retry.
+    """
+    stop = _stopped_by_signals()
+    with session.code(application) as headrace:
+        handed = _relay(headrace, database).run(stop, once=once)
+    session.output.done(f"{handed:,} rows were handed over", {"rows": handed})
+
+
+@command(outbox, "list")
+def list_(session: Session, application: App = None, database: Database = None) -> None:
+    """Show how many rows wait, and the first 500 of those whose jobs cannot be stored."""
+    with session.code(application) as headrace:
+        found = _relay(headrace, database)
+        waiting, refused = found.waiting(), found.refused()
+    if session.output.json:
+        rows = [{"id": id, "tries": tries, "error": error} for id, tries, error in refused]
+        session.output.document({"waiting": waiting, "refused": rows})
+        return
+    session.output.table(("job", ">tries", "error"), refused, keep=("job",), spare="error")
+    session.output.remark(f"{waiting:,} rows wait")
+
+
+@command(outbox, "retry")
+def retry(session: Session, application: App = None, database: Database = None) -> None:
+    """Have the relay try again the rows whose jobs could not be stored."""
+    with session.code(application) as headrace:
+        _relay(headrace, database).retry()
+    session.output.done("the relay tries the refused rows again", {"retried": True})

@@ -127,13 +127,19 @@ def _warn_of_password(output: Output, url: str | None) -> None:
         )
 
 
-# The module of each command and of each group of commands, in the order of the help.
+# The module of each command and of each group of commands, in the order of the help. There it is the function or the
+# group of its name, else the group ``app``.
 MODULES = {
-    "worker": "worker", "enqueue": "enqueue", "jobs": "jobs", "bulk": "bulk_jobs", "workflows": "workflows",
+    "worker": "worker", "enqueue": "enqueue", "jobs": "jobs", "bulk": "jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
-    "acts": "history", "events": "history", "alarms": "alarms", "top": "top", "dashboard": "web", "health": "health",
-    "profile": "profile", "shards": "shards", "doctor": "doctor", "restored": "restored", "acl": "acl",
-    "migrate": "migrate", "outbox": "outbox", "bridge": "bridge", "completion": "completion", "demo": "demo",
+    "acts": "history", "events": "history", "alarms": "history", "top": "top", "dashboard": "web", "health": "workers",
+    "profile": "profile", "shards": "server", "doctor": "doctor", "restored": "server", "acl": "server",
+    "migrate": "migrate", "outbox": "bridge", "bridge": "bridge", "completion": "completion", "demo": "demo",
+}  # fmt: skip
+# The shared options of commands that do not have all of them.
+_FEWER: dict[str, tuple[str, ...]] = {
+    "health": ("json", "debug"), "acl": ("namespace", "json", "debug"), "completion": ("debug",),
+    "demo": ("json", "debug"),
 }  # fmt: skip
 
 
@@ -188,10 +194,11 @@ def program(arguments: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_root)
     for name in named or MODULES:
         module: Any = import_module(f"headrace.cli.{MODULES[name]}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+        found = getattr(module, name, None) or module.app
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
         else:
-            command(app, name, shared=getattr(module, "SHARED", ALL_SHARED))(getattr(module, name))
+            command(app, name, shared=_FEWER.get(name, ALL_SHARED))(found)
     return app
 
 

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from headrace.cli.arguments import argument
 from headrace.cli.session import Session
 
-SHARED = ("debug",)
-
 # A pattern of what stands before the word, and the words that fit. The first row that matches counts.
 Row = tuple[str, str]
 

@@ -29,19 +29,17 @@ def list_(
 
     with session.view(hide=True) as headrace:
         page = headrace.schedules.page(after, limit)
-    if session.output.documents(map(schedule_document, page), page.next):
-        return
     now = page.now / 1e6
     rows: list[tuple[object, ...]] = []
     for record in page:
         coming = distance(record.ticks[0][1], now) if record.ticks and record.state == "active" else "-"
         state = f"paused: {record.paused}" if record.paused else record.state
         rows.append((record.name, state, times_of(record), record.task, coming, record.runs))
-    session.output.table(
-        ("schedule", "state", "times", "task", "next", ">runs"), rows, keep=("schedule",), spare="task"
-    )
-    if page.next:
-        session.output.remark(f"{page.count:,} in all; more: --after {page.next}")
+    columns = ("schedule", "state", "times", "task", "next", ">runs")
+    session.output.listing(
+        map(schedule_document, page), columns, rows,
+        keep=("schedule",), spare="task", following=page.next, note=f"{page.count:,} in all" if page.next else "",
+    )  # fmt: skip
 
 
 @command(app, "show")
@@ -51,11 +49,10 @@ def show(session: Session, name: Name) -> None:
 
     with session.view(hide=True) as headrace:
         record = headrace.schedules[name].read()
-    if session.output.json:
-        session.output.document(schedule_document(record))
-        return
     facts = schedule_document(record, lambda at: local(at) if at else None)
-    session.output.facts((field.replace("_", " "), value) for field, value in facts.items())
+    session.output.details(
+        schedule_document(record), ((field.replace("_", " "), value) for field, value in facts.items())
+    )
 
 
 @command(app, "next")
@@ -90,10 +87,9 @@ def ticks(
 
     with session.view(hide=True) as headrace:
         found = headrace.schedules[name].ticks(count)
-    if session.output.documents(map(tick_document, found)):
-        return
     rows = [(local(one.tick), one.what, f"{one.count}" if one.count > 1 else "", one.text) for one in found]
-    session.output.table(("tick", "what", ">times", "job or why"), rows, keep=("tick", "job or why"))
+    columns = ("tick", "what", ">times", "job or why")
+    session.output.listing(map(tick_document, found), columns, rows, keep=("tick", "job or why"))
 
 
 @command(app, "pause")
@@ -105,8 +101,8 @@ def pause(
     """Pause a schedule: its ticks make no jobs, now or later. Running jobs finish."""
     with session.acting("pause", "schedules", name) as (headrace, act):
         changed = headrace.schedules[name].pause(note)
-        act.reply = text = f"{name} is paused" if changed else f"{name} was paused already"
-    session.output.done(text, {"name": name, "paused": True, "changed": changed, "note": note})
+        text = f"{name} {'is paused' if changed else 'was paused already'}"
+        act.done(text, name=name, paused=True, changed=changed, note=note)
 
 
 @command(app, "resume")
@@ -114,8 +110,7 @@ def resume(session: Session, name: Name) -> None:
     """Resume a paused schedule, from its next tick on."""
     with session.acting("resume", "schedules", name) as (headrace, act):
         changed = headrace.schedules[name].resume()
-        act.reply = text = f"{name} ticks again" if changed else f"{name} was not paused"
-    session.output.done(text, {"name": name, "paused": False, "changed": changed})
+        act.done(f"{name} {'ticks again' if changed else 'was not paused'}", name=name, paused=False, changed=changed)
 
 
 @command(app, "run")
@@ -146,11 +141,8 @@ def backfill(
     """Make the jobs of past ticks, each with its own tick; those that ran are left out."""
     with session.acting("backfill", "schedules", name) as (headrace, act):
         made = headrace.schedules[name].backfill(start, end, overlap=overlap, most=most, again=again)  # type: ignore[arg-type]
-        act.count, act.reply = len(made), f"made {several(len(made), 'job')} of {name}"
-    if session.output.json:
-        session.output.document({"name": name, "jobs": [job.id for job in made]})
-    else:
-        session.output.line(act.reply)
+        act.count = len(made)
+        act.done(f"made {several(len(made), 'job')} of {name}", name=name, jobs=[job.id for job in made])
 
 
 @command(app, "rm")
@@ -165,7 +157,6 @@ def rm(
         confirm(f"delete {', '.join(names)} for good", "nothing was deleted")
     with session.acting("delete", "schedules", *names) as (headrace, act):
         gone = [name for name in names if headrace.schedules[name].delete()]
-        act.reply = f"deleted {several(len(gone), 'schedule')}"
-    session.output.done(act.reply, {"deleted": gone})
+        act.done(f"deleted {several(len(gone), 'schedule')}", deleted=gone)
     if len(gone) < len(names):
         raise OperationFault(f"there is no schedule {', '.join(sorted(set(names) - set(gone)))}")

@@ -1,4 +1,4 @@
-"""``headrace demo``: a thin door to ``headrace.demo``."""
+"""``headrace demo``: the command; ``demo_run`` loads what a run needs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Annotated
 
 from headrace.cli.arguments import option
 from headrace.cli.session import Session
-
-SHARED = ("json", "debug")
 
 
 def demo(
@@ -24,6 +22,6 @@ def demo(
     ] = None,
 ) -> int:
     """Measure the Python standard library of this machine with a workflow of a few hundred jobs, then show its cost."""
-    from headrace.demo import main
+    from headrace.cli.demo_run import main
 
     return main(processes=processes, limit=limit, picture=picture, json=session.output.json)

@@ -1,4 +1,4 @@
-"""``headrace acts`` and ``headrace events``: what people did by hand, and what failed or changed."""
+"""``headrace acts``, ``events`` and ``alarms``: what people did, what failed, what needs a person."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headrace.cli.arguments import argument, option
+from headrace.cli.commands import command, group
 from headrace.cli.failure import OperationFault
 from headrace.cli.output import distance, local, one_line, parse_moment, several
 from headrace.cli.session import Session
@@ -50,15 +51,16 @@ def acts(
                 session.output.document({"id": act.id, "fields": act.fields})
             return
         page = app.acts.page(limit=limit, after=after, order=order)
-    if session.output.documents(map(act_document, page), page.next):
-        return
     now = time.time()
-    rows = [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page]
-    session.output.table(("when", "who", "by", "act", "on", "reply"), rows, keep=("when",), spare="reply")
-    if not page:
-        session.output.remark("no act is recorded yet: headrace records the verbs of the dashboard and of this program")
-    if page.next:
-        session.output.remark(f"more: --after {page.next}")
+    session.output.listing(
+        map(act_document, page),
+        ("when", "who", "by", "act", "on", "reply"),
+        [(distance(one.at_us, now), one.who, one.by, one.verb, _what(one), one.reply) for one in page],
+        keep=("when",),
+        spare="reply",
+        empty="no act is recorded yet: headrace records the verbs of the dashboard and of this program",
+        following=page.next,
+    )
 
 
 def _verify(session: Session, file: Path | None) -> None:
@@ -123,3 +125,35 @@ def _tell(session: Session, one: EventRecord) -> None:
         session.output.line(f"{local(one.at_us)}  {one.kind}  {facts}")
     # Those who follow through a pipe wait for it.
     sys.stdout.flush()
+
+
+alarms = group("List alarms.")
+
+
+@command(alarms, "list")
+def list_alarms(session: Session) -> None:
+    """List the alarms that a worker looked at within a week: the raised ones first, with the figure that raised them.
+
+    The code declares alarms with app.alarm(...), and workers look at them every ten seconds. As JSON it prints one line
+    an alarm.
+    """
+    from headrace.admin.documents import alarm_document
+
+    with session.view() as app:
+        found = app.alarms.page()
+    now = time.time()
+    rows = [
+        (
+            one.name,
+            f"raised {distance(one.state.raised_us, now)}" if one.state.raised_us else "-",
+            one.state.shown if one.state.raised_us else "-",
+            one.state.words,
+            distance(one.looked_us, now),
+        )
+        for one in found
+    ]
+    session.output.listing(
+        map(alarm_document, found), ("alarm", "state", ">figure", "rule", "looked at"), rows,
+        keep=("alarm", "state"), spare="rule",
+        empty="no worker looked at an alarm within a week: app.alarm(...) declares one",
+    )  # fmt: skip

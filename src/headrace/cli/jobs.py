@@ -1,8 +1,4 @@
-"""``headrace jobs``: look at jobs, wait for them, cancel them, run them again.
-
-1. ``list``, ``show``, ``why``, ``result``, ``logs`` and ``count`` look.
-2. ``cancel``, ``retry`` and ``rm`` go by ids or a filter, ``move`` and ``again`` by one id.
-"""
+"""``headrace jobs`` and ``headrace bulk``: look at jobs, wait for them, cancel them, run them again; one or many."""
 
 from __future__ import annotations
 
@@ -12,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headrace.cli import queues
 from headrace.cli.arguments import Checker, Flags, Yes, argument, flag, json_or_text, option, quoting, with_flags
-from headrace.cli.bulk_jobs import all_of
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode, UsageFault
-from headrace.cli.output import distance, percent, several
-from headrace.cli.session import Session
-from headrace.model.bulk_operation import JobFilter
+from headrace.cli.failure import ExitCode, UsageFault, confirm
+from headrace.cli.output import bar_of, distance, percent, several
+from headrace.cli.session import Session, user
+from headrace.model.bulk_operation import BulkProgress, JobFilter
 from headrace.model.job import State
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.model.bulk_operation import BulkOperation
     from headrace.model.job_record import Page, Record
 
 # Without --state: what happens now comes first, then what went wrong, then what is over.
@@ -82,16 +78,16 @@ def list_(
             following = page.next
         ready = {record.queue for record in records if record.state == "ready" and not own}
         seen = app.overview() if ready and not session.output.json else None
-    if session.output.documents(map(job_summary, records), following):
-        return
     now = time.time()
-    rows = [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records]
-    columns = ("id", "state", "task", "queue", ">since", "remark")
-    session.output.table(columns, rows, keep=("id", "state", "since"), spare="remark")
-    if not records:
-        session.output.remark("no jobs here" + (", so far: the next page may hold some" if following else ""))
-    if following:
-        session.output.remark(f"more: --after '{following}'")
+    session.output.listing(
+        map(job_summary, records),
+        ("id", "state", "task", "queue", ">since", "remark"),
+        [(r.id, r.state, r.task, r.queue, distance(_since(r), now), _remark(r)) for r in records],
+        keep=("id", "state", "since"),
+        spare="remark",
+        empty="no jobs here" + (", so far: the next page may hold some" if following else ""),
+        following=following,
+    )
     if seen is not None:
         queues.tell_unserved(session.output, seen, sorted(ready))
 
@@ -275,8 +271,7 @@ def move(
     """Give a job that waits another queue, priority or time. An option that you leave out changes nothing."""
     with session.acting("move", "jobs", id) as (app, act):
         state = app.job(id).move(queue=queue, priority=priority, delay=delay)
-        act.reply = f"is {state}"
-    session.output.done(f"{id} is {state}", {"id": id, "state": state})
+        act.done(f"{id} is {state}", id=id, state=state)
 
 
 @command(app, "again")
@@ -318,7 +313,7 @@ def _some_or_all(
         raise UsageFault("a filter goes with --all, in place of ids")
     if ids:
         return _chosen(session, verb, ids)
-    all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
+    _all_of(session, verb, JobFilter(state or usual, queue, task, key, cause), rate=rate, **how)
     return ExitCode.OK
 
 
@@ -326,3 +321,97 @@ def _chosen(session: Session, verb: str, ids: list[str]) -> int:
     with session.acting(verb, "jobs", *dict.fromkeys(ids)) as (app, act):
         replies = app.jobs.apply(verb, ids)
         return session.tell_each(act, ((one.id, one.done, one.words, one.error) for one in replies))
+
+
+# -- bulk operations ---------------------------------------------------------------------------------------------------
+
+BulkId = Annotated[str, argument("ID", "The id of the operation.")]
+
+bulk = group("Look at bulk operations, which are verbs on many jobs, and stop them.")
+
+
+def _all_of(
+    session: Session, verb: str, which: JobFilter, *, rate: int = 0, yes: bool = False, detach: bool = False
+) -> None:
+    """Do a verb on all jobs that a filter means: count, ask, and do it here; or have a worker do it."""
+    with session.acting(verb, "jobs", scope=which.words) as (headrace, act):
+        counted = headrace.bulk.count(verb, which)
+        if counted.nodes:
+            nodes, verb_of_flows = several(counted.nodes, "node"), "retry" if verb == "retry" else "rm"
+            session.output.remark(f"{nodes} of workflows are left alone: headrace workflows {verb_of_flows} ID")
+        if not yes and (counted.matched or not counted.exact):
+            jobs = f"{_at_least(counted.exact)}{several(counted.matched, 'job')}"
+            confirm(f"{verb} {jobs} ({which.words})", "nothing was done", "You cannot undo this.")
+        act.count = counted.matched
+        if not detach:
+            with bar_of(session.output, counted.matched) as tell:
+                progress = BulkProgress()
+                for progress in headrace.bulk.pieces(verb, which, rate=rate):
+                    tell(progress.done)
+            act.reply = progress.words
+            facts = {"verb": verb, "jobs": which.words, "done": progress.done, "refused": progress.refused}
+            session.output.done(f"{verb} {which.words}: {progress.words}", facts)
+            return
+        one = headrace.bulk.start(verb, which, who=user(), by="cli", rate=rate, total=counted)
+        act.reply = f"bulk operation {one.id} began"
+        session.output.done(f"{one.id}: a worker does it", _facts_of(one))
+        if not headrace.overview().live:
+            session.output.remark("no worker lives: start one")
+
+
+@command(bulk, "list")
+def list_bulk(session: Session) -> None:
+    """List the newest bulk operations: what they do, for which jobs, and how far they are."""
+    with session.view(hide=True) as headrace:
+        found = headrace.bulk.page()
+    now = time.time()
+    rows = [
+        (
+            one.id,
+            one.request.verb,
+            one.request.which.words,
+            one.state,
+            one.words,
+            distance(one.request.bound_us, now),
+            one.request.who,
+        )
+        for one in found
+    ]
+    session.output.listing(
+        map(_facts_of, found), ("id", "verb", "jobs", "state", "done", "began", "who"), rows,
+        keep=("id",), spare="who", empty="no bulk operation was started within a week",
+    )  # fmt: skip
+
+
+@command(bulk, "show")
+def show_bulk(session: Session, id: BulkId) -> None:
+    """Show how far a bulk operation is: done, refused by reason, and the count before."""
+    with session.view(hide=True) as headrace:
+        one = headrace.bulk.get(id)
+    if session.output.json:
+        session.output.document(_facts_of(one))
+        return
+    asked = one.request
+    session.output.line(f"{asked.verb} {asked.which.words}: {one.state}")
+    counted = f"counted before: {_at_least(asked.exact)}{asked.total:,}"
+    session.output.line(f"{one.words}; looked at {one.progress.looked:,}, {counted}")
+    session.output.line(f"began {distance(asked.bound_us, time.time())}, by {asked.who} ({asked.by})")
+
+
+@command(bulk, "stop")
+def stop_bulk(session: Session, id: BulkId) -> None:
+    """Stop a bulk operation: it touches no further job. You cannot undo the part that is done."""
+    with session.acting("stop", "bulk operations", id) as (headrace, act):
+        one = headrace.bulk.stop(id)
+        text = f"is asked to stop: {one.words}" if one.running else f"is {one.state}: {one.words}"
+        act.done(f"{id} {text}", **_facts_of(one))
+
+
+def _at_least(exact: bool) -> str:
+    return "" if exact else "at least "
+
+
+def _facts_of(one: BulkOperation) -> dict[str, Any]:
+    from headrace.admin.documents import bulk_document
+
+    return bulk_document(one)

@@ -34,14 +34,15 @@ def list_(
 
     with session.view() as headrace:
         page = headrace.limits.page(after, limit)
-    if session.output.documents(map(limit_document, page), page.next):
-        return
-    rows = [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page]
-    session.output.table(("limit", "by", "numbers", ">running", ">waiting", "next start"), rows, keep=("limit",))
-    if not page:
-        session.output.remark("there is no limit: workers declare the limits of their code when they start")
-    elif page.next:
-        session.output.remark(f"{page.count:,} in all; more: --after {page.next}")
+    session.output.listing(
+        map(limit_document, page),
+        ("limit", "by", "numbers", ">running", ">waiting", "next start"),
+        [(one.name, one.by or "-", *_columns(one, page.now / 1e6)) for one in page],
+        keep=("limit",),
+        empty="there is no limit: workers declare the limits of their code when they start",
+        following=page.next,
+        note=f"{page.count:,} in all" if page.next else "",
+    )
 
 
 def _limit(headrace: Headrace, name: str) -> Limit:
@@ -150,8 +151,7 @@ def set_(
         _limit(headrace, name).set(*numbers, value=value, weight=weight, duration=duration)
         state = _limit(headrace, name).state(value)
         what = _columns(state, 0)[0].removesuffix(" (set)")
-        act.reply = f"{_called(name, value)}: {what}{_ends(duration)}"
-    session.output.done(act.reply, limit_document(state))
+        act.done(f"{_called(name, value)}: {what}{_ends(duration)}", **limit_document(state))
 
 
 def _numbers(rate: str | None, more: dict[str, Any], concurrency: int | None) -> list[Rate | Concurrency]:
@@ -186,8 +186,8 @@ def unset(session: Session, name: Name, value: Value = None) -> None:
     """Return to the numbers and the weight that code declares. A pause stays."""
     with session.acting("unset", "limits", _called(name, value)) as (headrace, act):
         changed = _limit(headrace, name).unset(value)
-        act.reply = f"{_called(name, value)} {'is' if changed else 'was'} as code declares it"
-    session.output.done(act.reply, {"name": name, "value": value, "changed": changed})
+        text = f"{_called(name, value)} {'is' if changed else 'was'} as code declares it"
+        act.done(text, name=name, value=value, changed=changed)
 
 
 @command(app, "delete")
@@ -199,8 +199,7 @@ def delete(session: Session, name: Name) -> None:
     with session.acting("delete", "limits", name) as (headrace, act):
         waiting = _limit(headrace, name).delete()
         rest = f"; {waiting:,} jobs that waited for it start without it" if waiting else ""
-        act.reply = f"{name} is deleted{rest}"
-    session.output.done(act.reply, {"name": name, "deleted": True, "waiting": waiting})
+        act.done(f"{name} is deleted{rest}", name=name, deleted=True, waiting=waiting)
 
 
 @command(app, "pause")
@@ -211,8 +210,8 @@ def pause(session: Session, name: Name, value: Value = None, duration: For = Non
     """
     with session.acting("pause", "limits", _called(name, value)) as (headrace, act):
         changed = _limit(headrace, name).pause(value, duration)
-        act.reply = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
-    session.output.done(act.reply, {"name": name, "value": value, "paused": True, "changed": changed, "for": duration})
+        text = f"{_called(name, value)} {'is paused' if changed else 'was paused already'}{_ends(duration)}"
+        act.done(text, name=name, value=value, paused=True, changed=changed, **{"for": duration})
 
 
 @command(app, "resume")
@@ -221,7 +220,7 @@ def resume(session: Session, name: Name, value: Value = None) -> None:
     with session.acting("resume", "limits", _called(name, value)) as (headrace, act):
         changed = _limit(headrace, name).resume(value)
         state = _limit(headrace, name).state(value)
-        act.reply = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
-    session.output.done(act.reply, {"name": name, "value": value, "paused": state.paused, "changed": changed})
+        text = f"{_called(name, value)} {'goes on' if changed else 'was not paused'}"
+        act.done(text, name=name, value=value, paused=state.paused, changed=changed)
     if state.paused:
         session.output.remark(f"the limit as a whole is paused, too: headrace limits resume {name} ends that")

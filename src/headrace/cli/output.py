@@ -16,6 +16,7 @@ import io
 import math
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -142,6 +143,28 @@ class Output:
             if following:
                 self.document({"next": following})
         return self.json
+
+    def listing(
+        self, documents: Iterable[Any], columns: Sequence[str], rows: Sequence[Sequence[object]], *,
+        keep: Sequence[str] = (), spare: str = "", empty: str = "", note: str = "", following: str | None = None,
+    ) -> None:  # fmt: skip
+        """Print a page of a list. With JSON: the documents, then the cursor of the next page. For people: see
+        :meth:`table`, then a remark: ``empty`` where there are no rows, else ``note``.
+        """
+        if self.documents(documents, following):
+            return
+        self.table(columns, rows, keep=keep, spare=spare)
+        if remark := note if rows else empty:
+            self.remark(remark)
+        if following:
+            self.remark(f"more: --after {shlex.quote(following)}")
+
+    def details(self, document: Any, facts: Iterable[tuple[str, object]]) -> None:
+        """Print one thing: with JSON its document, for people the facts of it."""
+        if self.json:
+            self.document(document)
+        else:
+            self.facts(facts)
 
     def _shown(self, text: object) -> str:
         return plain(text if self.redactor is None else self.redactor.text(str(text)))

@@ -35,16 +35,15 @@ def list_(session: Session) -> None:
     with session.view(hide=True) as app:
         seen = app.overview()
     served = seen.served
-    if session.output.documents(queue_document(queue, seen.now, served[queue.name]) for queue in seen.queues):
-        return
     rows: list[tuple[object, ...]] = []
     for queue in seen.queues:
         seconds = queue.waited(seen.now)
         wait = "-" if seconds is None else span(seconds)
         rows.append((queue.name, f"{queue.size:,}", _paused(queue, seen.now), wait, served[queue.name]))
-    session.output.table(("queue", ">ready", "paused", ">oldest wait", ">workers"), rows)
-    if not seen.queues:
-        session.output.remark("no queue has held work yet")
+    session.output.listing(
+        (queue_document(queue, seen.now, served[queue.name]) for queue in seen.queues),
+        ("queue", ">ready", "paused", ">oldest wait", ">workers"), rows, empty="no queue has held work yet",
+    )  # fmt: skip
     tell_unserved(session.output, seen, [queue.name for queue in seen.queues if queue.size])
 
 
@@ -94,10 +93,8 @@ def load(
         queue = app.queues[name]
         _check_known(app, name)
         found = queue.load(30.0 if target is None else target)
-    if session.output.json:
-        session.output.document(found)
-        return
-    session.output.facts(
+    session.output.details(
+        found,
         [
             ("queue", f"{found.queue}, paused" if found.paused else found.queue),
             ("ready", f"{found.ready:,}"),
@@ -107,7 +104,7 @@ def load(
             ("mean run", span(found.run) if found.run else "unknown: none ended within a day"),
             ("drained in", "never: nothing runs" if found.drain is None else span(found.drain)),
             ("wanted", f"{several(found.wanted, 'job')} at once, to start all within {span(found.target)}"),
-        ]
+        ],
     )
 
 
@@ -128,11 +125,9 @@ def pause(
         if not create:
             _check_known(app, name, " Add --create to pause it anyway")
         changed = queue.pause(duration, note)
-        text = f"{name} is paused" if changed else f"{name} was paused already"
-        if duration is not None:
-            text += f"; it is resumed in {span(duration)}"
-        act.reply = text
-    session.output.done(text, {"name": name, "paused": True, "changed": changed, "for": duration})
+        text = f"{name} {'is paused' if changed else 'was paused already'}"
+        text += f"; it is resumed in {span(duration)}" if duration is not None else ""
+        act.done(text, name=name, paused=True, changed=changed, **{"for": duration})
 
 
 @command(app, "resume")
@@ -142,8 +137,8 @@ def resume(session: Session, name: Name) -> None:
         queue = app.queues[name]
         _check_known(app, name)
         changed = queue.resume()
-        act.reply = text = f"{name} is served again" if changed else f"{name} was not paused"
-    session.output.done(text, {"name": name, "paused": False, "changed": changed})
+        text = f"{name} {'is served again' if changed else 'was not paused'}"
+        act.done(text, name=name, paused=False, changed=changed)
 
 
 @command(app, "purge")
@@ -157,8 +152,8 @@ def purge(session: Session, name: Name, yes: Yes = False) -> None:
             deed = f"delete {several(size, 'job')} of {name} for good"
             confirm(deed, f"nothing was deleted: {name} still holds its jobs")
         removed = _purge(session, app, name, size)
-        act.count, act.reply = size, f"deleted {several(removed, 'job')} of {name}"
-    session.output.done(act.reply, {"name": name, "deleted": removed})
+        act.count = size
+        act.done(f"deleted {several(removed, 'job')} of {name}", name=name, deleted=removed)
 
 
 def _purge(session: Session, app: Headrace, name: str, size: int) -> int:

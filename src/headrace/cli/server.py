@@ -1,22 +1,23 @@
-"""``headrace server``: the private Valkey of a directory."""
+"""The server: ``headrace server`` (the private one of a directory), ``shards``, ``acl`` and ``restored``."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from headrace.cli.arguments import option
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode
-from headrace.cli.output import Output, span
+from headrace.cli.failure import ExitCode, OperationFault
+from headrace.cli.output import Output, several, span
 from headrace.cli.session import Session
 from headrace.model.notation import size
 
 if TYPE_CHECKING:
+    from headrace.app import Headrace
     from headrace.embedded import Status
 
-SHARED = ("dir", "json", "debug")
+_SHARED = ("dir", "json", "debug")
 
 DEFAULT_WAIT = 30.0  # seconds
 
@@ -25,7 +26,7 @@ Wait = Annotated[float | None, option("--timeout TIME", "Give up after TIME.", "
 app = group("Start, stop and describe the private Valkey of a directory.")
 
 
-@command(app, "start", shared=SHARED)
+@command(app, "start", shared=_SHARED)
 def start(session: Session, timeout: Wait = None) -> None:
     """Start the server, or keep the running one, until `headrace server stop`. Programs start it by themselves."""
     from headrace import embedded
@@ -34,7 +35,7 @@ def start(session: Session, timeout: Wait = None) -> None:
     _remind(session.output)
 
 
-@command(app, "stop", shared=SHARED)
+@command(app, "stop", shared=_SHARED)
 def stop(session: Session, timeout: Wait = None) -> None:
     """Stop the server in order, even while programs use it. Its data stay."""
     from headrace import embedded
@@ -45,7 +46,7 @@ def stop(session: Session, timeout: Wait = None) -> None:
     session.output.done(text, {"directory": str(directory), "stopped": stopped})
 
 
-@command(app, "status", shared=SHARED)
+@command(app, "status", shared=_SHARED)
 def status(session: Session) -> int:
     """Describe the server; exit 1 if it does not run. Does not start it."""
     from headrace import embedded
@@ -56,7 +57,7 @@ def status(session: Session) -> int:
     return ExitCode.OK if found.running else ExitCode.FAILED
 
 
-@command(app, "path", shared=SHARED)
+@command(app, "path", shared=_SHARED)
 def path(session: Session) -> None:
     """Print the data directory of the private server. Changes nothing."""
     from headrace import embedded
@@ -70,16 +71,13 @@ def _seconds(wait: float | None) -> float:
 
 
 def _show(output: Output, found: Status) -> None:
-    if output.json:
-        known = asdict(found)
-        output.document({name: known[name] for name in known if name != "socket"})
-        return
+    known = asdict(found)
     rows: list[tuple[str, object]] = [("directory", found.directory), ("server", _state(found))]
     if found.version:
         rows += [("version", found.version), ("process", found.pid)]
         rows += [("up for", span(found.uptime or 0)), ("clients", found.clients), ("keys", found.keys)]
         rows += [("memory", size(found.memory or 0)), ("data file", size(found.file or 0)), ("url", found.url)]
-    output.facts(rows)
+    output.details({name: known[name] for name in known if name != "socket"}, rows)
 
 
 def _state(found: Status) -> str:
@@ -94,3 +92,125 @@ def _state(found: Status) -> str:
 def _remind(output: Output) -> None:
     if os.environ.get("HEADRACE_URL"):
         output.remark("HEADRACE_URL is set, so programs here use that server, not this one")
+
+
+def acl(
+    session: Session,
+    role: Annotated[
+        Literal["producer", "worker", "dashboard", "relay"], argument("ROLE", "What the user of the server is for.")
+    ],
+) -> None:
+    """Print the least access rules of the server with which a program of this role works.
+
+    Give them to a user of the server: redis-cli ACL SETUSER NAME on '>PASSWORD' $(headrace acl producer), with set -f.
+    A producer enqueues and can read nothing of a job. A relay also enqueues ordered and unique jobs, and workflows. The
+    settings durability and replicas add what they need. The rules are made from the scripts of this version: print them
+    anew after an upgrade.
+    """
+    from headrace.protocol.access import access_rules
+    from headrace.protocol.durability import durability
+    from headrace.protocol.keys import keys_of
+
+    app = session.app()
+    keys = keys_of(app.settings.namespace)
+    rules = access_rules(role, keys, durability(app.settings))
+    if app.client.count > 1:
+        rules = [rule.replace(keys.prefix, keys.prefix.replace(":0}", ":*}")) for rule in rules]
+    session.output.done(" ".join(rules), {"role": role, "rules": rules})
+
+
+def shards(session: Session) -> None:
+    """List the shards: their servers, what each holds, and whether workers serve them.
+
+    A store has one shard unless its URL or the setting shards says otherwise.
+    """
+    with session.view(hide=True) as app:
+        store = app.store
+        rows = [_facts(store, n) for n in range(app.client.count)]
+    if session.output.documents(rows):
+        return
+    heads = ("shard", "server", ">slot", ">ready", ">running", ">oldest wait", ">workers")
+    session.output.table(heads, [tuple(_shown(value) for value in row.values()) for row in rows])
+    if unserved := [str(row["shard"]) for row in rows if row["workers"] == 0]:
+        session.output.remark(
+            f"no worker serves shard {', '.join(unserved)}: start one with the same URLs, headrace worker MODULE:APP"
+        )
+    if silent := [str(row["shard"]) for row in rows if row["workers"] is None]:
+        session.output.remark(f"shard {', '.join(silent)} does not answer; the others go on")
+
+
+def _facts(store: Any, shard: int) -> dict[str, Any]:
+    from redis.crc import key_slot
+
+    from headrace.errors import StoreUnavailable
+    from headrace.protocol.overviews import overview
+
+    target, keys = store.shards[shard]
+    slot = key_slot(keys("schema").encode()) if target.seeds else None
+    row: dict[str, Any] = {"shard": shard, "server": target.shown, "slot": slot}
+    try:
+        call = overview(keys, details=False)
+        seen = store.run(call) if keys.count == 1 else store.run_at(shard, call)
+    except StoreUnavailable:
+        return row | {"ready": None, "running": None, "oldest": None, "workers": None}
+    waits = [wait for queue in seen.queues if (wait := queue.waited(seen.now)) is not None]
+    states = seen.states
+    return row | {
+        "ready": states["ready"], "running": states["running"], "oldest": max(waits, default=None),
+        "workers": len(seen.live),
+    }  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return span(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# Jobs of one page, of those that run in the copy.
+PAGE = 1000
+NOTE = "the store was put back to an old copy: jobs may have run already"
+
+
+def restored(
+    session: Session,
+    live: Annotated[
+        Literal["park", "run"],
+        option("--live park|run", "park: pause every queue, so that jobs wait for you; run: they run again."),
+    ] = "park",
+) -> None:
+    """Let workers claim again from a store that was put back to an old copy.
+
+    Workers that live while a store is put back notice it: their leases there are old. They stop, and none claims, since
+    jobs that are ready in the copy have run since. With park every queue is paused: delete or move what has run, by
+    headrace jobs, then resume each queue. What was stored since the copy was made is lost, request ids included.
+    """
+    from headrace.protocol.operations import restored as look
+
+    with session.acting("restored", "store", scope=f"live {live}", view=True) as (app, act):
+        lost = app.client.run(look(app.client.keys, go=False))
+        if not lost:
+            raise OperationFault("workers claim from this store already: it was not put back")
+        paused = _pause_all(app) if live == "park" else []
+        app.client.run(look(app.client.keys, go=True))
+        act.reply = f"workers claim again; {several(len(paused), 'queue')} paused"
+        session.output.done(
+            f"the last {span(lost / 1e6)} were lost; {act.reply}", {"lost": lost / 1e6, "paused": paused, "live": live}
+        )
+
+
+def _pause_all(app: Headrace) -> list[str]:
+    """Pause each queue that holds jobs, that a worker serves, or whose jobs ran when the copy was made."""
+    from headrace.protocol.operations import pause
+
+    seen = app.overview()
+    names = {*seen.names, *(queue for worker in (*seen.live, *seen.silent) for queue in worker.queues)}
+    after = None
+    while True:
+        page = app.jobs.page(state="running", limit=PAGE, after=after)
+        names |= {job.queue for job in page}
+        if not (after := page.next):
+            break
+    for queue in sorted(names):
+        app.client.run(pause(app.client.keys, queue, 0, NOTE))
+    return sorted(names)

@@ -27,10 +27,15 @@ class OpenAct(msgspec.Struct):
     Attributes:
         reply: what came of it, in words.
         count: how many it was meant for.
+        facts: printed with the reply when it is recorded, as JSON in its place; None: the command prints.
     """
 
     reply: str = ""
     count: int = 1
+    facts: dict[str, Any] | None = None
+
+    def done(self, reply: str, /, **facts: Any) -> None:
+        self.reply, self.facts = reply, facts
 
 
 def close_values(app: Headrace) -> Headrace:
@@ -119,6 +124,8 @@ class Session(msgspec.Struct, frozen=True):
             finally:
                 if act.reply:
                     self._record(app, act, verb, kind, names, scope)
+        if act.facts is not None:
+            self.output.done(act.reply, act.facts)
 
     def tell_each(self, act: OpenAct, replies: Iterable[tuple[str, bool, str, HeadraceError | None]]) -> int:
         """Print what became of each job or workflow that a verb was for, and fill in the act; the exit code.

@@ -1,4 +1,4 @@
-"""``headrace workers``: who serves the queues now."""
+"""``headrace workers`` and ``headrace health``: who serves the queues now; ``probe.py`` answers for the latter."""
 
 from __future__ import annotations
 
@@ -26,17 +26,15 @@ def list_(session: Session) -> None:
 
     with session.view() as app:
         seen = app.overview()
-    if session.output.documents(worker_document(worker, seen.now) for worker in seen.workers):
-        return
     rows = [
         (w.owner, w.metadata.get("queues", "-"), w.metadata.get("runners", "-"), _running(w), _left(w, seen.now))
         for w in sorted(seen.workers, key=lambda worker: worker.owner)
     ]
-    session.output.table(
-        ("worker", "queues", "runners", ">running", ">lease left"), rows, keep=("worker", "running", "lease left")
-    )
-    if not seen.workers:
-        session.output.remark("no worker serves this server: start one with headrace worker module:app")
+    session.output.listing(
+        (worker_document(worker, seen.now) for worker in seen.workers),
+        ("worker", "queues", "runners", ">running", ">lease left"), rows, keep=("worker", "running", "lease left"),
+        empty="no worker serves this server: start one with headrace worker module:app",
+    )  # fmt: skip
 
 
 @command(app, "startup")
@@ -121,8 +119,7 @@ def scale(
     with session.acting("scale", "workers", name, view=True) as (app, act):
         worker = app.workers.scale(name, count, kind)
         told = kind or next(kind for kind in KINDS if kind in worker.sizes)
-        act.reply = f"told {worker.owner}: {count} at once, of kind {told}"
-    session.output.done(act.reply, {"worker": worker.owner, "kind": told, "size": count})
+        act.done(f"told {worker.owner}: {count} at once, of kind {told}", worker=worker.owner, kind=told, size=count)
 
 
 @command(app, "stop")
@@ -130,8 +127,7 @@ def stop(session: Session, name: Name) -> None:
     """Have a live worker claim no more and end, as at a first TERM. Its jobs may finish within its shutdown timeout."""
     with session.acting("stop", "workers", name, view=True) as (app, act):
         worker = app.workers.stop(name)
-        act.reply = f"told {worker.owner} to stop"
-    session.output.done(act.reply, {"worker": worker.owner})
+        act.done(f"told {worker.owner} to stop", worker=worker.owner)
 
 
 def _replaced(one: RunnerFacts) -> str:
@@ -145,3 +141,22 @@ def _running(worker: WorkerFacts) -> str:
 def _left(worker: WorkerFacts, now: int) -> str:
     left = (worker.lease - now) / 1e6
     return span(left) if left > 0 else "over"
+
+
+def health(
+    session: Session,
+    worker: Annotated[
+        int | None, argument("[PID]", "Process id of one worker. Default: all of this user.", min=1)
+    ] = None,
+    ready: Annotated[bool, option("--ready", "Also check that it takes jobs.")] = False,
+    app: Annotated[str | None, option("--app MODULE:APP", "Only workers that were started with this name.")] = None,
+    url: Annotated[str | None, option("--url URL", "Only workers of this server; without user and password.")] = None,
+) -> int:
+    """Check whether the workers of this user on this machine live; for probes.
+
+    The exit code is 1 if one does not, or if none runs. It imports no application and asks no server. A server that is
+    away leaves a worker healthy, but not ready.
+    """
+    from headrace.cli.probe import probe
+
+    return probe(worker, ready=ready, json=session.output.json, app=app, url=url)

@@ -105,19 +105,17 @@ def list_(
         while whole and page.next is not None:
             page = app.workflows.page(after=page.next, **query)
             records += page
-    if session.output.documents(map(workflow_summary, records), page.next):
-        return
     now = time.time()
-    columns = ("id", "definition", "state", ">jobs", ">done", "created", "remark")
-    session.output.table(
-        columns,
+    session.output.listing(
+        map(workflow_summary, records),
+        ("id", "definition", "state", ">jobs", ">done", "created", "remark"),
         [job_output.row(record, now) for record in records],
         keep=("id", "state", "created"),
         spare="remark",
+        empty="no workflow here",
+        note=f"{len(records):,} of {several(page.count, 'workflow')}",
+        following=page.next,
     )
-    session.output.remark(f"{len(records):,} of {several(page.count, 'workflow')}" if records else "no workflow here")
-    if page.next is not None:
-        session.output.remark(f"more: --after '{page.next}'")
 
 
 @command(app, "viz")
@@ -209,8 +207,7 @@ def start(
     with session.acting("start", "workflows", id) as (app, act):
         run = app.workflows.get(id)
         state = _long(session, run, lambda: run.start(*names or ()))
-        act.reply = f"{id} is {state}"
-    session.output.done(act.reply, {"id": id, "state": state})
+        act.done(f"{id} is {state}", id=id, state=state)
 
 
 @command(app, "stop")
@@ -263,13 +260,8 @@ def expire(
         run = app.workflows.get(id)
         run.expire(wanted)
         record = run.refresh()
-        if wanted is None:
-            act.reply = f"{id} stays for ever"
-        elif record.state.final:
-            act.reply = f"{id} goes {distance(record.lapses_us, time.time())}"
-        else:
-            act.reply = f"{id} goes {after} after its end"
-    session.output.done(act.reply, {"id": id, "ttl": wanted})
+        when = distance(record.lapses_us, time.time()) if record.state.final else f"{after} after its end"
+        act.done(f"{id} {'stays for ever' if wanted is None else f'goes {when}'}", id=id, ttl=wanted)
 
 
 @command(app, "rm")

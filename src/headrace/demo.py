@@ -1,7 +1,4 @@
-"""The demo's application: what its worker imports, its jobs and its workflow. Written as any user's would be.
-
-Owns no process and prints nothing.
-"""
+"""The application of ``headrace demo``: its tasks and its workflow, as any user would write them."""
 
 from __future__ import annotations
 
@@ -62,7 +59,6 @@ def survey(flow: Flow, limit: int | None = None) -> None:
 
 @app.task(name="demo.scan")
 def scan(limit: int | None) -> list[Source]:
-    """List the library's files, or ``limit`` of them spread over it; two of them go wrong once."""
     paths = sources()
     if limit is not None and limit < len(paths):
         paths = [paths[number * len(paths) // limit] for number in range(limit)]
@@ -72,7 +68,6 @@ def scan(limit: int | None) -> list[Source]:
 
 @app.task(name="demo.measure", retries=Retry(max=3, delay=0.5))
 def measure(source: Source) -> Package:
-    """Parse one file of the library and count what it holds."""
     if source.fault and current_job().attempt == 1:
         if source.fault == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -88,7 +83,6 @@ def measure(source: Source) -> Package:
 
 @app.task(name="demo.group")
 def group(found: list[Package | None]) -> list[list[Package]]:
-    """Group files by package; leave out files that were given up."""
     groups: dict[str, list[Package]] = defaultdict(list)
     for one in found:
         if one is not None:
@@ -103,7 +97,6 @@ def add_up(group: list[Package]) -> Package:
 
 @app.task(name="demo.report")
 def report(packages: list[Package]) -> list[Package]:
-    """Order the packages, the most lines first."""
     return sorted(packages, key=lambda package: -package.lines)
 
 
