@@ -85,9 +85,6 @@ def access_rules(role: Role, keys: Keys, wanted: Durability) -> list[str]:
 
     A producer writes records of jobs and reads none: it cannot see one argument. It can enqueue jobs without an order
     or a unique name only; those of a relay read the jobs that came before. Servers before Redis 7 know no such rule.
-
-    Args:
-        wanted: how safe work is to be when a verb returns.
     """
     commands, patterns, channels = {*_ALWAYS, *_PLAIN[role]}, {keys("schema"), keys("void")}, set[str]()
     for script in map(load, scripts_of(role)):

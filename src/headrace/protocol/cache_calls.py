@@ -25,11 +25,11 @@ ALL = "*"
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """Whether to compute now.
+    """Whether to compute now: at once where ``left`` is 0, else after this many seconds, in which another caller may
+    store.
 
     Attributes:
         lease: the right to store; empty when there is a value.
-        left: seconds in which another one who computes is waited for; 0: compute now.
         first: others wait for this one, who must release the lease if nothing comes of it.
     """
 
@@ -65,7 +65,7 @@ def payload(stored: bytes) -> bytes:
 
 
 def read(keys: Keys, name: str) -> Call[bytes | None]:
-    """A stored value, or None. Cost: one round trip."""
+    """A stored value, or None."""
     return load("cache_get").bind(keys, _as_read, name=name)
 
 
@@ -75,9 +75,7 @@ def _as_read(reply: Any) -> bytes | None:
 
 
 def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = (), lease: str = "") -> Call[bool]:
-    """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more. Cost: one round
-    trip, O(tags log n).
-    """
+    """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more."""
     milliseconds = max(1, round(ttl * 1000))
     return load("cache_set").bind(
         keys,
@@ -91,15 +89,10 @@ def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = 
 
 
 def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) -> Call[Turn]:
-    """The right to store an absent value that is computed from now on.
+    """The right to store an absent value; another computation has ``wait`` seconds before this one begins, too.
 
     All who compute at the same time share it, the first to store uses it up, and any write or deletion of the value,
     and any deletion of one of its tags, ends it. The idea is from "Scaling Memcache at Facebook" (NSDI 2013).
-
-    Args:
-        wait: seconds that one who computes already has before this one does so, too.
-
-    Cost: one round trip.
     """
     return load("cache_lease").bind(
         keys,
@@ -112,24 +105,24 @@ def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) ->
 
 
 def release(keys: Keys, name: str, lease: str) -> Call[str]:
-    """Give up the right to store: nothing came of it. ``released``, or ``gone`` before. Processes that wait for the
-    value hear of it; what others compute under the lease is not stored any more. Cost: one round trip.
+    """Give up the right to store: ``released``, or ``gone`` before. Processes that wait for the value hear of it; what
+    others compute under the lease is not stored any more.
     """
     return load("cache_release").bind(keys, lambda reply: str(reply.decode()), name=name, lease=lease)
 
 
 def probe(keys: Keys, link: str) -> Call[bool]:
-    """Write and remove the key that a link has read, so that it must hear of it. Cost: one round trip."""
+    """Write and remove the key that a link has read, so that it must hear of it."""
     return load("cache_probe").bind(keys, lambda reply: bool(reply == b"ok"), link=link)
 
 
 def delete(keys: Keys, names: Sequence[str]) -> Call[int]:
-    """Delete at most ``CHUNK`` values and end their leases; how many there were. Cost: one round trip."""
+    """Delete at most ``CHUNK`` values and end their leases; how many there were."""
     return load("cache_delete").bind(keys, int, names=list(names))
 
 
 def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK) -> Call[Dropped]:
-    """Delete up to ``limit`` values that have ``tag``, or of all (``ALL``). Cost: one round trip, O(limit log n)."""
+    """Delete up to ``limit`` values that have ``tag``, or of all (``ALL``). O(limit log n)."""
     return load("cache_drop").bind(
         keys,
         lambda reply: Dropped([name.decode() for name in reply[0]], reply[1]),
@@ -141,9 +134,7 @@ def drop(keys: Keys, tag: str, first: bool, limit: int = CHUNK) -> Call[Dropped]
 
 
 def page(keys: Keys, tag: str = "", after: str = "", limit: int = 100) -> Call[CachedPage]:
-    """Cached values, or those that have a tag; sizes include their tags. ``after``: ``next`` of the page before.
-    ``limit``: at most 500. Cost: one round trip, O(log n + limit).
-    """
+    """At most 500 cached values, those with a tag if one is given; ``after`` is ``next`` of the page before."""
     end, _, name = after.partition("~")
 
     def parsed(reply: Any) -> CachedPage:

@@ -1,9 +1,4 @@
-"""Calls of a dispatcher: its lease, its claims and the upkeep of the store. ``settle_calls.py`` has the ends of starts.
-
-1. :func:`register` to :func:`retire`: the lease, and its renewal.
-2. :func:`promote`, :func:`sweep`, :func:`unpark`, :func:`note`: upkeep, and notes of running jobs.
-3. :func:`claim`: the request for jobs, and the reading of its reply.
-"""
+"""Calls of a dispatcher: its lease, its claims and the upkeep of the store; see ``settle_calls.py`` for ends."""
 
 from __future__ import annotations
 
@@ -22,18 +17,11 @@ from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, 
 def register(
     keys: Keys, owner: str, lease: int, metadata: Sequence[str | int], tasks: Mapping[str, str] | None = None
 ) -> Call[int]:
-    """Begin an incarnation's lease, and leave our layout in a store without one; refused where we cannot read a store.
+    """Begin an incarnation's lease of ``lease`` microseconds, and leave our layout in a store without one.
 
-    Args:
-        lease: microseconds.
-        metadata: field, value, ... shown to people; ``place`` (host:pid) names it in the evidence of crashes.
-        tasks: the kind of each task that it knows.
-
-    Returns:
-        microseconds for which it is not known whether other incarnations live, since the server, or all of them, were
-        silent: until then nothing of theirs is reclaimed.
-
-    Cost: one round trip.
+    ``metadata`` (field, value, ...) is shown to people; its ``place`` names the worker in the evidence of crashes.
+    Returns microseconds in which nothing of other incarnations may be reclaimed: the server, or all of them, were
+    silent.
     """
     return load("register").bind(
         keys,
@@ -49,20 +37,19 @@ def register(
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """The answer to a renewal.
+    """The answer to a renewal. Times are microseconds, and 0 where there is none.
 
     Attributes:
         alive: False when the lease was lost.
-        now, due: as in :class:`headrace.protocol.consume.Claimed`.
-        lapse: when the first lease in the store ends (microseconds), and whose it is.
+        due: when the next scheduled job becomes due.
+        lapse: when the first lease in the store ends, and whose it is.
         cancels: ids that run here and were asked to stop; ``parking``: tasks that have parked jobs.
-        over: when the next finished job's retention ends, 0 when none is kept.
+        over: when the next finished job's retention ends; ``ends``: the next workflow's.
         kept, bytes: finished jobs in the store, and what their results and errors take.
-        ends: when the next workflow's retention ends, 0 when none does.
-        chore: since when something is left to do that a script began, or from when on; 0 when nothing is.
-        resumes: when the next pause ends by itself, 0 when none does.
+        chore: since when something is left to do that a script began, or from when on.
+        resumes: when the next pause ends by itself.
         held: how many jobs the incarnation holds.
-        tick: when the next tick of a schedule is due, 0 when none is, None when that was not asked for.
+        tick: when the next tick of a schedule is due; None when that was not asked for.
         paused: those of its queues that are paused; ``ready``: how many of the others have ready jobs.
         replaced: ``limits``, ``schedules``: other code has changed some since it declared its own.
     """
@@ -122,26 +109,18 @@ def renew(
     queues: Sequence[str] = (),
     ticks: bool = True,
 ) -> Call[Renewed]:
-    """Keep everything that an incarnation holds for another lease. ``queues``: that it serves: one with work and no
-    wake-up token gets a token. ``ticks``: also hear when the next tick is due. Cost: one round trip, O(log workers),
-    however many jobs it holds.
+    """Keep everything that an incarnation holds for another lease; O(log workers), however many jobs it holds. One of
+    its ``queues`` with work and no wake-up token gets a token.
     """
     rest = {"metadata": list(metadata), "names": list(queues), "ticks": int(ticks)}
     return load("renew").bind(keys, _renewed, owner=owner, lease=lease, **rest)
 
 
 def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> Call[tuple[str, int]]:
-    """Give what a dead incarnation ran back to its queues; each start counts as a crash.
+    """Give at most 500 jobs of a dead incarnation back to their queues; each start counts as a crash.
 
-    Args:
-        known_dead: its own supervisor saw it die; otherwise only once its lease is over.
-        limit: at most 500 jobs.
-        ttl: microseconds that a job stays whose crash budget is used up.
-
-    Returns:
-        ``alive``, ``some`` (call again) or ``done``, and how many jobs moved.
-
-    Cost: one round trip.
+    A supervisor ``known_dead`` saw it die; without, only once its lease is over. Returns ``alive``, ``some`` (call
+    again) or ``done``, and how many jobs moved.
     """
     return load("reclaim").bind(
         keys,
@@ -154,43 +133,41 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> 
 
 
 def retire(keys: Keys, owner: str, ttl: int = 0, why: str = "") -> Call[bool]:
-    """End an incarnation that holds nothing; False when it still holds jobs. ``ttl``: microseconds that those stay
-    which were broadcast to it, had not begun, and end as cancelled. ``why``: what ended it; empty: it leaves in order.
-    Cost: one round trip.
+    """End an incarnation that holds nothing; False when it still holds jobs. Jobs that were broadcast to it and had not
+    begun end as cancelled. ``why`` is empty where it leaves in order.
     """
     return load("retire").bind(keys, lambda reply: reply == b"ok", owner=owner, ttl=ttl, why=why)
 
 
 def promote(keys: Keys, limit: int) -> Call[tuple[int, int, int, int]]:
     """Make due jobs ready, and open the gates of limits that are due. Returns how many, server time, when the next is
-    due (0: none is scheduled), 1 where gates were opened; microseconds. Cost: one round trip, O(limit log n).
+    due (0: none is scheduled), and 1 where gates were opened.
     """
     return load("promote").bind(keys, lambda reply: (reply[0], reply[1], moment(reply[2]), reply[3]), limit=limit)
 
 
 def sweep(keys: Keys, limit: int, most: int, room: int) -> Call[tuple[int, int, int]]:
     """Remove finished jobs whose retention is over or that exceed the caps on count (``most``) and bytes (``room``).
-    Returns how many, server time, and when the next retention ends (0: nothing is kept). Cost: one round trip, O(limit
-    log n).
+    Returns how many, server time, and when the next retention ends (0: nothing is kept).
     """
     return load("sweep").bind(keys, done_and_next, limit=limit, most=most, room=room)
 
 
 def unpark(keys: Keys, task: str, limit: int, queues: Sequence[str]) -> Call[int]:
-    """Make parked jobs of a task ready, each at its old place in its queue; returns how many. For a worker that knows
-    the task, serves these queues, has room for this many and claims in the same trip. Jobs of other queues stay parked:
-    the workers that serve those may not know the task. Cost: one round trip; it looks at 500 jobs at most.
+    """Make parked jobs of a task ready, each at its old place in its queue. For a worker that knows the task, serves
+    these queues, has room for this many and claims in the same trip: workers of other queues may not know the task.
     """
     return load("unpark").bind(keys, int, task=task, limit=limit, names=list(queues))
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a running job says of itself: progress (a share from 0 to 1, None: unchanged), a text, lines of its log.
+    """What a running job says of itself.
 
     Attributes:
-        swallowed: JSON of the :class:`headrace.model.job.JobError` that a middleware swallowed; empty: none.
+        progress: a share from 0 to 1; None: unchanged.
+        swallowed: JSON of the :class:`headrace.model.job.JobError` that a middleware swallowed.
         spent: limits, and units that it cost them beyond what its enqueue said.
-        data: JSON that came with the progress; empty: none.
+        data: JSON that came with the progress.
     """
 
     id: str
@@ -204,9 +181,8 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, request: int = 0) -> Call[int]:
-    """Store progress and log lines of running jobs, for the newest starts only; returns how many notes were stored.
-    ``most``: lines kept a job. ``request``: a number that grows with each note; the same number again stores no line
-    twice. 0: not numbered. Cost: one round trip.
+    """Store progress and at most ``most`` log lines a job, for the newest starts only; returns how many notes were
+    stored. ``request`` grows with each call: the same number again stores no line twice. 0: not numbered.
     """
     rows = [
         (
@@ -223,11 +199,8 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
 
 
 class UnreadableClaim(msgspec.Struct, frozen=True):
-    """A job that was claimed, and whose id, score or record cannot be read.
-
-    Attributes:
-        id: with surrogates where its bytes are no text, so that it leads back to them.
-        token: of this start.
+    """A job that was claimed, and whose id, score or record cannot be read. Its id has surrogates where its bytes are
+    no text.
     """
 
     id: str
@@ -239,9 +212,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     Attributes:
         alive: False when the lease was lost: the incarnation must stop its runners and begin anew.
-        now: server time, microseconds.
         due: when the next scheduled job becomes due, 0 when there is none.
-        jobs: leased now.
         lost: ids that were ready but whose record has another type, or is gone and is not a node; they left the queue.
         unreadable: leased now, too, and of no use.
     """
@@ -350,7 +321,6 @@ class Looked(NamedTuple):
     """What a claim found that was to pass over jobs of some kinds.
 
     Attributes:
-        passed: kinds of jobs that it passed over.
         cursors: the last entry that it looked at, by queue.
         beyond: whether there are others behind one of those.
     """
@@ -398,23 +368,20 @@ def claim(
     *,
     own: int = 0,
 ) -> Call[Claimed]:
-    """Lease up to ``limit`` ready jobs to a dispatcher incarnation.
+    """Lease up to ``limit`` (at most 1000) ready jobs to a dispatcher incarnation; O(limit log n).
 
     Each job leaves the ready index and enters the owner's claims in one script, so it is never in both and never in
-    neither. A paused queue yields nothing rather than an error: pausing is not a fault. The claim ends at the job with
-    which it brings 4 MiB of arguments: a longer reply could outlast the lease on a slow line. A token of the queue
-    tells the next sleeper on it of what is left.
+    neither. A paused queue yields nothing rather than an error. The claim ends at the job with which it brings 4 MiB of
+    arguments: a longer reply could outlast the lease on a slow line. A token of the queue tells the next sleeper on it
+    of what is left.
 
     Args:
-        request: a number that grows with each claim; the same number again gets the same answer.
-        limit: at most 1000.
+        request: grows with each claim; the same number again gets the same answer.
         queues: in the order in which they are emptied.
-        passing: kinds with the number that may be claimed of each at most, each with its tasks; a queue is looked at
-            for 200 entries.
+        passing: kinds with the number that may be claimed of each at most, each with its tasks; 200 entries of a queue
+            are looked at.
         cursors: entries behind which to go on looking, by queue.
-        own: most jobs of the queue of built-in jobs, where that is among the queues.
-
-    Cost: one round trip, O(limit log n).
+        own: most jobs of the queue of built-in jobs.
     """
     at = [part for queue, (score, id) in (cursors or {}).items() for part in (queue, blob(score), blob(id))]
     over = msgspec.msgpack.encode([list(passing), at]) if passing else ""

@@ -34,10 +34,8 @@ MARK_TTL = 60
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What has a write before its verb returns: the memory of the server, and besides that its disk, this many
-    replicas.
-
-    False where the memory suffices.
+    """What has a write before its verb returns: the server's memory, and also its disk or this many replicas. False
+    where the memory suffices.
     """
 
     fsync: bool = False
@@ -51,9 +49,7 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 def durability(settings: Settings, asked: Wishes = None) -> Durability:
-    """What a verb waits for: for all that its jobs ask for, or as the settings say. Raises OptionsError: ``replicas``
-    is given for work that no replica confirms.
-    """
+    """What a verb waits for. Raises OptionsError: ``replicas`` is given for work that no replica confirms."""
     found = Durability()
     for given, replicas in asked or (("", 0),):
         word = given or settings.durability
@@ -105,9 +101,7 @@ class Confirmer:
         return self.asked is None and self.open is None
 
     def begin(self, keys: Keys, slot: Slot, milliseconds: int, shown: str) -> None:
-        """Take a slot, for the first call. ``milliseconds``: that a confirmation may take. ``shown``: the server, for
-        messages.
-        """
+        """Take a slot, for the first call; ``shown`` names the server in messages."""
         self.own, self._key = slot, keys.mark(slot[0])
         self._milliseconds, self._shown = milliseconds, shown
 
@@ -119,8 +113,7 @@ class Confirmer:
 
     def store(self, call: Call[T], wanted: Durability, ids: Sequence[str], *, later: bool = False) -> Steps[T]:
         """Send a call that may be repeated, behind what confirms the one before. ``later``: its own confirmation
-        travels with the next call, or with :meth:`finish`. Raises NotConfirmed: the server has what this call or the
-        one before stored, and not in time as many copies.
+        travels with the next call, or with :meth:`finish`. Raises NotConfirmed: too few copies in time.
         """
         before = self._asked() if self.open else []
         if not wanted and not before:
@@ -144,8 +137,8 @@ class Confirmer:
             yield from self._answered((yield self._asked()))
 
     def through(self, steps: Steps[T], wanted: Durability, id: str) -> Steps[T]:
-        """Run a verb of several calls, each with a mark behind it; the last mark is confirmed. Raises NotConfirmed: as
-        :meth:`store`; or another server took over meanwhile that lacks the last mark.
+        """Run a verb of several calls, each with a mark behind it. Raises NotConfirmed: as :meth:`store`, or a server
+        took over that lacks the last mark.
         """
         try:
             step = next(steps)

@@ -1,7 +1,4 @@
-"""What is said of workflows: create, start, stop, cancel, retry, expire, delete, tend, graft, read, page, watch.
-
-What is read of workflows: nodes, outputs, pages, and the announcement of an end.
-"""
+"""Calls about workflows: their life, their growth, and what is read of them."""
 
 from __future__ import annotations
 
@@ -131,10 +128,8 @@ def _of_graph(keys: Keys, id: str, graph: Graph, *, hides: bool) -> list[Any]:
 
 
 class Created(msgspec.Struct, frozen=True):
-    """The answer to a create.
-
-    Attributes:
-        word: ``ok``: complete; ``more``: send the nodes from ``next``; ``live``: ``id`` is the live one of this key.
+    """The answer to a create: ``ok``: complete; ``more``: send the nodes from ``next``; ``live``: ``id`` lives with
+    this key.
     """
 
     word: str
@@ -144,7 +139,7 @@ class Created(msgspec.Struct, frozen=True):
 
 def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
     """Store a graph's nodes from number ``first`` on, as many as one call takes; with the last it is complete. A
-    workflow that is not completed within an hour is removed. Safe to repeat. Cost: one round trip, O(nodes).
+    workflow that is not completed within an hour is removed. Safe to repeat.
     """
     last = _end_of_chunk(graph.nodes, first)
     complete = last == len(graph.nodes)
@@ -173,66 +168,53 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
 
 def start(keys: Keys, id: str, names: Sequence[int] = ()) -> Call[str]:
     """Line up all roots of a workflow, or the nodes of these numbers instead (at most 500); go on if it was stopped.
-    Returns ``running``, ``missing``, or the final state that it is in. Cost: one round trip, O(roots), at most 500 of
-    them; the rest are a chore.
+    Returns ``running``, ``missing``, or its final state. 500 roots are lined up at once; the rest are a chore.
     """
     return load("flow_start").bind(keys, bytes.decode, id=id, names=[code_of(number) for number in names])
 
 
 def stop(keys: Keys, id: str) -> Call[str]:
-    """Start no more nodes of a workflow; what runs goes on.
-
-    Returns:
-        ``stopped``, ``missing``, or the final state that it is in.
-
-    Cost: one round trip, O(log workflows), whatever the number of nodes.
-    """
+    """Start no more nodes; what runs goes on. Returns ``stopped``, ``missing``, or its final state."""
     return load("flow_stop").bind(keys, bytes.decode, id=id)
 
 
 def cancel(keys: Keys, id: str) -> Call[str]:
-    """Start no more nodes of a workflow, and have those that run stopped; a chore goes from node to node. Returns
-    ``asked``, ``missing``, or the final state that it is in. Cost: one round trip; :func:`tend` does the work.
+    """Start no more nodes, and have those that run stopped by a chore. Returns ``asked``, ``missing``, or its final
+    state.
     """
     return load("flow_cancel").bind(keys, bytes.decode, id=id)
 
 
 def retry_failed(keys: Keys, id: str) -> Call[str]:
-    """Run the failed, cancelled and quarantined nodes of a workflow again, with fresh budgets, and go on from there.
-
-    Returns:
-        ``running``, ``missing``, ``live`` (another one of its key lives), ``undone`` (it went back already), or
-        the state in which there is nothing to retry.
-
-    Cost: one round trip, O(failed nodes), at most 250 of them; the rest are a chore.
+    """Run the failed, cancelled and quarantined nodes again, with fresh budgets; 250 at once, the rest are a chore.
+    Returns ``running``, ``missing``, ``live`` (another one of its key lives), ``undone`` (it went back already), or the
+    state in which there is nothing to retry.
     """
     return load("flow_retry").bind(keys, bytes.decode, id=id)
 
 
 def expire(keys: Keys, id: str, ttl: int) -> Call[str]:
-    """Say how long a workflow stays after its end, microseconds; negative: for ever. Counts from now if it has ended.
-    Returns ``ok`` or ``missing``. Cost: one round trip.
-    """
+    """Say how many microseconds a workflow stays after its end, or from now if it has ended; negative: for ever."""
     return load("flow_expire").bind(keys, bytes.decode, id=id, ttl=max(FOR_EVER, ttl))
 
 
 def delete(keys: Keys, id: str) -> Call[str]:
-    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused. Returns
-    ``ok`` or ``missing``. Cost: one round trip, O(nodes), at most 500 of them; the rest are a chore.
+    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused. 500 nodes
+    are removed at once; the rest are a chore.
     """
     return load("flow_delete").bind(keys, bytes.decode, id=id)
 
 
 def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     """Remove up to ``limit`` workflows whose retention is over, each wholly. Returns how many, server time, and when
-    the next one is due (0: none). Cost: one round trip, O(limit), at most 50 of them.
+    the next one is due (0: none).
     """
     return load("lapse").bind(keys, done_and_next, limit=min(limit, 500))
 
 
 def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
     """Do a piece of what is left to do of long verbs, oldest first. Returns how many chores are left and due, server
-    time, and when the next one is due (0: none is left); microseconds. Cost: one round trip, O(limit).
+    time, and when the next one is due (0: none is left).
     """
     return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit)
 
@@ -241,8 +223,8 @@ def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
 
 
 def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[int]:
-    """Numbers for what a running node adds. Returns the first one; 0: its start is not the newest, or its workflow is
-    gone or cancelled; -1: it has none left. Cost: one round trip.
+    """The first of the numbers for what a running node adds; 0: its start is not the newest, or its workflow is gone or
+    cancelled; -1: it has none left.
     """
     return load("reserve").bind(
         keys, lambda reply: int(reply[0]), owner=owner, id=id, flow_id=flow_of(id), token=token, amount=amount
@@ -253,8 +235,8 @@ def graft(
     keys: Keys, owner: str, id: str, token: int, added: Graft, base: int, first: int = 1
 ) -> tuple[Call[str], int]:
     """Store a graft's nodes from number ``first`` on, as many as one call takes; a settle as ``grown`` links them.
-    ``base``: one less than the first number that was reserved. Returns the call (``ok`` or ``stale``), and the number
-    to go on with; beyond the last node when that was all. Cost: one round trip, O(nodes).
+    ``base`` is one less than the first reserved number. Returns the call (``ok`` or ``stale``), and the number to go on
+    with.
     """
     last = _end_of_chunk(added.nodes, first)
     hides = _hides(keys, added.nodes)
@@ -285,7 +267,6 @@ class NodeOutput(msgspec.Struct, frozen=True):
     """What one node returned.
 
     Attributes:
-        facts, task, state: of the node.
         result: MessagePack; None when it has none.
         sources: ids of the nodes whose outputs stand for its own; None: its own counts.
         many: whether they stand for it as a list.
@@ -304,9 +285,7 @@ class NodeOutput(msgspec.Struct, frozen=True):
 
 
 def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[NodeOutput]]:
-    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only. Cost: one round trip,
-    O(ids).
-    """
+    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only."""
 
     def parsed(reply: Any) -> list[NodeOutput]:
         return [_output(id, row) for id, row in zip(ids, reply, strict=False)]
@@ -334,14 +313,14 @@ def _flow(row: Any) -> WorkflowRecord | None:
 
 
 def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | None]]:
-    """The records of up to 500 workflows; None where nothing is stored. Cost: one round trip."""
+    """The records of up to 500 workflows; None where nothing is stored."""
     return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
 
 
 def read_nodes(
     keys: Keys, id: str, numbers: Sequence[int], finder: Finder | None = None
 ) -> Call[list[NodeRecord | None]]:
-    """Everything stored of up to 500 nodes of one workflow; None where nothing is. Cost: one round trip."""
+    """Everything stored of up to 500 nodes of one workflow; None where nothing is."""
 
     def parsed(reply: Any) -> list[NodeRecord | None]:
         return [_node(node_id(id, number), number, flat, finder) for number, flat in zip(numbers, reply, strict=True)]
@@ -371,10 +350,9 @@ def node_of(job: Record, nth: int) -> NodeRecord:
 
 
 class FlowPage(msgspec.Struct, frozen=True):
-    """A piece of the workflows of a view.
+    """A piece of the ``count`` workflows of a view.
 
     Attributes:
-        count: how many the view has.
         seen: ids of the index in this piece with their times of creation, dangling ones included, for a cursor.
         rows: their records, without arguments and globals.
     """
@@ -414,16 +392,15 @@ def flow_page(
     since: int | None = None,
     until: int | None = None,
 ) -> Call[FlowPage]:
-    """Workflows by creation, of one definition or all, in one state or any. A row without a record is dropped.
-    ``limit``: at most 500. ``after``: creation and id of the last one seen. ``since``, ``until``: inclusive bounds of
-    the creation, microseconds. Cost: one round trip, O(log n + limit).
+    """At most 500 workflows by creation, of one definition or all, in one state or any. A row without a record is
+    dropped. ``since`` and ``until`` are inclusive.
     """
     piece = slice_of(min(limit, 500), after, offset, desc, since, until)
     return load("flow_page").bind(keys, _flow_page, view=f"{definition}|{state}", **piece)
 
 
 def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
-    """How many workflows a view has. Cost: one round trip."""
+    """How many workflows a view has."""
     return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
 
 
@@ -432,7 +409,7 @@ def _watched(reply: bytes) -> WorkflowState | None:
 
 
 def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
-    """A workflow's state; its end is announced on the channel ``done:<id>`` (subscribe before calling). ``wait``:
-    microseconds that the announcement is wanted for; 0 only reads. Cost: one round trip.
+    """A workflow's state; its end is announced on the channel ``done:<id>`` for ``wait`` microseconds: subscribe
+    before.
     """
     return load("flow_watch").bind(keys, _watched, id=id, wait=wait)

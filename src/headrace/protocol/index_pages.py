@@ -1,7 +1,4 @@
-"""Pieces of the structures that hold jobs: by score, of one structure or of several of a kind.
-
-A look at the next jobs of one structure: which may match a search. What does not match stays in the store.
-"""
+"""Pieces of the structures that hold jobs: by score, of one structure or of several of a kind."""
 
 from __future__ import annotations
 
@@ -61,17 +58,14 @@ def page(
     values: bool | None = None,
     finder: Finder | None = None,
 ) -> Call[IndexPage]:
-    """A piece of one structure, by score.
+    """A piece of one structure, by score; O(log n + limit).
 
     Args:
         index: ``scheduled``, a final state, ``ready:<queue>``, ``parked:<task>``, ``chain:<key>``, ``claims:<owner>``.
         limit: at most 1000; 500 with records.
-        after: score and id of the last row seen.
         since, until: inclusive bounds of the score, microseconds.
         values: with what is stored of each job; False: as lists show it, see :func:`headrace.protocol.produce.read`.
         finder: gives what reads its values; None: they are read plain.
-
-    Cost: one round trip, O(log n + limit).
     """
     piece = slice_of(limit, after, offset, desc, since, until)
 
@@ -90,14 +84,12 @@ class WalkedPart(msgspec.Struct, frozen=True):
     """What a walk over several structures found.
 
     Attributes:
-        count: jobs of the first structure.
+        count: jobs of the first structure; ``lined``: its rows that are in none of its lanes.
         looked: how many jobs were looked at.
         rows: ids and scores of those that may match.
-        records: what is stored of each, if that was asked.
         behind: structures that have been looked at whole, if ``last`` is there.
         place: of a queue, the lane of the last job; empty: the job is in its line.
         last: score and id of the last job that was looked at; None: there is no more.
-        lined: rows of the first structure that are in none of its lanes.
     """
 
     count: int
@@ -131,18 +123,13 @@ def walk(
     """Jobs of several structures, one after the other, until there are ``limit``; what does not match stays there.
 
     Args:
-        names: ``scheduled``, final states, ``ready:<queue>``, ``parked:<task>``, ``claims:<owner>``, ``chain:<key>``;
-            at most ``WALK``. Behind the line of a queue come the lanes in which its limited jobs wait.
+        names: structures as of :func:`page`, at most ``WALK``. Behind the line of a queue come the lanes of its limited
+            jobs.
         limit: at most 1000; 500 with records.
         after: score and id of the last row seen of the first of them, in its lane ``place``.
-        since, until: inclusive bounds of the score, microseconds.
         looks: jobs to look at, at most 1000; ``SEARCHED`` with words.
-        queue, task, key: only theirs; None: any.
-        words: in lower case; each is in the job's id, task, key, note, the type and message of its error (4 KiB of
-            it are looked at), or arguments of at most 4 KiB, as they are stored. Digits are found in numbers, too.
-        values, finder: as of :func:`page`.
-
-    Cost: one round trip, O(names log n + looks).
+        words: in lower case; each is in the job's id, task, key, note, the type and message of its error (4 KiB of it
+            are looked at), or arguments of at most 4 KiB, as they are stored. Digits are found in numbers, too.
     """
     piece = slice_of(limit, after, 0, desc, since, until)
     del piece["offset"]
@@ -166,11 +153,9 @@ class CauseFacts(msgspec.Struct, frozen=True):
     """What failures of one task, exception and place have in common; counted when each is stored.
 
     Attributes:
-        id: names it; see :func:`headrace.model.job_record.cause_id`.
         task, kind, where: of its fingerprint: the task, the exception or signal, the innermost line of the user's code.
         line: type and first line of the error that came first.
         number: failures since ``first``, whether they are kept or not.
-        first, last: microseconds: when the first and the newest one ended.
         lost: whether the newest one is quarantined.
         newest: its newest failures that have not been retried or deleted since, the last one first; some of 20.
     """
@@ -195,9 +180,8 @@ class CausesFound(msgspec.Struct, frozen=True):
 def read_causes(
     keys: Keys, task: str = "", *, by: str = "last", limit: int = 100, each: int = 20, finder: Finder | None = None
 ) -> Call[CausesFound]:
-    """Causes of failures, of at most 1,000 that the store keeps for a month. ``task``: only those of this task. ``by``:
-    ``last`` or ``number``: those with the newest failure first, or with the most failures. ``limit``: at most 100.
-    ``each``: failures of each that are read, of 200 in all. Cost: one round trip, O(1,000).
+    """Causes of failures, of at most 1,000 that the store keeps for a month: those with the newest failure first, or
+    ``by`` ``number`` of failures. ``each``: failures of each that are read, of 200 in all.
     """
 
     def parsed(reply: Any) -> CausesFound:

@@ -204,9 +204,7 @@ def keys_at(settings: Settings, url: str | None, shard: int = 0, count: int = 1)
 
 
 def seal_of(settings: Settings) -> Seal | None:
-    """What seals the jobs of an application. Raises SettingsError: it has no keys for what it is to do. Raises
-    MissingExtra: it is to encrypt, and lacks a package.
-    """
+    """What seals the jobs of an application. Raises SettingsError, MissingExtra: it has no keys, or lacks a package."""
     if settings.require_signature and not settings.signing_keys:
         raise SettingsError("require_signature needs signing_keys: give workers the keys that producers sign with")
     if settings.encrypt and not settings.encryption_keys:

@@ -22,16 +22,9 @@ def declare_limits(keys: Keys, owner: str, tasks: Iterable[str], declared: Decla
     """Say which limits code has. Numbers that changed count at once, also for what waits.
 
     What was said first by newer code, and a live worker says, stays: so of two releases that run side by side the newer
-    one counts, whichever worker begins last.
-
-    Args:
-        owner: the incarnation whose code it is; empty: a program that is not a worker.
-        tasks: that it knows: one that is not limited by ``declared`` has no limits any more.
-
-    Returns:
-        of how many limits, tasks and queues newer code says otherwise; below 0: the incarnation is gone.
-
-    Cost: one round trip; a command for each limit and each task that has some.
+    one counts, whichever worker begins last. Of ``tasks`` those without a declared limit have none any more. An empty
+    ``owner`` is a program that is not a worker. Returns of how many limits, tasks and queues newer code says otherwise;
+    below 0: the incarnation is gone.
     """
     rows = [part if isinstance(part, str) else blob(part) for part in declared.rows]
     return load("limit_declare").bind(
@@ -65,11 +58,8 @@ def read_limits(
 
     Args:
         names: of limits; none: a page of all, by name, that begins behind ``after``.
-        limit: most rows, at most ``MOST_ROWS``.
         value: of the limits that are named.
         values: after each limit its values are told: those that an operator has set, or whose jobs wait.
-
-    Cost: one round trip; some commands for each row.
     """
     return load("limit_read").bind(
         keys,
@@ -96,15 +86,8 @@ def change_limit(
 ) -> Call[str | frozenset[str]]:
     """Put parts over what code declares of a limit or of one of its values, or take them away.
 
-    Args:
-        declared: field, value, ... as the caller's code declares it, for a store that does not know the limit.
-        parts: each with the microseconds that it counts (0: without end) and its fields.
-        gone: parts that are taken away.
-
-    Returns:
-        the parts that there were before; or ``unknown``, or ``shared``: the limit goes by no value.
-
-    Cost: one round trip.
+    ``declared`` is for a store that does not know the limit. Each part has the microseconds that it counts (0: without
+    end). Returns the parts that there were before; or ``unknown``, or ``shared``: the limit goes by no value.
     """
     flat = [word for part in parts for word in part]
     return load("limit_change").bind(
@@ -153,7 +136,6 @@ class HoldAnswer(NamedTuple):
 
     Attributes:
         word: ``held``; ``closed``; ``unknown``; ``shared``: the limit goes by no value; ``values``: it goes by one.
-        now: server time, microseconds.
         opens: when a closed gate opens, microseconds; 0: it is not known.
     """
 
@@ -165,9 +147,8 @@ class HoldAnswer(NamedTuple):
 def hold_limit(
     keys: Keys, limit: str, value: str, holder: str, lease: int, declared: Sequence[str]
 ) -> Call[HoldAnswer]:
-    """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over. ``value``: the name
-    of the value; ``ALL``: the limit goes by none. ``holder``: names this hold, and ends with a point and its lease: the
-    same again is one hold. ``lease``: microseconds. ``declared``: as for :func:`change_limit`. Cost: one round trip.
+    """Have a program pass a gate as a job would, and hold it until it lets go or its lease is over. ``holder`` ends
+    with a point and its lease: the same again is one hold. ``value`` is ``ALL`` where the limit goes by none.
     """
     return load("limit_hold").bind(
         keys,
@@ -181,13 +162,7 @@ def hold_limit(
 
 
 class GateAnswer(NamedTuple):
-    """The answer to a start on another shard.
-
-    Attributes:
-        held: it passed all gates of its job, and holds them.
-        now, opens: as of :class:`HoldAnswer`.
-        gates: that it holds; none where the job has no limit.
-    """
+    """The answer to a start on another shard, which ``held`` all gates of its job or none; ``gates``: that it holds."""
 
     held: bool
     now: int
@@ -196,9 +171,7 @@ class GateAnswer(NamedTuple):
 
 
 def take_limits(keys: Keys, claim: Claim, holder: str, lease: int) -> Call[GateAnswer]:
-    """Have a start on another shard pass all gates of its job, or none. ``keys``: of the shard of limits, which knows
-    those of the task and queue. ``holder``, ``lease``: as for :func:`hold_limit`. Cost: one round trip.
-    """
+    """Have a start on another shard pass all gates of its job, or none. ``keys`` are of the shard of limits."""
     return load("limit_take").bind(
         keys,
         lambda reply: GateAnswer(reply[0] == b"held", reply[1], number(reply[2]), [gate.decode() for gate in reply[3]]),
@@ -213,10 +186,10 @@ def take_limits(keys: Keys, claim: Claim, holder: str, lease: int) -> Call[GateA
 
 
 def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:
-    """Go on holding a gate, ``<limit>:<value>``. False: the lease was over. Cost: one round trip."""
+    """Go on holding a gate, ``<limit>:<value>``. False: the lease was over."""
     return load("limit_keep").bind(keys, bool, passed=gate, holder=holder, lease=lease)
 
 
 def release_hold(keys: Keys, limit: str, gate: str, holder: str) -> Call[bool]:
-    """Let go of a gate. False: the lease was over. Cost: one round trip."""
+    """Let go of a gate. False: the lease was over."""
     return load("limit_release").bind(keys, bool, limit=limit, passed=gate, holder=holder)

@@ -1,11 +1,4 @@
-"""Calls of operators and of the workers' upkeep: everything that is not about one job.
-
-1. Queues, workers and the store: pause, resume, purge, command, logs, stacks, layout.
-2. Built-in jobs, which are Headrace's own: store one; the pieces of bulk operations.
-3. Hooks and alarms: the cursors of hooks, and where alarms stand.
-4. The streams of acts, events and deaths of workers: add an entry, read a piece. Scripts write the entries that they
-   cause.
-"""
+"""Calls of operators and of the workers' upkeep: everything that is not about one job."""
 
 from __future__ import annotations
 
@@ -22,38 +15,37 @@ from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, 
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
-    """Keep for a minute what an incarnation's runners were doing. Cost: one round trip."""
+    """Keep for a minute what an incarnation's runners were doing."""
     return load("stacks_tell").bind(keys, bytes, owner=owner, text=text)
 
 
 def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
-    """What an incarnation told last of its runners' stacks, as JSON; empty: nothing of late. Cost: one round trip."""
+    """What an incarnation told last of its runners' stacks, as JSON; empty: nothing of late."""
     return load("stacks_read").bind(keys, bytes, owner=owner)
 
 
 def pause(keys: Keys, queue: str, duration: int = 0, note: str = "") -> Call[bool]:
-    """Stop claims of a queue; False when it was paused already. ``duration``: microseconds after which it ends by
-    itself, whatever end it had; 0: only ``resume`` ends it. ``note``: why, for people. Cost: one round trip, O(workers)
-    when it has an end.
+    """Stop claims of a queue; False when it was paused already. After ``duration`` microseconds the pause ends by
+    itself; 0: only ``resume`` ends it.
     """
     return load("pause").bind(keys, bool, queue=queue, duration=duration, note=note)
 
 
 def resume(keys: Keys, queue: str) -> Call[bool]:
-    """Allow claims of a queue again; False when it was not paused. Cost: one round trip."""
+    """Allow claims of a queue again; False when it was not paused."""
     return load("resume").bind(keys, bool, queue=queue)
 
 
 def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """Resume queues whose pause has come to its own end. ``limit``: at most 1000. Returns how many, server time, and
-    when the next pause ends (0: none does by itself); microseconds. Cost: one round trip, O(limit log n).
+    """Resume at most 1000 queues whose pause has come to its end. Returns how many, server time, and when the next
+    pause ends.
     """
     return load("resume_due").bind(keys, done_and_next, limit=limit)
 
 
 def sample(keys: Keys) -> Call[tuple[int, dict[str, int] | None]]:
     """Server time, and how many jobs of each queue are ready, those of 1,000 queues at most; None: another dispatcher
-    was told within this minute. Cost: one round trip, O(queues).
+    was told within this minute.
     """
     return load("sample").bind(keys, _sample)
 
@@ -66,29 +58,27 @@ def _sample(reply: Any) -> tuple[int, dict[str, int] | None]:
 
 
 def paused(keys: Keys) -> Call[list[str]]:
-    """Names of the queues that are paused, in order. Cost: one round trip."""
+    """Names of the queues that are paused, in order."""
     return load("paused").bind(keys, lambda reply: sorted(text_of(name) for name in reply))
 
 
 def purge(keys: Keys, queue: str, limit: int = 1000) -> Call[tuple[int, int]]:
-    """Delete up to ``limit`` ready jobs of a queue; returns how many, and how many are left. Cost: one round trip."""
+    """Delete up to ``limit`` ready jobs of a queue; returns how many, and how many are left."""
     return load("purge").bind(keys, lambda reply: (reply[0], reply[1]), queue=queue, limit=limit)
 
 
 def command(keys: Keys, owner: str, word: str) -> Call[str]:
-    """Say a word to a live incarnation, which hears it at once. Returns ``told``, ``silent`` (it lives, and is not
-    connected just now) or ``gone``. Cost: one round trip.
-    """
+    """Say a word to a live incarnation: ``told``, ``silent`` (it lives, and is not connected just now) or ``gone``."""
     return load("command").bind(keys, bytes.decode, owner=owner, word=word)
 
 
 def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
-    """The last lines that a job logged. Cost: one round trip."""
+    """The last lines that a job logged."""
     return load("logs").bind(keys, texts_of, id=id, limit=limit)
 
 
 def server_info(keys: Keys) -> Call[ServerFacts | None]:
-    """What the server says of itself; None where it does not tell us. Cost: one round trip."""
+    """What the server says of itself; None where it does not tell us."""
     return load("server_info").bind(keys, lambda reply: server_facts(reply) if reply else None)
 
 
@@ -114,9 +104,7 @@ def _greeting(reply: list[Any]) -> Greeting:
 
 
 def greet(keys: Keys, version: int, store: str = "") -> Call[Greeting]:
-    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours. Cost:
-    one round trip.
-    """
+    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours."""
     return load("greet").bind(keys, _greeting, version=version, count=keys.count, store=store)
 
 
@@ -130,18 +118,10 @@ def store_own(
     was: str = "",
     at: str = "",
 ) -> Call[str]:
-    """Store a job of a built-in task in the queue that every worker serves.
+    """Store a job of a built-in task, and in the same script move the cursor of a ``hook`` from ``was`` to ``at``.
 
-    Args:
-        id: of the job; empty: only the cursor of the hook moves.
-        fields: of its record; ``task`` and ``args`` among them.
-        key: of an ordered job, whose id says so, too.
-        hook: a hook whose cursor moves from ``was`` to ``at`` in the same script; empty: none.
-
-    Returns:
-        ``stored``; ``known``: a job has this id; ``moved``: the cursor was no longer there, and nothing is stored.
-
-    Cost: one round trip.
+    Without an ``id`` only the cursor moves. Returns ``stored``; ``known``: a job has this id; ``moved``: the cursor was
+    no longer there, and nothing is stored.
     """
     flat = [blob(part) if isinstance(part, bytes) else part for pair in fields.items() for part in pair]
     return load("own_store").bind(keys, bytes.decode, id=id, key=key, fields=flat, hook=hook, was=was, at=at)
@@ -164,14 +144,8 @@ class DueCall(msgspec.Struct, frozen=True):
 
 
 def due_calls(keys: Keys, hooks: Sequence[tuple[str, int, Sequence[str]]], limit: int) -> Call[list[DueCall]]:
-    """What hooks are to be called with.
-
-    Args:
-        hooks: each by its stored name, with the least time between two of its calls (microseconds), and the kinds of
-            its events; none: all.
-        limit: events of one call.
-
-    Cost: one round trip, O(hooks + events looked at).
+    """What hooks are to be called with. Of each: its stored name, the least microseconds between two calls, and the
+    kinds of its events (none: all).
     """
 
     def parsed(reply: Any) -> list[DueCall]:
@@ -184,8 +158,8 @@ def due_calls(keys: Keys, hooks: Sequence[tuple[str, int, Sequence[str]]], limit
 
 
 class CountedPiece(msgspec.Struct, frozen=True):
-    """Of a piece of the jobs of a state: how many are meant, those of them that are nodes of workflows, how many were
-    looked at, the cursor (None: the end), and the server's time, microseconds.
+    """Of a piece of the jobs of a state: how many are meant, how many of these are nodes, how many were looked at, the
+    cursor (None: the end), and the server's time.
     """
 
     matched: int
@@ -196,16 +170,13 @@ class CountedPiece(msgspec.Struct, frozen=True):
 
 
 def bulk_piece(keys: Keys, id: str, name: str, request: BulkRequest, ttl: int, limit: int, told: bytes) -> Call[bytes]:
-    """Do the next piece of a bulk operation; returns how far it is, for :func:`progress_of` and for the next piece.
+    """Do the next piece of a bulk operation; returns how far it is, for :func:`progress_of` and as ``told`` of the next
+    piece.
 
     Args:
         id: of its job, with which that is stored, too; empty: it has none.
         name: the same for each piece: a job that the operation has retried is not retried again.
         ttl: microseconds that a cancelled job stays.
-        limit: jobs to look at, at most 1000.
-        told: what the piece before returned.
-
-    Cost: one round trip, O(limit log n).
     """
     which = request.which
     return load("bulk_piece").bind(
@@ -217,7 +188,7 @@ def bulk_piece(keys: Keys, id: str, name: str, request: BulkRequest, ttl: int, l
 def count_meant(
     keys: Keys, which: JobFilter, limit: int, after: tuple[str, str, str] = ("", "", "")
 ) -> Call[CountedPiece]:
-    """Count the jobs that a filter means among the next ``limit`` (at most 1000). Cost: one round trip, O(limit)."""
+    """Count the jobs that a filter means among the next ``limit`` (at most 1000). O(limit)."""
 
     def parsed(reply: Any) -> CountedPiece:
         score, member, lane = (part.decode("utf-8", "surrogateescape") for part in reply[3:6])
@@ -250,7 +221,6 @@ class AlarmNote(msgspec.Struct, frozen=True):
     """Where an alarm stands after a look.
 
     Attributes:
-        name: as it is stored.
         was: when it had been raised before the look, microseconds; 0: it was not.
         fields: what is stored of it.
         kind, facts: of the event that tells it; empty: nothing changed.
@@ -264,13 +234,13 @@ class AlarmNote(msgspec.Struct, frozen=True):
 
 
 def note_alarms(keys: Keys, notes: Sequence[AlarmNote]) -> Call[None]:
-    """Record where alarms stand; one that another look has raised or cleared meanwhile stays. Cost: one round trip."""
+    """Record where alarms stand; one that another look has raised or cleared meanwhile stays."""
     rows = [[one.name, str(one.was), by_turns(one.fields), one.kind, by_turns(one.facts)] for one in notes]
     return load("alarm_note").bind(keys, lambda _: None, alarms=rows)
 
 
 def stored_watches(keys: Keys, limit: int = 1000) -> Call[list[StoredWatch]]:
-    """Those that a worker knew within a week, the last ones first. Cost: one round trip, O(limit)."""
+    """Those that a worker knew within a week, the last ones first. O(limit)."""
 
     def parsed(reply: Any) -> list[StoredWatch]:
         return [StoredWatch(name.decode(), moment(at), text_pairs(flat)) for name, at, flat in reply[1]]
@@ -287,11 +257,9 @@ LOOK = 2000
 
 
 class StreamPiece(msgspec.Struct, frozen=True):
-    """A piece of a stream.
+    """A piece of a stream of ``count`` entries: ids with their fields.
 
     Attributes:
-        count: entries that the stream holds.
-        rows: ids with their fields.
         last: the last entry that was looked at; empty when there are no more.
         newest: the newest entry of the stream; empty for an empty one.
     """
@@ -305,9 +273,7 @@ class StreamPiece(msgspec.Struct, frozen=True):
 def tell(
     keys: Keys, stream: StreamName, request: str, fields: Mapping[str, str | int], after: str = "any"
 ) -> Call[str]:
-    """Add an entry, and have the oldest leave beyond 10,000; returns its id. ``request``: names this request: the same
-    again, after a lost reply, adds nothing. Cost: one round trip.
-    """
+    """Add an entry, and have the oldest leave beyond 10,000; its id. The same ``request`` again adds nothing."""
     flat = by_turns(fields)
     return load("tell").bind(
         keys, bytes.decode, line=stream, keep=KEPT_FOR[stream], request=request, after=after, fields=flat
@@ -323,10 +289,7 @@ def told(
     desc: bool = True,
     kinds: Sequence[str] = (),
 ) -> Call[StreamPiece]:
-    """A piece of a stream, by time. ``limit``: at most 1000; 0: only where the stream ends. ``after``: id of the last
-    entry seen. ``kinds``: only entries of these kinds: a call looks at 2,000 entries for them. Cost: one round trip,
-    O(entries looked at).
-    """
+    """A piece of a stream, by time; with ``limit`` 0 only its end. A call looks at 2,000 entries for ``kinds``."""
     return load("told").bind(
         keys, _told, line=stream, after=after, limit=limit, look=LOOK, desc=int(desc), kinds=list(kinds)
     )
@@ -356,18 +319,15 @@ class Fault(msgspec.Struct, frozen=True):
 def examine(
     keys: Keys, place: str, ids: Sequence[str], ttl: int, *, repair: bool = False
 ) -> Call[tuple[int, list[Fault]]]:
-    """Compare jobs with the structures that hold them, at one moment.
+    """Compare at most 1000 jobs with the structures that hold them, at one moment; about five microseconds a job.
 
     Args:
         place: the structure that the ids come from; empty: their records.
-        ids: at most 1000.
         ttl: microseconds that a job stays which has ended and had no end of its retention.
         repair: lead them back, except out of lanes and claims.
 
     Returns:
         bytes that kept results and errors of the jobs take, where ``place`` is that of a final state; the faults.
-
-    Cost: one round trip, about five microseconds of the server a job.
     """
 
     def parsed(reply: Any) -> tuple[int, list[Fault]]:
@@ -380,16 +340,10 @@ def examine(
 
 
 def recount(keys: Keys, field: str, seen: int, right: int) -> Call[bool]:
-    """Set a counter of the shard, if it is still what it was when it was counted. Cost: one round trip."""
+    """Set a counter of the shard, if it is still what it was when it was counted."""
     return load("recount").bind(keys, bool, field=field, seen=seen, right=right)
 
 
 def restored(keys: Keys, *, go: bool) -> Call[int]:
-    """Microseconds that a store lost which was put back to an old copy; 0: it was not put back.
-
-    Args:
-        go: let workers claim from it again.
-
-    Cost: one round trip.
-    """
+    """Microseconds that a store lost which was put back to an old copy; ``go``: let workers claim from it again."""
     return load("restored").bind(keys, int, go=int(go))

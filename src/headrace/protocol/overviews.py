@@ -1,7 +1,4 @@
-"""How much is where: states, queues, workers and what they say of themselves, in one look.
-
-What queues have to do: one read of what is ready, runs and comes due soon.
-"""
+"""How much is where: states, queues, workers and what they say of themselves, in one look."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ class QueueFacts(msgspec.Struct, frozen=True):
     """A queue.
 
     Attributes:
-        size: its ready jobs.
         oldest: since when its next job is ready, microseconds, whatever its priority; where jobs wait behind limits,
             since when the first of these does, if that is longer. 0: it is empty.
         until: when its pause ends by itself, microseconds; 0: it is not paused, or until it is resumed.
@@ -49,13 +45,11 @@ class RunnerFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """One runner of a worker, as its dispatcher saw it at its last heartbeat.
 
     Attributes:
-        kind, place, pid: place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
+        place: its number among those of its kind; -1: it leaves, or runs a suspect alone.
         job, task, since: what it runs, or the oldest of several, and when that began (microseconds); empty: it is idle.
-        soft, kill: since when that job's soft limit is over, and when it is killed, where it was told to stop
-            (microseconds); 0: it was not.
-        holds: jobs that it runs or was sent ahead.
-        waiting: jobs that wait for it in the worker.
-        done: jobs that this process ended.
+        soft, kill: since when that job's soft limit is over, and when it is killed (microseconds); 0: it was not told
+            to stop.
+        holds: jobs that it runs or was sent ahead; ``waiting``: jobs that wait for it in the worker.
         memory: resident bytes, in whole MiB; 0: unknown on this system.
         replaced, reason: how often the process at its place was replaced, and why the last time.
     """
@@ -201,15 +195,11 @@ def _since(score: bytes | int, priority: bytes | int) -> int:
 
 
 def overview(keys: Keys, *, details: bool = True) -> Call[Overview]:
-    """How much is where.
+    """How much is where; ``details``: with what workers say of their runners (up to 64 for each), and of preloading.
 
-    Tells of each queue that holds ready jobs, is paused or is named by a worker, and of 500 others that held work
-    once. A look at a store that knows more queues takes 10,000 of them, and forgets the idle ones.
-
-    Args:
-        details: with what workers say of their runners (up to 64 for each), and of their preloading.
-
-    Cost: one round trip, O(live queues + workers + parked tasks), whatever the number of jobs and of past queues.
+    Tells of each queue that holds ready jobs, is paused or is named by a worker, and of 500 others that held work once.
+    A look at a store that knows more queues takes 10,000 of them, and forgets the idle ones. Cost: O(live queues +
+    workers + parked tasks), whatever the number of jobs and of past queues.
     """
     return load("overview").bind(keys, _overview, details=int(details))
 
@@ -219,21 +209,15 @@ LOOK = 1000
 
 
 class CountedQueues(msgspec.Struct, frozen=True):
-    """Jobs by queue.
-
-    Attributes:
-        total: of all queues.
-        looked: how many of them were looked at.
-        counts: by queue, of those.
-    """
+    """Jobs by queue; ``looked``: how many of the ``total`` were looked at."""
 
     total: int
     looked: int
     counts: Mapping[str, int]
 
     def of(self, queue: str) -> int:
-        """How many are of a queue. Exact where all were looked at. Else their share of those that were, and 1 at least:
-        0 is never a guess.
+        """How many are of a queue: exact where all were looked at, else their share, and 1 at least: 0 is never a
+        guess.
         """
         found = self.counts.get(queue, 0)
         return found if self.looked >= self.total else max(1, found * self.total // max(1, self.looked))
@@ -243,8 +227,7 @@ class StoreLoad(msgspec.Struct, frozen=True):
     """What there is to do at one moment. Times in microseconds of server time.
 
     Attributes:
-        now: server time.
-        ready: ready jobs of each queue that was named; paused: those of them that are paused.
+        ready: ready jobs of each queue that was named; ``paused``: those of them that are paused.
         running: jobs that run or were sent ahead to a runner.
         due: scheduled jobs that come due within the time that was asked for.
         first_tick: when the next tick of a schedule is due; 0: there is none.
@@ -268,14 +251,8 @@ def _counted(reply: Any) -> CountedQueues:
 
 
 def store_load(keys: Keys, queues: Sequence[str] = (), soon: int = 0, look: int = LOOK) -> Call[StoreLoad]:
-    """What queues have to do.
-
-    Args:
-        queues: those whose ready jobs are counted, at most 1,000; what runs and comes due is told of every queue.
-        soon: microseconds ahead within which a scheduled job counts as due.
-        look: most running jobs, and most scheduled ones, whose queue is looked up; see :class:`CountedQueues`.
-
-    Cost: one round trip, O(workers + queues + look), whatever the number of jobs.
+    """What queues have to do; what runs and comes due within ``soon`` microseconds is told of every queue. ``look``:
+    most running jobs, and most scheduled ones, whose queue is looked up; see :class:`CountedQueues`.
     """
 
     def parse(reply: Any) -> StoreLoad:

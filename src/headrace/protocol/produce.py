@@ -1,7 +1,4 @@
-"""What a producer says: enqueue, cancel, rerun, watch, read.
-
-Batches: new jobs as an enqueue sends them, and what the store answers.
-"""
+"""Calls of a producer: enqueue, cancel, rerun, watch, read."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ class Accepted(msgspec.Struct, frozen=True):
     """The store's answer to an enqueue.
 
     Attributes:
-        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``,
-            ``full``: nothing was stored.
+        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``, ``full``:
+            nothing was stored.
         duplicates: ids that were not stored, each with the job that its request id had made, or that has its name.
         clashes: ids of unique jobs for which nothing was stored, each with the job that has its name.
         full: a limit, its backlog, and how many jobs wait in a lane of it.
@@ -148,23 +145,18 @@ def enqueue(
     requests: Sequence[str] = (),
     request_id_ttl: float = 86400.0,
 ) -> Call[Accepted]:
-    """Store new jobs of one shard, ready or scheduled: all of them, or none when this request was applied before.
+    """Store at most ``CHUNK`` new jobs of one shard, ready or scheduled: all of them, or none when this request was
+    applied.
 
-    A job with a request id is not stored when that made one before, or when a job of its own id is stored, whichever
-    program
-    sent it: so a job whose id is its request id is stored once, however many senders know it.
-
-    Of the ordered ones those wait, blocked, whose turn it is not. Their ids are of
-    :func:`headrace.model.ids.ordered_id`. A unique one whose name another job holds is not stored, or all are refused:
-    see :class:`headrace.model.unique_rules.Unique`. Their ids are of :func:`headrace.model.ids.unique_id`.
+    A job with a request id is not stored when that made one before within ``request_id_ttl`` seconds, or when a job of
+    its own id is stored, whichever program sent it: so a job whose id is its request id is stored once, however many
+    senders know it. Ordered jobs whose turn it is not wait, blocked. A unique one whose name another job holds is not
+    stored, or all are refused: see :class:`headrace.model.unique_rules.Unique`. Ids are of
+    :func:`headrace.model.ids.ordered_id` and :func:`headrace.model.ids.unique_id`.
 
     Args:
-        jobs: at most ``CHUNK``.
         sender, number: a producer's slot and its request's number: each slot sends one request after another, and
             repeats a request with the same number when its reply was lost.
-        requests: of each job, empty for one without: within ``request_id_ttl`` seconds a request id makes one job.
-
-    Cost: one round trip, O(n log m).
     """
     if keys.seal is not None:
         jobs = keys.seal.jobs(jobs)
@@ -187,8 +179,8 @@ def enqueue(
 
 
 def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Store a job for each of some live incarnations, which it alone will run, at most once. ``rows``: incarnation and
-    id each, at most 1,000. Returns the ids of those whose incarnation lives. Cost: one round trip, O(rows).
+    """Store a job for each of some live incarnations, which it alone will run, at most once. Returns the ids of those
+    whose incarnation lives.
     """
     if keys.seal is not None:
         args = keys.seal.arguments(form, "", args)
@@ -207,37 +199,36 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
 
 
 def cancel(keys: Keys, id: str, ttl: int) -> Call[str]:
-    """End a waiting job as cancelled; ask a running one to stop. Returns ``cancelled``, ``asked``, ``missing``, or the
-    final state that the job is in already. Cost: one round trip.
+    """End a waiting job as cancelled; ask a running one to stop. Returns ``cancelled``, ``asked``, ``missing``, or its
+    state.
     """
     return load("cancel").bind(keys, bytes.decode, id=id, ttl=ttl)
 
 
 def rerun(keys: Keys, id: str, request: str) -> Call[str]:
-    """Make a finished job ready again, with fresh budgets. ``request``: names this request: the same one again, after a
-    lost reply, changes nothing. Returns ``retried``, ``missing``, ``node`` (its workflow is retried instead),
-    ``broadcast``, or the state that does not. Returns allow it. Cost: one round trip.
+    """Make a finished job ready again, with fresh budgets; the same ``request`` again changes nothing. Returns
+    ``retried``, ``missing``, ``node`` (its workflow is retried instead), ``broadcast``, or the state that does not
+    allow it.
     """
     return load("rerun").bind(keys, bytes.decode, id=id, request=request)
 
 
 def delete(keys: Keys, id: str) -> Call[str]:
-    """Remove a job that does not run; ``deleted``, or why not. A repeat finds it missing. Cost: one round trip."""
+    """Remove a job that does not run; ``deleted``, or why not. A repeat finds it missing."""
     return load("delete").bind(keys, bytes.decode, id=id)
 
 
 def move(keys: Keys, id: str, queue: str = "", priority: int | None = None, delay: int = -1, at: int = 0) -> Call[str]:
-    """Give a waiting job another queue, priority or time; what is not given stays. ``delay``, ``at``: when it is ready:
-    microseconds from now, or since 1970. Returns ``moved`` and the state of now, ``missing``, ``broadcast``, ``late``,
-    or the state that does not allow it. Cost: one round trip.
+    """Give a waiting job another queue, priority or time; what is not given stays. Returns ``moved`` and the state of
+    now, ``missing``, ``broadcast``, ``late``, or the state that does not allow it.
     """
     rank = "" if priority is None else str(priority)
     return load("move").bind(keys, bytes.decode, id=id, queue=queue, priority=rank, delay=delay, at=at)
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """What a waiter learns: ``state`` is None when nothing is stored; not ``whole``: more than was asked for is.
-    ``change``: another one after each change of token or progress.
+    """What a waiter learns: ``state`` is None when nothing is stored; ``change`` is another one after each change of
+    token or progress. Not ``whole``: the store has more than was asked for.
     """
 
     state: State | None
@@ -277,10 +268,9 @@ def _watched(reply: Any) -> Watched:
 
 
 def watch(keys: Keys, id: str, wait: int, most: int = -1, *, follow: bool = False) -> Call[Watched]:
-    """Read a job's end, or have it announced on the channel ``done:<id>`` (subscribe before calling). ``wait``:
-    microseconds that the announcement is wanted for; 0 only reads. ``most``: bytes of a result or error at most; a
-    longer one is left out. Negative: whatever there is. ``follow``: changes are announced there, too, as ``~``.
-    Cost: one round trip.
+    """Read a job's end, or have it announced on the channel ``done:<id>`` for ``wait`` microseconds: subscribe before.
+    Of a result or error longer than ``most`` bytes only the state is told. ``follow``: changes are announced there,
+    too.
     """
     return load("watch").bind(keys, _watched, id=id, wait=wait, most=most, follow=int(follow))
 
@@ -292,8 +282,7 @@ def is_map(fields: Mapping[str, bytes]) -> bool:
 
 def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None = None) -> Record:
     """A stored job as a record; unreadable values become empty ones rather than raise. ``due``: its score in the
-    structure of its state, where that is one of times; else 0. ``finder``: gives what reads its values; None: they are
-    read plain.
+    structure of its state, where that is one of times.
     """
     get, progress = fields.get, fields.get("progress")
     try:
@@ -357,9 +346,7 @@ def _created(id: str) -> int:
 def read(
     keys: Keys, ids: Sequence[str], finder: Finder | None = None, *, lean: bool = False
 ) -> Call[list[Record | None]]:
-    """What is stored of up to 500 jobs; None where nothing is. Cost: one round trip. ``lean``: for lists: results, and
-    arguments longer than ``LISTED_ARGS``, stay in the store.
-    """
+    """What is stored of up to 500 jobs; ``lean``: without results, and arguments longer than ``LISTED_ARGS``."""
     most = LISTED_ARGS if lean else 0
     return load("read").bind(keys, lambda reply: records_of(reply, finder), ids=list(ids), most=most)
 

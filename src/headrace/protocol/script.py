@@ -1,9 +1,6 @@
 """Lua scripts as typed values: a Script per file, a Call per use. Owns binding only; never talks to a server.
 
-:func:`text_of` to :func:`done_and_next` read the parts of arguments and replies: texts, and pairs by turns. Pure.
-
 ``script_header`` has the grammar of headers and puts texts together. Bodies never say ``KEYS[`` or ``ARGV[``.
-:meth:`Script.locate` names the file and line that a server's error means.
 """
 
 from __future__ import annotations
@@ -48,13 +45,7 @@ def blob(data: bytes) -> msgspec.Raw:
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
-    """One use of one script: what to send, and how to read the reply. Sending it is the store's work.
-
-    Attributes:
-        script: the script to run.
-        keys, args: what EVALSHA gets, in the header's order.
-        parse: the reply as a value.
-    """
+    """One use of one script: what to send, and how to read the reply. Each is one round trip."""
 
     script: Script
     keys: tuple[str, ...]
@@ -62,10 +53,8 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
     parse: Callable[[Any], T]
 
     def at(self, now: int) -> Call[T]:
-        """The same call at a time of its own, for tests; one that was given a time keeps that.
-
-        Args:
-            now: microseconds; less than 0 is so far ahead of the server's clock, 0 is that clock.
+        """The same call at a time of its own, for tests: microseconds; less than 0 is so far ahead of the server's
+        clock.
         """
         if not now or not self.script.header.clock or self.args[1] != 0:
             return self
@@ -101,10 +90,8 @@ class Script:
     """One Lua file, ready to be bound.
 
     Attributes:
-        name: the file's name without its ending.
         header: what the file declares, includes merged in.
-        text: what the server gets.
-        sha: its SHA1, by which the server knows it.
+        sha: SHA1 of the text, by which the server knows it.
         places: file and line that each line of the text was made of.
     """
 
@@ -122,9 +109,7 @@ class Script:
         self._encoders = tuple((arg.name, arg.kind == "packed") for arg in header.args)
 
     def bind(self, keys: Keys, parse: Callable[[Any], T], **values: Any) -> Call[T]:
-        """A call with every argument given by name. ``values``: exactly the header's arguments. Raises TypeError: an
-        argument is missing or unknown.
-        """
+        """A call with exactly the header's arguments, by name. Raises TypeError: an argument is missing or unknown."""
         if len(values) != len(self._encoders):
             wanted = {name for name, _ in self._encoders}
             raise TypeError(f"script {self.name} takes {sorted(wanted)}, got {sorted(values)}")

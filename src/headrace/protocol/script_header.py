@@ -113,8 +113,7 @@ class Header(msgspec.Struct, frozen=True):
 
     Attributes:
         removes: name of the key from which nothing is removed first; empty: no such removal.
-        steps: functions that store the batch, in their order.
-        commits: the loader runs the steps.
+        steps: functions that store the batch, in their order; ``commits``: the loader runs them.
         route: the shard that is called; empty in includes.
         lazy, gives: the function that has this include inside, and what of it that function gives.
     """
@@ -137,9 +136,7 @@ class Header(msgspec.Struct, frozen=True):
 
     @property
     def sent(self) -> tuple[Key, ...]:
-        """The keys that a call sends: those with an argument, or one, by which a cluster finds the server. The script
-        makes constant ones of the prefix: a key that is sent costs every call, used or not.
-        """
+        """The keys with an argument, or one, by which a cluster finds the server: each key sent costs every call."""
         return tuple(key for key in self.keys if key.hole) or self.keys[:1]
 
 
@@ -226,10 +223,7 @@ N = TypeVar("N", bound=_Named)
 
 
 def merge(header: Header, includes: list[Header]) -> Header:
-    """A script's header with what its includes declare. ``includes``: in the order of their text, each after those that
-    it includes. Raises HeaderError: nothing would store what is collected, or the key of the first removal has not the
-    type for it.
-    """
+    """A script's header with what its includes declare, which are in the order of their text."""
     parts = [header, *includes]
     merged = Header(
         header.title,
@@ -280,11 +274,9 @@ Spot = tuple[str, int]
 
 
 class Function(NamedTuple):
-    """A function at the top level of a file.
+    """A function at the top level of a file, known by its file and line.
 
     Attributes:
-        spot: where it begins, by which it is told from others.
-        lines: of the file, from 0.
         names: in its code, those in texts included; ``words``: without these.
     """
 
@@ -301,7 +293,6 @@ class Code(NamedTuple):
     Attributes:
         rows: its lines without spaces around them; those that hold comments only are empty, so that all keep their
             numbers.
-        functions: at its top level, in their order.
         names, words: as those of a function, of what is in none.
     """
 
@@ -323,9 +314,7 @@ def code_of(file: str, text: str) -> Code:
 
 
 def used_functions(codes: Mapping[str, Code], roots: Collection[str]) -> set[Spot]:
-    """The functions that a call may need. ``codes``: of each file, the script itself included. ``roots``: names that
-    are used whatever the files say.
-    """
+    """The functions that a call may need; ``roots`` are names that are used whatever the files say."""
     names = set(roots).union(*(code.names for code in codes.values()))
     used: set[Spot] = set()
     left = [function for code in codes.values() for function in code.functions]
@@ -339,9 +328,8 @@ def used_functions(codes: Mapping[str, Code], roots: Collection[str]) -> set[Spo
 def lazy_functions(
     codes: Mapping[str, Code], used: Collection[Spot], lazy: Mapping[str, str], roots: Collection[str]
 ) -> dict[Spot, str]:
-    """The functions that only one lazy function needs, with its name. ``codes``: of each file in the order of the
-    script, which comes last. ``used``: those that a call may need. ``lazy``: the lazy function that an included file is
-    in; empty for others. ``roots``: names that are used whatever the files say.
+    """The functions that only one lazy function needs, with its name. ``lazy``: the lazy function that an included file
+    is in.
     """
     needed: dict[str, set[str]] = {name: {""} for name in roots}
     found: dict[Spot, str] = {}
@@ -433,9 +421,7 @@ def _source(name: str) -> str:
 
 
 def _grouped(parts: Mapping[str, Header]) -> list[str]:
-    """The includes, each after those that it includes; those of one lazy function together. Raises HeaderError: a file
-    includes one of a lazy function that includes it through another.
-    """
+    """The includes, each after those that it includes; those of one lazy function together."""
     unit = {part: header.lazy or part for part, header in parts.items()}
     found: list[str] = []
 
@@ -459,9 +445,8 @@ def _grouped(parts: Mapping[str, Header]) -> list[str]:
 def _by_place(
     name: str, order: Sequence[str], parts: Mapping[str, Header], header: Header
 ) -> tuple[dict[str, list[Row]], dict[str, set[str]]]:
-    """The lines by the file or the lazy function that they are in, those of the script itself by an empty name. Unused
-    lines and those that hold comments only are empty, so that all keep their numbers. Returns the lines; the words in
-    the code of each lazy function, those of all other code by an empty name.
+    """The lines by the file or lazy function that they are in (of the script itself: empty), and the words in its code.
+    Unused lines are empty, so that all keep their numbers.
     """
     codes = {part: code_of(part, _source(part)) for part in (*order, name)}
     used = used_functions(codes, header.steps)
@@ -494,8 +479,8 @@ def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]
 
 
 def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, str]]:
-    """Lua that comes before the first file, and that with which each lazy function begins. What none but lazy functions
-    name is bound inside these, so that other calls do not pay for it.
+    """Lua before the first file, and that with which each lazy function begins: what only these name is bound inside,
+    so that other calls do not pay for it.
     """
     sent = header.sent
     lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}

@@ -18,9 +18,8 @@ class Settled(msgspec.Struct, frozen=True):
     Attributes:
         repeated: this very request had been applied before; its reply was lost.
         stale: ids whose start is not the newest any more: nothing changed for them.
-        kept: finished jobs in the store.
-        bytes: what their results and errors take.
-        chores: what this settle, or others, left to do (see ``tend``); 0 when it left none.
+        kept, bytes: finished jobs in the store, and what their results and errors take.
+        chores: what this settle, or others, left to do (see ``tend``).
     """
 
     repeated: bool
@@ -42,15 +41,13 @@ def settle(
     failure_ttl: int,
     starts: Sequence[StartNote] = (),
 ) -> Call[Settled]:
-    """Record how starts ended; each job moves to the structure of its new state.
+    """Record how starts ended; each job moves to the structure of its new state; O(n log m).
 
     Args:
-        request: a number that grows with each settle; the same number again changes nothing.
+        request: grows with each settle; the same number again changes nothing.
         outcomes: at most 1000, each with its claim's ``score``, at which a released job lines up again.
         failure_ttl: microseconds that a job stays which had been asked to stop, or whose record cannot be read.
         starts: of the outcomes that go into the journals of their jobs.
-
-    Cost: one round trip, O(n log m).
     """
     groups: dict[tuple[str, int], list[Any]] = {}
     for outcome, ready in outcomes:
@@ -125,29 +122,22 @@ def _held(reply: Any) -> Held | None:
 
 
 def holds(keys: Keys, owner: str, after: int, limit: int) -> Call[Held | None]:
-    """What the store knows of an incarnation; None: nothing. ``after``: only starts with a larger token. ``limit``:
-    most starts, at most 1000. Cost: one round trip, O(log n + limit).
-    """
+    """What the store knows of an incarnation, with at most 1000 starts of tokens above ``after``; None: nothing."""
     return load("holds").bind(keys, _held, owner=owner, after=after, limit=limit)
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """Which starts could not be restored.
-
-    Attributes:
-        others: their jobs have another state now, or a newer start.
-        gone: their jobs have no record.
-    """
+    """Starts that were not restored: ``others`` have another state now or a newer start, ``gone`` have no record."""
 
     others: list[str]
     gone: list[str]
 
 
 def restore(keys: Keys, owner: str, starts: Sequence[tuple[str, int]], promise: int = 0) -> Call[Restored]:
-    """Claim again, under the same tokens, what the store forgot to be claimed, where it still waits to start. No token
-    is given out again up to the largest of these, also by a server whose clock is behind. ``starts``: id and token, at
-    most 500. ``promise``: until when the store has promised the incarnation its lease, microseconds: a store whose
-    leases are a minute older is an old copy, and no worker claims from it. Cost: one round trip, O(n log m).
+    """Claim again, under the same tokens, at most 500 starts that the store forgot to be claimed. No token up to the
+    largest of these is given out again, also by a server whose clock is behind. ``promise``: until when the store has
+    promised the incarnation its lease: a store whose leases are a minute older is an old copy, and no worker claims
+    from it.
     """
     return load("restore").bind(
         keys,

@@ -54,8 +54,8 @@ class Applied(msgspec.Struct, frozen=True):
     """What became of a batch.
 
     Attributes:
-        word: ``ok``; ``repeated``: it had been applied, its reply was lost; ``full``: the line takes no more;
-            ``gone``: another worker took the merged batches; ``known``: the event is stored already.
+        word: ``ok``; ``repeated``: it had been applied, its reply was lost; ``full``: the line takes no more; ``gone``:
+            another worker took the merged batches; ``known``: the event is stored already.
         refused: counters that took nothing, as ``date:label field``: full, or no numbers.
     """
 
@@ -68,9 +68,8 @@ def _applied(reply: Any) -> Applied:
 
 
 def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW) -> Call[Applied]:
-    """Add merged counts to their buckets: all of them, or none when this batch was applied before. ``sender``,
-    ``number``: a writer and its batch's number; a batch is repeated with the same number until it is answered.
-    ``window``: seconds for which a repetition is recognised. Cost: one round trip, O(counters).
+    """Add merged counts to their buckets: all of them, or none when this sender's batch was applied before, for which
+    it is known ``window`` seconds.
     """
     return load("stats_add").bind(keys, _applied, sender=sender, number=str(number), window=window, **counts.packed())
 
@@ -78,8 +77,8 @@ def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WIND
 def send(
     keys: Keys, sender: str, number: int, batch: bytes, most: int, hold: bool, window: int = WINDOW
 ) -> Call[Applied]:
-    """Line a batch up for the worker that adds it to the buckets, once however often it is sent. ``most``: batches that
-    may wait; more push out the oldest, or are refused as ``full`` with ``hold``. Cost: one round trip, O(1).
+    """Line a batch up for the worker that adds it to the buckets, once however often it is sent. More than ``most``
+    push out the oldest, or are refused as ``full`` with ``hold``.
     """
     return load("stats_send").bind(
         keys,
@@ -98,8 +97,6 @@ class Line(msgspec.Struct, frozen=True):
     """Batches that wait to be added.
 
     Attributes:
-        now: server time, microseconds.
-        waiting: how many batches wait.
         oldest: since when the first one waits, microseconds; 0 when none does.
         lost: batches that a full line pushed out.
         taken: when one was added last, microseconds; 0 when that is long ago.
@@ -124,14 +121,13 @@ def _line(reply: Any) -> Line:
 
 
 def peek(keys: Keys, limit: int = 0) -> Call[Line]:
-    """The oldest batches, and how far behind their consumer is. They stay. Cost: one round trip, O(limit)."""
+    """The oldest batches, and how far behind their consumer is. They stay. O(limit)."""
     return load("stats_peek").bind(keys, _line, limit=limit)
 
 
 def consume(keys: Keys, first: str, last: str, counts: Counts) -> Call[Applied]:
     """Take the batches from ``first``, the oldest, to ``last`` out of the line and add their counts, as one. A batch is
-    added exactly once: ``gone`` when it was taken meanwhile, also by this very call. Cost: one round trip, O(batches +
-    counters).
+    added exactly once: ``gone`` when it was taken meanwhile, also by this very call.
     """
     time, _, sequence = last.partition("-")
     beyond = f"{time}-{int(sequence) + 1}"
@@ -148,11 +144,8 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Took(msgspec.Struct, frozen=True):
-    """What became of batches that came over a broker.
-
-    Attributes:
-        known: by sender, the last number that was added before, where it reaches into these: then none was added.
-        refused: as in :class:`Applied`.
+    """What became of batches that came over a broker; ``known``: by sender, the last number that was added before,
+    where it reaches into these: then none was added.
     """
 
     known: dict[str, int]
@@ -176,8 +169,7 @@ def take(
     window: int = BROKER_WINDOW,
 ) -> Call[Took]:
     """Add batches that came over a message broker, as one: all of them, or none when one of them was added before.
-    ``upto``: when the last of them was sent, microseconds. ``lost``: batches missing among these, if numbers that are
-    missing mean batches that the broker dropped. Cost: one round trip, O(senders + counters).
+    ``lost``: batches missing among these, if numbers that are missing mean batches that the broker dropped.
     """
     return load("stats_take").bind(
         keys,
@@ -205,9 +197,7 @@ def _held(row: bytes) -> Held:
 
 
 def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[list[Held]]:
-    """What buckets hold, all at one moment. ``names``: ``date:label`` of each, at most ``READ``. ``fields``: those that
-    are wanted; all when empty. Cost: one round trip, O(counters).
-    """
+    """What at most ``READ`` buckets (``date:label``) hold, all at one moment."""
 
     def chosen(reply: Any) -> list[Held]:
         return [{field: int(n) for field, n in zip(fields, row, strict=True) if n is not None} for row in reply]
@@ -216,9 +206,7 @@ def read(keys: Keys, names: Sequence[str], fields: Sequence[str] = ()) -> Call[l
 
 
 def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call[list[str]]:
-    """The parts right below a label that hold something, the last to end first: what was counted lately. Cost: one
-    round trip, O(offset + limit).
-    """
+    """The parts right below a label that hold something, the last to end first: what was counted lately."""
     return load("stats_children").bind(
         keys, lambda reply: [part.decode() for part in reply[0]],
         label=f"/{label}", offset=offset, limit=limit, dates=[],
@@ -228,9 +216,8 @@ def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call
 def held_below(
     keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int
 ) -> Call[list[tuple[str, list[Held]]]]:
-    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold. ``dates``: those
-    of a part are read at one moment; at most ``READ`` for all parts together. Cost: one round trip, O(offset +
-    counters).
+    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold at one moment; at
+    most ``READ`` for all parts together.
     """
 
     def parsed(reply: Any) -> list[tuple[str, list[Held]]]:
@@ -241,12 +228,12 @@ def held_below(
 
 
 def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts) -> Call[Applied]:
-    """Store an event and add its counts; nothing when one of this id is stored. ``at``: when it happened, microseconds;
-    keep: seconds that it stays from then, or from now if that is later. Cost: one round trip.
+    """Store an event and add its counts; nothing when one of this id is stored. It stays ``keep`` seconds from when it
+    happened (``at``, microseconds), or from now if that is later.
     """
     return load("stats_event").bind(keys, _applied, id=id, at=at, keep=keep, body=body, **counts.packed())
 
 
 def look(keys: Keys, ids: Sequence[str]) -> Call[list[bytes | None]]:
-    """The bodies of up to 1,000 events; None where none is stored. Cost: one round trip."""
+    """The bodies of up to 1,000 events; None where none is stored."""
     return load("stats_look").bind(keys, list, ids=list(ids))

@@ -54,9 +54,7 @@ class Fired(msgspec.Struct, frozen=True):
 
     Attributes:
         ran: jobs that were made.
-        now: server time, microseconds.
         due: when the next tick is due, 0: there is none.
-        wanting: schedules that need more ticks.
         broken: names of schedules whose records cannot be read.
     """
 
@@ -71,9 +69,8 @@ class Refill(msgspec.Struct, frozen=True):
     """More ticks for a schedule.
 
     Attributes:
-        ticks: nominal and due time each, in order.
+        ticks: nominal and due time each, in order; ``final``: these are the last.
         passed: missed ticks that are left out; ``more``: there were others, which are not counted.
-        final: these are the last.
     """
 
     wanting: Wanting
@@ -86,9 +83,7 @@ class Refill(msgspec.Struct, frozen=True):
 def row_of(
     name: str, fingerprint: str, form: Form, args: bytes, about: bytes, policies: Policies, most: int | None = None
 ) -> Row:
-    """A schedule as ``declare`` takes it. ``form``, ``args``: of its jobs. ``about``: its times, packed. ``most``: jobs
-    that it may make.
-    """
+    """A schedule as ``declare`` takes it; ``form`` and ``args`` are of its jobs, ``about`` its times, packed."""
     fields: list[Any] = ["task", form.task, "queue", form.queue, "about", blob(about), "digits", digits_of(name)]
     fields += ["rules", blob(packed_rules(head_of(form), policies)), "args", blob(args)]
     if most is not None:
@@ -97,17 +92,10 @@ def row_of(
 
 
 def declare(keys: Keys, owner: str, rows: Sequence[Row]) -> Call[list[str]]:
-    """Store schedules, or leave them as they are.
+    """Store at most ``MOST_TICKS`` schedules, or leave them as they are; an empty ``owner`` stores them at run time.
 
-    Args:
-        owner: the incarnation whose code declares them; empty: they are stored at run time.
-        rows: at most ``MOST_TICKS``.
-
-    Returns:
-        of each: ``created``, ``changed``, ``same``, ``superseded`` (a live worker declares a newer one) or ``taken``
-        (by code, or by a schedule that was stored at run time), ``gone`` (the incarnation is).
-
-    Cost: one round trip.
+    Returns of each: ``created``, ``changed``, ``same``, ``superseded`` (a live worker declares a newer one), ``taken``
+    (by code, or by a schedule that was stored at run time), ``gone`` (the incarnation is).
     """
     return load("schedule_declare").bind(
         keys, lambda reply: [word.decode() for word in reply], owner=owner, rows=list(rows)
@@ -124,13 +112,13 @@ def _fired(reply: Any) -> Fired:
 
 
 def fire(keys: Keys, limit: int = MOST_TICKS) -> Call[Fired]:
-    """Have due ticks make their jobs, each once, by any number of calls. Cost: one round trip, O(limit log n)."""
+    """Have due ticks make their jobs, each once, by any number of calls. O(limit log n)."""
     return load("fire").bind(keys, _fired, limit=limit)
 
 
 def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
     """Keep further ticks of schedules; those that changed or were refilled meanwhile stay as they are. Returns how many
-    were refilled, server time, and when the next tick is due (0: there is none); microseconds. Cost: one round trip.
+    were refilled, server time, and when the next tick is due.
     """
     rows = [
         (
@@ -156,9 +144,7 @@ class SchedulePage(Page[ScheduleRecord], frozen=True):
 def read_schedules(
     keys: Keys, names: Sequence[str] = (), after: str = "", limit: int = MOST_TICKS, ticks: int = 0
 ) -> Call[SchedulePage]:
-    """Schedules of these names or, without names, those behind one. ``ticks``: how many rows of each history are
-    wanted. Cost: one round trip.
-    """
+    """Schedules of these names or, without names, those behind one, each with ``ticks`` rows of its history."""
 
     def parsed(reply: Any) -> SchedulePage:
         now, count, flat = reply
@@ -170,9 +156,7 @@ def read_schedules(
 
 
 def count_ticks(keys: Keys, limit: int = MOST_TICKS) -> Call[dict[str, dict[TickWord, int]]]:
-    """What became of the ticks of the first schedules by name; jobs that were made by hand count as ``ran``. Cost: one
-    round trip, O(limit).
-    """
+    """What became of the ticks of the first schedules by name; jobs that were made by hand count as ``ran``."""
 
     def parsed(reply: Any) -> dict[str, dict[TickWord, int]]:
         rows = zip(reply[::2], reply[1::2], strict=True)
@@ -186,7 +170,6 @@ class Walked(msgspec.Struct, frozen=True):
 
     Attributes:
         after: the name to go on behind; empty: it is done.
-        now: server time, microseconds.
         due: when the next tick is due, 0: there is none.
         rewound: schedules whose ticks are reckoned anew, since the clock was set back by more than an hour.
     """
@@ -198,9 +181,7 @@ class Walked(msgspec.Struct, frozen=True):
 
 
 def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS) -> Call[Walked]:
-    """Look after schedules: those that no live worker declares, those that fell silent, clocks that were set back.
-    Cost: one round trip per 500.
-    """
+    """Look after schedules: those that no live worker declares, those that fell silent, clocks that were set back."""
 
     def parsed(reply: Any) -> Walked:
         return Walked(reply[0].decode(), reply[1], moment(reply[2]), [name.decode() for name in reply[3]])
@@ -209,21 +190,20 @@ def walk_schedules(keys: Keys, after: str = "", limit: int = MOST_TICKS) -> Call
 
 
 def pause_schedule(keys: Keys, name: str, note: str) -> Call[str]:
-    """Let no tick of a schedule make a job: ``paused``, ``was`` or ``missing``. Cost: one round trip."""
+    """Let no tick of a schedule make a job: ``paused``, ``was`` or ``missing``."""
     return load("schedule_pause").bind(keys, bytes.decode, name=name, note=note)
 
 
 def resume_schedule(keys: Keys, name: str) -> Call[str]:
-    """Let ticks make jobs again, from the next one on: ``resumed``, ``was`` or ``missing``. Cost: one round trip."""
+    """Let ticks make jobs again, from the next one on: ``resumed``, ``was`` or ``missing``."""
     return load("schedule_resume").bind(keys, bytes.decode, name=name)
 
 
 def run_schedule(
     keys: Keys, sender: str, name: str, ticks: Sequence[int] = (), overlap: str = "", *, again: bool = False
 ) -> Call[list[tuple[str, str]] | None]:
-    """Make jobs of a schedule for given ticks, or for this moment. ``sender``: names this request: the same again makes
-    nothing twice. ``ticks``: at most ``MOST_TICKS``, microseconds. Returns of each tick what became of it (ran,
-    skipped, ran before) and the id of the job; None: no such schedule. Cost: one round trip.
+    """Make jobs of a schedule for given ticks, or for this moment; the same ``sender`` again makes nothing twice.
+    Returns of each tick what became of it (ran, skipped, ran before) and the id of the job; None: no such schedule.
     """
 
     def parsed(reply: Any) -> list[tuple[str, str]] | None:
@@ -238,5 +218,5 @@ def run_schedule(
 
 
 def delete_schedule(keys: Keys, name: str) -> Call[bool]:
-    """Delete a schedule and its history; False: there is none. Cost: one round trip."""
+    """Delete a schedule and its history; False: there is none."""
     return load("schedule_delete").bind(keys, bool, name=name)

@@ -30,18 +30,15 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     """A worker, as far as one job is concerned. Times in microseconds of server time.
 
     Attributes:
-        place: its ``host:pid``.
-        queues: that it serves, those that it prefers first.
+        queues: that it serves, those that it prefers first; ``weighted``: with weights, else in strict order.
         kind: of the job's task in this worker; empty: it does not know the task.
         kinds: of its runners; empty: it has not said.
         size: jobs of the task's kind that it runs at once.
         held: jobs of this kind that it holds; where it has runners of several kinds, at its last heartbeat.
-        owner: its incarnation.
         lease: when its lease ends; 0: it was given up.
         heard: when it renewed its lease last; 0: unknown.
         claimed: when it claimed last, or began.
         draining: it is stopping, and claims no more.
-        weighted: whether its queues have weights; else it serves them in strict order.
         runners: as of its last heartbeat; told where it serves the job's queue.
         bare: its last heartbeat said that it has none of the job's kind.
         preferred: ready jobs of the queues that it prefers to the job's.
@@ -76,11 +73,9 @@ class WorkerSeen(msgspec.Struct, frozen=True):
 
 
 class OtherJob(msgspec.Struct, frozen=True):
-    """A job that another one waits for.
+    """A job that another one waits for; ``state`` is empty where it is not stored.
 
     Attributes:
-        state: empty: it is not stored.
-        name: of a workflow's node.
         policy: of a parent that ended: the letter of its edge, see :class:`headrace.model.workflow.NodeFacts`.
     """
 
@@ -112,18 +107,12 @@ class WhyFacts(msgspec.Struct, frozen=True):
     """What one read found. Times in microseconds of server time, 0 where there is none.
 
     Attributes:
-        id, now: of the job; server time.
         kind: what the server calls the type of its record: ``hash``, or ``none``.
         record, flow: fields of its record and of its workflow's; absent ones are left out.
         place: see the script.
-        others: those that it waits for.
-        gates: those that it must pass.
-        live: how many workers live.
-        workers: the first ``MOST_WORKERS`` of them; of a job that runs, its own.
-        server: what the server says of itself.
-        namespace: where it was looked for.
+        others: those that it waits for; ``told``: why some of them do not run, by their ids.
+        workers: the first ``MOST_WORKERS`` of the ``live`` ones; of a job that runs, its own.
         kept: seconds that a success, and any other end, stay by the settings here: ``result_ttl``, ``failure_ttl``.
-        told: why some of the others do not run, by their ids.
         rate: jobs of its queue that started in a second, over the last ten minutes; 0: unknown.
     """
 
@@ -223,8 +212,8 @@ def _gate(row: list[Any]) -> GateSeen:
 
 
 def why(keys: Keys, id: str) -> Call[WhyFacts]:
-    """What keeps a job from running. Changes nothing. Cost: one round trip, O(log n) and a few commands for each of at
-    most ``MOST_WORKERS`` live workers, and one for each of at most 1,000 parents.
+    """What keeps a job from running. Changes nothing. Cost: O(log n) and a few commands for each of at most
+    ``MOST_WORKERS`` live workers, and one for each of at most 1,000 parents.
     """
 
     def parsed(reply: Any) -> WhyFacts:
