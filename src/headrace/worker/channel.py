@@ -1,14 +1,11 @@
 """Channels between two processes of a worker: frames of MessagePack over stream sockets, and tickets in a pipe.
 
-1. :class:`Channel`: owns the form of frames, and the bytes that have arrived or are left to send. ``messages.py`` has
-   the content of messages.
-2. :func:`take_ticket` to :func:`give_tickets`: tickets decide who owns work that was sent ahead to a runner.
-
-For each job the dispatcher writes a ticket of two bytes into a pipe, *before* it sends the job; the runner (of several
-threads, the one that would start it) reads one before it starts a job; the dispatcher, which holds the read end too,
-takes work back by reading tickets. The kernel gives each to exactly one of them, since all read and write whole ones,
-so a job is started by the runner or taken back, never both and never neither; and the tickets left in a dead runner's
-pipe say which jobs it had not started. Taken back are always the last jobs sent.
+Tickets decide who owns work that was sent ahead to a runner. For each job the dispatcher writes a ticket of two bytes
+into a pipe, *before* it sends the job; the runner (of several threads, the one that would start it) reads one before it
+starts a job; the dispatcher, which holds the read end too, takes work back by reading tickets. The kernel gives each to
+exactly one of them, since all read and write whole ones, so a job is started by the runner or taken back, never both
+and never neither; and the tickets left in a dead runner's pipe say which jobs it had not started. Taken back are always
+the last jobs sent.
 
 A ticket can overtake the recalls that were sent before it, since they travel apart; the runner would then start a
 recalled job with the ticket of a later one. So each ticket says how many recalls came before it, and the runner waits
@@ -60,9 +57,7 @@ def decoder(reads: object) -> msgspec.msgpack.Decoder[Any]:
 
 
 class Channel(Generic[T]):
-    """Frames over a stream socket; reads messages of type ``T``.
-
-    Not thread-safe; who shares one between threads locks around :meth:`send`.
+    """Frames over a stream socket; reads messages of type ``T``. Not thread-safe.
 
     Attributes:
         closed: on this side.
@@ -83,9 +78,7 @@ class Channel(Generic[T]):
         return self.sock.fileno()
 
     def send(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
-        """Send all of it, what was kept before first, waiting for room if need be. Raises Closed: the other end reads
-        no more.
-        """
+        """Send all of it, behind what was kept, waiting for room. Raises Closed: the other end reads no more."""
         data = frame(message)
         if self._unsent:
             data, self._unsent = bytes(self._unsent) + data, bytearray()
@@ -146,8 +139,7 @@ class Channel(Generic[T]):
 
     def receive(self, *, wait: bool, most: int = 1 << 16) -> list[T]:
         """The messages in the first ``most`` bytes that have arrived; with ``wait``, at least one. Raises Closed: the
-        other end is gone and everything that it sent was returned before. Raises Garbled: it sent what is not a
-        message; every message before that was returned.
+        other end is gone. Raises Garbled: it sent what is not a message. Every message before that was returned.
         """
         if self.garbled:
             raise Garbled
@@ -222,9 +214,8 @@ _COUNTS = 1 << 8 * SIZE
 
 
 def take_ticket(descriptor: int) -> int | None:
-    """Runner: the right to start one job; None when it was taken back. The descriptor does not block. Returns how many
-    recalls had been sent when it was given, modulo 65,536: start nothing before that many have arrived. Raises Closed:
-    the other end gives no more tickets.
+    """Runner: the right to start one job; None when it was taken back. Start nothing before as many recalls as it says,
+    modulo 65,536, have arrived. Raises Closed: the other end gives no more tickets.
     """
     try:
         ticket = os.read(descriptor, SIZE)
@@ -240,8 +231,8 @@ def number(ticket: bytes) -> int:
 
 
 def early(ticket: int, heard: int) -> bool:
-    """Runner: whether a ticket has overtaken recalls; ``heard`` of them came: its job begins when the rest has. Fewer
-    than 32,768 recalls are under way: each is a message that waits in a socket.
+    """Runner: whether a ticket has overtaken recalls. Fewer than 32,768 are under way: each is a
+    message in a socket.
     """
     return 0 < (ticket - heard) % _COUNTS < _COUNTS // 2
 
@@ -255,7 +246,7 @@ def take_back(descriptor: int, most: int) -> int:
 
 
 def give_tickets(descriptor: int, count: int, recalls: int) -> None:
-    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Never waits: a window fits into any pipe.
-    ``recalls``: how many recalls this runner was sent.
+    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Never waits: a window fits
+    into any pipe.
     """
     os.write(descriptor, (recalls % _COUNTS).to_bytes(SIZE, "little") * count)

@@ -110,18 +110,14 @@ class HealthStamps:
 
     Attributes:
         next: when the supervisor must stamp again (monotonic seconds).
-        path: of the file; empty where none could be made, so that only the process of ``--metrics`` can tell.
-        fault: why there is none; empty: there is one.
+        path: of the file; empty where none could be made (``fault``), so that only the process of ``--metrics`` can
+            tell.
     """
 
     def __init__(self, app: str = "", shared: str = "") -> None:
-        """Make those of this process, which is to become a supervisor.
-
-        Args:
-            app: the application as the command line names it.
-            shared: the name of the file that all workers of one ``--reload`` share, which begins with the process id of
-                their parent. The next worker takes it over when it is ready (:meth:`publish`), so that a probe sees one
-                worker all the time.
+        """Make those of this process, which is to become a supervisor. ``shared`` names the file that all workers of
+        one ``--reload`` share; it begins with the process id of their parent. The next worker takes it over when it is
+        ready (:meth:`publish`), so that a probe sees one worker all the time.
         """
         self._app = app
         self.next = 0.0
@@ -191,7 +187,7 @@ class HealthStamps:
 
     def supervised(self, now: float, *, of_use: bool) -> float:
         """The supervisor turns; of no use, with no runner and no way to fork one, it stamps nothing. Returns for how
-        many seconds the dispatcher has not turned, at turns that stamp; else 0. Time in which the supervisor did not
+        many seconds the dispatcher has not turned; 0 at turns that do not stamp. Time in which the supervisor did not
         turn either does not count: the whole worker may have been stopped, and goes on.
         """
         if now < self.next:
@@ -253,8 +249,8 @@ def forget_dead() -> None:
 
 
 def stamps_directory() -> str:
-    """Where the files of this user are: the first place that can be written, for a worker and its probe alike. In a
-    container whose root is read-only that is the shared memory.
+    """Where the files of this user are: the first place that can be written. In a container whose root is read-only
+    that is the shared memory.
     """
     places = [*filter(None, [os.environ.get("TMPDIR")]), *_PLACES]
     return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), places[0])

@@ -1,9 +1,7 @@
 """The messages between supervisor, dispatcher and runners, and the outcomes of starts. Pure.
 
-1. :class:`Run` to :class:`Drain`: the form of messages, which travel over channels (``channel.py``). Every message is a
-   tagged array, so an unknown one fails at decoding, not later.
-2. :func:`of_error` and :func:`of_death`: how a start ended, decided in one place: by the exception that left its code,
-   or by the death of its runner.
+Every message is a tagged array, so an unknown one fails at decoding, not later. How a start ended is decided in one
+place: by the exception that left its code, or by the death of its runner.
 """
 
 from __future__ import annotations
@@ -54,11 +52,8 @@ class Exit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
-    """Runner to dispatcher: a start ended.
-
-    Attributes:
-        cost: microseconds that the runner was busy with it, its own work included.
-        memory: peak resident memory of the runner so far, bytes; 0 when not measured.
+    """Runner to dispatcher: a start ended. ``cost``: microseconds that the runner was busy with it, its own work
+    included; ``memory``: peak resident bytes of the runner so far; 0 when not measured.
     """
 
     number: int
@@ -121,10 +116,8 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag="signal"):
 
 
 class Size(msgspec.Struct, frozen=True, array_like=True, tag="size"):
-    """From now on this many of a kind at once.
-
-    Dispatcher to supervisor: an operator set it; the next dispatcher starts with that. The supervisor sends it to the
-    parent of ``--reload``, and that to the next worker, whose supervisor sends it to the dispatcher.
+    """From now on this many of a kind at once. It goes from the dispatcher, where an operator set it, to the
+    supervisor, the parent of ``--reload``, and the next worker.
     """
 
     kind: Kind
@@ -217,8 +210,8 @@ _ONCE = "it may start only once, so it failed"
 
 
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
-    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start. ``now`` is
-    the server's time, and ``keep`` how long the job stays, both in microseconds.
+    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start. ``keep``:
+    how many microseconds it stays.
     """
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
@@ -239,8 +232,7 @@ def of_error(
     plan: RunPlan, claim: Claim, error: BaseException, data: bytes, random: float, stopped_by: StopReason = ""
 ) -> Ended:
     """The outcome of a start whose code raised. ``error``: the exception, or the signal that a group of exceptions
-    carries. ``data``: the exception as a stored error. ``random``: a random number from 0 to 1, for the jitter of the
-    retry. ``stopped_by``: what was stopping the start.
+    carries; ``data``: it as stored. ``random`` is for the jitter of the retry.
     """
     match fate(plan.retry, claim.failures, error, stopped_by):
         case "interrupted":

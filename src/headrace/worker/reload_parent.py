@@ -1,11 +1,8 @@
 """``headrace worker --reload``: a parent without application that replaces its worker by one with new code.
 
-1. :class:`WorkerCommand` starts a worker by the same command line, in a new interpreter, so with new code.
-2. :class:`ReloadParent` replaces a worker when the next one is ready, forwards signals and sizes, and ends as it ends.
-
-The supervisor of a worker has the other end of its socket, the ``ParentLink``.
-
-The parent has one thread and no store connection. Signals are values in a queue that one loop reads.
+It starts a worker by the same command line, in a new interpreter, so with new code; replaces a worker when the next one
+is ready, forwards signals and sizes, and ends as it ends. One thread, no store connection. Signals are values in a
+queue that one loop reads.
 """
 
 from __future__ import annotations
@@ -60,9 +57,8 @@ class ReloadedWorker(msgspec.Struct, eq=False):
 
 
 class WorkerCommand(msgspec.Struct, frozen=True):
-    """How this program was started: its words, its environment, and its directory as the shell named it.
-
-    Where the directory or the program lies behind a link to a release, a new worker follows that link.
+    """How this program was started: its words, its environment, and its directory as the shell named it. Where the
+    directory or the program lies behind a link to a release, a new worker follows that link.
     """
 
     argv: list[str]

@@ -1,6 +1,5 @@
-"""The files of an application, and which of them have changed: what ``headrace worker --reload`` watches.
-
-It reads the times of all files again and again, which needs no library and works on every mount.
+"""The files of an application, and which of them have changed: what ``headrace worker --reload`` watches. It reads the
+times of all files again and again, which needs no library and works on every mount.
 """
 
 from __future__ import annotations

@@ -23,13 +23,8 @@ SHARED = ("thread", "async")
 
 
 def usable_cores(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """How many cores this process may use: those that it may run on, and those that its control group has time for.
-
-    A machine has more than a process whose affinity is set or a container with a limit. Half a core counts as one.
-
-    Args:
-        groups: the file that names the control groups of this process.
-        mounted: the directory of the control groups.
+    """How many cores this process may use: those that it may run on, and those that its control group has time for. A
+    machine has more than a process whose affinity is set or a container with a limit. Half a core counts as one.
     """
     count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # from Python 3.13 on
     if hasattr(os, "sched_getaffinity"):
@@ -64,20 +59,13 @@ def _group_cores(groups: str, mounted: str) -> list[int]:
 
 
 class QueueOrder(msgspec.Struct, frozen=True):
-    """The queues that a worker serves.
-
-    Attributes:
-        names: in the order of preference.
-        weights: as long as ``names``: chances of coming first; empty means strict order.
-    """
+    """The queues that a worker serves, in the order of preference; ``weights``: chances of coming first."""
 
     names: tuple[str, ...] = ("default",)
     weights: tuple[float, ...] = ()
 
     def arrange(self, randoms: list[float]) -> tuple[str, ...]:
-        """The order of one claim. ``randoms``: a random number from 0 to 1 for each queue; a heavier queue tends to
-        come first, and none starves.
-        """
+        """The order of one claim. A heavier queue tends to come first, and none starves."""
         if not self.weights:
             return self.names
         drawn = zip(self.names, self.weights, randoms, strict=True)
@@ -85,8 +73,8 @@ class QueueOrder(msgspec.Struct, frozen=True):
 
 
 def parse_queues(text: str) -> QueueOrder:
-    """``high,low`` (strict order) or ``high:3,low:1`` (weights). Raises OptionsError: a name or weight cannot be used,
-    or weights stand at some queues only.
+    """``high,low`` (strict order) or ``high:3,low:1`` (weights). Raises OptionsError: a name or weight
+    cannot be used.
     """
     names: list[str] = []
     weights: list[float] = []

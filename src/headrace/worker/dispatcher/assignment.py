@@ -1,14 +1,12 @@
 """Which runner gets which job, and how much is sent ahead. Decides; sends nothing.
 
-1. :class:`RunnerSlots`: the places of one kind's runners, among which strategies choose in O(1). It owns the published
-   snapshot and the ranks of one kind. A place outlives its runners: a runner that dies or is replaced leaves its place,
-   and the jobs that wait there, to the next one.
-2. :class:`Assignment`: a job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a
-   key goes to the place of its key, and waits there (``local_queues.py``).
+A job goes to a free runner, or to the least loaded one if it may be sent ahead. A job with a key goes to the place of
+its key, and waits there (``local_queues.py``). A place outlives its runners: a runner that dies or is replaced leaves
+its place, and the jobs that wait there, to the next one.
 
-A runner gets the next job when it has a free slot. For tasks measured to be tiny, a window worth a few milliseconds is
-sent ahead to runners of each kind but fork, so that pipes and round trips are amortised. A runner without progress for
-``STALL`` loses the jobs that were sent ahead: nothing waits behind a slow job.
+For tasks measured to be tiny, a window worth a few milliseconds is sent ahead to runners of each kind but fork, so that
+pipes and round trips are amortised. A runner without progress for ``STALL`` loses the jobs that were sent ahead:
+nothing waits behind a slow job.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ FULL = 1e6
 
 
 class RunnerSlots:
-    """Those of one kind.
+    """The places of one kind's runners, among which strategies choose in O(1).
 
     Attributes:
         snapshot: what strategies see; replaced as a whole when the size changes.
@@ -135,10 +133,8 @@ class Assignment:
         return max(1, min(MOST_AHEAD, int(self.prefetch_seconds / max(self.mean, 1e-6))))
 
     def rooms(self, now: float) -> dict[Kind, int]:
-        """How many jobs of each kind a claim may bring.
-
-        A runner with little room asks for none, so that claims come in batches: the server's cost of a trip is that of
-        a few jobs. It asks long before it runs dry, so that server and runner work at the same time.
+        """How many jobs of each kind a claim may bring. A runner with little room asks for none, so that claims come in
+        batches. It asks long before it runs dry, so that server and runner work at the same time.
         """
         window, found = self.window(), dict.fromkeys(self.kinds, 0)
         for handle in self.handles.values():
@@ -193,9 +189,7 @@ class Assignment:
 
     def choose(self, kind: Kind, task: str, now: float, *, alone: bool) -> RunnerHandle | None:
         """The runner for one job: one that has a free slot, or the least loaded if it may be sent ahead; None: neither.
-
-        Args:
-            alone: it is not sent ahead, since an earlier start of it crashed or since it may start at most once.
+        One that goes ``alone`` crashed before, or may start at most once: it is not sent ahead.
         """
         places = self.kinds.get(kind)
         if places is None:

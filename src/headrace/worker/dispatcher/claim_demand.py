@@ -10,9 +10,6 @@ loop asks anew after each one, and ends a sleep while there is something to clai
 A kind is *crowded* while jobs of it are known to wait for a runner. A claim that has room for others, too, passes over
 them: it looks at a bounded number of entries of each queue, and goes on behind them the next time. Claims name the
 tasks of crowded kinds only, so that one costs no more where nothing waits, or where all runners are of one kind.
-
-Owns what is known of the queues, the kinds of runners that had no room when a job came, and the broadcasts that were
-announced and not claimed.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         now: False: sleep on the queues first.
-        limit: the most jobs that it brings.
         kinds: of runners that it is made for: those that have room, and whose jobs may wait.
         passing: crowded kinds, and how many jobs of each it may bring at most.
         cursors: behind which entry of a queue it goes on looking.
@@ -59,10 +55,8 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
     """What the answers to earlier claims tell of the queues.
 
     Attributes:
-        waiting: kinds whose ready jobs may wait in them.
-        crowded: those of them whose jobs do, for certain.
+        waiting: kinds whose ready jobs may wait in them; ``crowded``: those of them whose jobs do, for certain.
         cursors: the last entry of each queue that was looked at. All before it were of the kinds ``over``.
-        over: see ``cursors``.
         beyond: whether entries behind a cursor were not looked at yet.
     """
 
@@ -73,10 +67,8 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
     beyond: bool = False
 
     def answered(self, wanted: ClaimRequest, brought: int, looked: Looked | None) -> QueueKnowledge:
-        """What is known after a claim.
-
-        Args:
-            looked: what it passed over; None: nothing was to be passed over, or the reply that told was lost.
+        """What is known after a claim; ``looked`` is None where it passed over nothing, or the reply that told was
+        lost.
         """
         full = brought >= wanted.limit
         if looked is None:
@@ -119,7 +111,6 @@ def want(
     """What is wanted now; None: nothing can be taken.
 
     Args:
-        rooms: how many jobs of each kind may be claimed.
         most: how many in all.
         ask: there may be jobs that no answer tells of.
         look: it is time to go on looking behind what was passed over.
@@ -141,9 +132,8 @@ def want(
 
 
 def awaited(queues: Iterable[str], paused: Collection[str], kinds: Iterable[Kind], known: QueueKnowledge) -> list[str]:
-    """What a sleep listens to: queues that are not paused, and in each what others pass over that may run here.
-
-    Of a crowded kind there is no runner free, so that there is nothing to hear: when one is, it is claimed for at once.
+    """What a sleep listens to: queues that are not paused, and in each what others pass over that may run here. Of a
+    crowded kind there is no runner free: when one is, it is claimed for at once.
     """
     able = [kind for kind in kinds if kind not in known.crowded]
     lines: list[str] = []
@@ -220,7 +210,6 @@ class ClaimDemand:
         """What is wanted now; None: nothing.
 
         Args:
-            most: jobs that may be claimed in all.
             coming: jobs that are here and that no runner has yet.
             parked: kinds whose parked jobs may be moved in the same trip.
             ask: there may be jobs that no claim told of.
@@ -272,11 +261,7 @@ class ClaimDemand:
         self.asking, self._asked = number, self._calls
 
     def on_claim(self, *, some: bool) -> None:
-        """The claim that asked for what was broadcast was read.
-
-        Args:
-            some: it brought a job that was broadcast. While it does there may be more.
-        """
+        """The claim that asked for what was broadcast was read. While it brings ``some`` there may be more."""
         if not some:
             self._answered = self._asked
         self.asking = 0

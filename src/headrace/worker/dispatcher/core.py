@@ -1,17 +1,9 @@
 """The core of a dispatcher: events in, actions out (``dispatcher_events.py``). Decides; does no I/O.
 
 :class:`Core` puts the parts together: which part gets which event, and in which order a turn asks them. Each part has
-its own module and knows only those before it:
-
-1. ends go into a batch (``endings.py``), claims become starts on runners (``placement.py``, ``runner_pool.py``);
-2. ends are settled in batches, and one round trip settles and claims (``settlement.py``);
-3. claims are made while there is room (``claiming.py``, ``claim_demand.py``);
-4. the lease is renewed, due jobs are promoted, ... with the same round trips (``maintenance.py``);
-5. it answers requests of others, and reports its state (``remote_control.py``).
-
-An ``Incarnation`` (``incarnation.py``) is the worker at one shard. :class:`Core` has the runners, one incarnation for
-each shard, and ends the worker when its work is done or a stop was asked for. Nothing here has a socket, a clock,
-random numbers or a process: they are given to it.
+its own module and knows only those before it. An ``Incarnation`` (``incarnation.py``) is the worker at one shard.
+:class:`Core` has the runners, one incarnation for each shard, and ends the worker when its work is done or a stop was
+asked for. Sockets, clock, random numbers and processes are given to it.
 """
 
 from __future__ import annotations
@@ -55,13 +47,7 @@ _T = TypeVar("_T")
 
 
 class Core:
-    """One worker's claiming side.
-
-    Attributes:
-        worker: what all parts know.
-        incarnations: the worker at each of its shards, in their order; ``incarnation``: at the first.
-        runner_pool, local_queues: its runners, and jobs that wait for one of them.
-    """
+    """One worker's claiming side."""
 
     def __init__(self, worker: Worker, *keys: Keys) -> None:
         """Make one for these shards, at least one, each with its number as its place."""
@@ -125,10 +111,7 @@ class Core:
 
     def on(self, events: Sequence[Event], now: float) -> Sequence[Action]:
         """What to do about events, and about what is due now. To be called again at once while it is :attr:`hasty`.
-
-        Args:
-            events: in their order.
-            now: monotonic seconds; never less than before.
+        ``now`` is never less than before.
         """
         worker, claiming = self.worker, self.incarnation.claiming
         worker.now = now

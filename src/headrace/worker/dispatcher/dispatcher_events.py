@@ -1,8 +1,6 @@
 """What happens to a dispatcher (events), and what it does about it (actions): all that its loop and its core exchange.
 
-The loop turns sockets, pipes and clocks into events and performs the actions; the core (core.py) turns events into
-actions and touches nothing outside. What the supervisor and the core say to each other (messages.py) are events and
-actions as they are.
+What the supervisor and the core say to each other (messages.py) are events and actions as they are.
 """
 
 from __future__ import annotations
@@ -52,11 +50,7 @@ class TakenBack(msgspec.Struct, frozen=True):
 
 
 class RunnerClosed(msgspec.Struct, frozen=True):
-    """A runner closed its socket: it leaves or died.
-
-    Attributes:
-        garbled: it did not close it, but what it sent is not a message.
-    """
+    """A runner closed its socket: it leaves or died; or it is ``garbled``: what it sent is not a message."""
 
     runner: int
     garbled: bool = False
@@ -68,9 +62,8 @@ class RunnerDied(msgspec.Struct, frozen=True):
     Attributes:
         signal, code: how it ended; 0 when they do not apply.
         memory: its peak, bytes.
-        heard: its last messages.
+        heard: its last messages; ``stderr``: the end of what it wrote there.
         unstarted: this many of the last jobs that it was given it has not begun.
-        stderr: the end of what it wrote there.
         fenced: the supervisor killed it, since this process did not move until its lease ended.
     """
 
@@ -99,12 +92,7 @@ class Orphaned(msgspec.Struct, frozen=True):
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """The store answered a step.
-
-    Attributes:
-        read: that step's function.
-        script: the name of its script.
-    """
+    """The store answered a step of a script."""
 
     read: Callable[[Any], None]
     reply: Any
@@ -112,10 +100,8 @@ class Replied(msgspec.Struct, frozen=True):
 
 
 class CallRefused(msgspec.Struct, frozen=True):
-    """The store refused a step, and works. The step is not sent again by itself.
-
-    Attributes:
-        asleep: it was the claim of a sleep, which is over.
+    """The store refused a step, and works. The step is not sent again by itself. ``asleep``: it was the claim of a
+    sleep.
     """
 
     step: Step
@@ -123,10 +109,8 @@ class CallRefused(msgspec.Struct, frozen=True):
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """The claim of a sleep was answered.
-
-    Attributes:
-        by_queue: a queue ended the sleep, not its time and not :class:`WakeUp`.
+    """The claim of a sleep was answered; ``by_queue``: a queue ended the sleep, not its time and not
+    :class:`WakeUp`.
     """
 
     read: Callable[[Any], None]
@@ -199,8 +183,7 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Take back up to ``most`` of the last jobs that a runner was given, if it has not begun them.
-
+    """Take back up to ``most`` of the last jobs that a runner was given and has not begun;
     :class:`TakenBack` answers.
     """
 
@@ -209,10 +192,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """Until a time (monotonic seconds) keep stacks that a runner writes to its stderr out of the log.
-
-    :class:`StackHeard` has them.
-    """
+    """Until a time keep stacks that a runner writes to its stderr out of the log; :class:`StackHeard` has them."""
 
     runner: int
     until: float

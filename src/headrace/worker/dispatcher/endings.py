@@ -1,8 +1,6 @@
 """How starts ended, until the store has it: gathered, logged, counted, and settled in batches. Decides; does no I/O.
 
-1. :func:`starts`: the entries of a job's journal: one for each start that did not simply succeed, sent with the
-   outcome. Pure.
-2. :class:`Endings`: the batches. Nodes that a start added to its workflow are stored before its end.
+Nodes that a start added to its workflow are stored before its end.
 """
 
 from __future__ import annotations

@@ -50,8 +50,6 @@ class Incarnation:
     """The worker at one shard, under one name after the other.
 
     Attributes:
-        desk, endings, growth, demand, placement, inputs, maintenance, renewal, claiming, stacks, control, vitals: parts
-            that the core, the loop and tests ask.
         handlers: what becomes of each event of the store.
         awoken: a sleep ended in this turn; its jobs went out, all else is decided in the next.
         retired: nothing is held any more.
@@ -237,10 +235,8 @@ class Incarnation:
         return len(self.desk.starts.held) + self.claiming.leased
 
     def _keep_fence(self, now: float) -> None:
-        """Stop what runs before another worker may start it, and hand it back when the store is there again.
-
-        The incarnation goes on if its lease can be renewed then, since no other one has taken over; else a new one
-        begins.
+        """Stop what runs before another worker may start it, and hand it back when the store is there again. The
+        incarnation goes on if its lease can be renewed then, since no other one has taken over; else a new one begins.
         """
         desk, renewal = self.desk, self.renewal
         at = NEVER
@@ -277,10 +273,8 @@ class Incarnation:
             requests.forget()
 
     def retire(self, why: str, *, at_once: bool) -> None:
-        """End it when the store knows all; ``at_once``: also where that does not answer.
-
-        Args:
-            why: what ended the worker, if it does not leave in order.
+        """End it when the store knows all; ``at_once``: also where that does not answer. ``why``: if it leaves out of
+        order.
         """
         worker, desk, requests = self._worker, self.desk, self._requests
         # Where its registration is not answered, it may be an incarnation that must be retired.

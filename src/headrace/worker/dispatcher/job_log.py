@@ -1,7 +1,4 @@
-"""What the worker's log says of a start that ended: one line, in words. Pure; the dispatcher logs it.
-
-What the dispatcher logs, in the form of the log: the actions of its core, whose floods are folded.
-"""
+"""What the worker's log says of a start that ended: one line, in words. The dispatcher's log folds floods."""
 
 from __future__ import annotations
 
@@ -54,10 +51,8 @@ def level(kind: EndKind) -> int:
 def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost: int, memory: int = 0) -> str:
     """``job ID (tasks.mean), attempt 1 failed: ZeroDivisionError: division by zero at tasks.py:8 in mean; ...``.
 
-    Args:
-        amount: microseconds until the next start, of ``retry`` and ``snoozed``.
-        cost: microseconds that the runner was busy with it; 0: unknown.
-        memory: the most that its process had, bytes; 0: unknown.
+    ``amount``: microseconds until the next start. ``cost``: microseconds that the runner was busy; ``memory``: the most
+    that its process had, bytes; 0: unknown.
     """
     word = "was interrupted" if kind == "interrupted" and claim.once else _WORDS[kind]
     parts = [f"job {claim.id} ({claim.task}), attempt {claim.attempt} {word}{_why(error)}"]
@@ -108,10 +103,8 @@ MOST = 10
 
 
 class DispatcherLog:
-    """Writes lines, unless more than a few of one code and task come within a second. Times are monotonic seconds.
-
-    Attributes:
-        next: when :meth:`pass_on` must be called.
+    """Writes lines, unless more than a few of one code and task come within a second; ``next``: when to call
+    :meth:`pass_on`.
     """
 
     def __init__(self, *, fold: bool = True) -> None:

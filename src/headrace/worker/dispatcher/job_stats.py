@@ -1,8 +1,8 @@
 """What a worker counts of its jobs: per task and per queue how many came, started and ended how, and how long they
 waited and ran; of itself how busy it was.
 
-Owns sums of one dispatcher. A job costs four entries in lists; once a second they are added up, and the sums go into
-the buffer of ``app.stats``, which sends them on a connection of its own, beside the jobs' path.
+A job costs four entries in lists; once a second they are added up, and the sums go into the buffer of ``app.stats``,
+which sends them on a connection of its own, beside the jobs' path.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class StatsSink(Protocol):
 
 
 def coarse(values: array[float]) -> Counter[int]:
-    """How many of some 32-bit floats have the same high half: sign, exponent, and seven bits of the fraction.
-
-    Counted in C, at a fifth of what a look at each would take; and of halves there are few.
+    """How many of some 32-bit floats have the same high half (sign, exponent, seven bits of the fraction), counted in
+    C.
     """
     halves = array("H", values.tobytes())
     return Counter(halves[_HIGH::2])
@@ -81,11 +80,7 @@ class _Sums:
 
 
 class JobCounts:
-    """Sums since the last second.
-
-    Attributes:
-        next: when they go on (monotonic seconds).
-    """
+    """Sums since the last second; ``next``: when they go on (monotonic seconds)."""
 
     def __init__(self, counts: StatsSink, workers: StatsSink, place: str) -> None:
         """Make one; ``workers``: where the worker of this place counts what is of itself."""
@@ -98,11 +93,7 @@ class JobCounts:
         self._memory = 0
 
     def ended(self, claim: Claim, kind: EndKind, now: float, cost: int = 0) -> None:
-        """A start ended so. That of a job's first one counts it as enqueued, at the time when it lined up.
-
-        Args:
-            cost: microseconds that its code ran; 0: it is not known, or did not.
-        """
+        """A start ended so. That of a job's first one counts it as enqueued, at the time when it lined up."""
         if kind not in ENDS:
             return
         # Each line is paid for by every job.
@@ -130,8 +121,8 @@ class JobCounts:
         self._memory = max(self._memory, memory)
 
     def sampled(self, sizes: Mapping[str, int], at: float, is_first: bool) -> None:
-        """Count ready jobs by queue at one moment: ``ready`` divided by ``samples`` is the mean backlog. Each shard has
-        a part of a queue; the first one counts the sample.
+        """Count ready jobs by queue: ``ready`` divided by ``samples`` is the mean backlog. The first shard counts the
+        sample.
         """
         if is_first:
             self._absorb(QUEUES, {"samples": 1}, at)

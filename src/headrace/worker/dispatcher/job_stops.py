@@ -1,7 +1,4 @@
-"""Starts are stopped: for their limits, when they are cancelled, and when the worker stops.
-
-When a start must be stopped: a heap of deadlines. Decides; stops nothing.
-"""
+"""Starts are stopped: for their limits, when they are cancelled, and when the worker stops. Decides; stops nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +26,8 @@ FENCED = "the worker could not keep its lease"
 
 
 class Deadline(msgspec.Struct, frozen=True, order=True):
-    """One limit of one start.
-
-    Attributes:
-        stage: ``soft`` (interrupt the code), ``again`` (it was told, and goes on), or ``hard`` (kill the runner).
+    """One limit of one start: ``soft`` (interrupt the code), ``again`` (it was told, and goes on), or ``hard`` (kill
+    the runner).
     """
 
     when: float
@@ -70,9 +65,8 @@ class Limits:
         heapq.heappush(self._heap, Deadline(now + SHOW, start.claim.number, "hard"))
 
     def remind(self, start: Attempt, now: float) -> None:
-        """The start was interrupted: do so again after a while, twice as long each time, until it ends.
-
-        A signal that comes in the moment before a system call that waits does not end that call.
+        """The start was interrupted: do so again after a while, twice as long each time, until it ends: a signal that
+        comes in the moment before a system call that waits does not end that call.
         """
         heapq.heappush(self._heap, Deadline(now + AGAIN * 2**start.reminders, start.claim.number, "again"))
         start.reminders += 1

@@ -28,8 +28,7 @@ class Home:
     """Where the jobs of one key are.
 
     Attributes:
-        place: where those are that joined it.
-        inside: how many of them wait or run there.
+        place: where those are that joined it; ``inside``: how many of them wait or run there.
         waiting: those that may not join them yet, oldest first.
     """
 
@@ -80,11 +79,7 @@ class LocalQueues:
         return True
 
     def serve(self, now: float, may_start: Callable[[Waiting], bool]) -> list[Attempt]:
-        """Book what runners have room for now; to be sent.
-
-        Args:
-            may_start: False: it has been ended instead.
-        """
+        """Book what runners have room for now; to be sent. What may not start has been ended instead."""
         assignment, starts = self._assignment, list[Attempt]()
         changed, assignment.changed = assignment.changed, set()
         for place in changed:

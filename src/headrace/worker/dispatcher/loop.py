@@ -153,11 +153,7 @@ class Dispatcher:
         return lambda one: actions[one.shard][type(one.action)](one.action)
 
     def run(self, predecessors: Sequence[str]) -> None:
-        """Work until told to drain, then leave; returns when nothing is held any more.
-
-        Args:
-            predecessors: the incarnations that this one takes over from.
-        """
+        """Work until told to drain, then leave; it takes over from its predecessors."""
         core = self._core
         # Before the first runner is asked for: the supervisor must not take the last stamp of a dead one for ours.
         self._stamp(time.monotonic(), 0, 0.0, 0.0)

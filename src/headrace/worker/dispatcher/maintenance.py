@@ -1,12 +1,7 @@
 """Regular duties of a dispatcher for the store. Their calls travel with the next request; nothing is sent from here.
 
-1. :class:`Duty`: a time, a call that is due then, and the handling of its reply.
-2. :class:`Renewal`: renews the lease. Its reply says when all other duties are due.
-3. :class:`Reclaim`: takes back the jobs of dead workers.
-4. :class:`Unparking`: queues jobs again that a worker without their task had parked, where a worker knows the task.
-5. :class:`Promotion`, :class:`Resumption`, :class:`Sampling`, :class:`Portions`, :class:`LimitDeclaration`: due jobs,
-   pauses that end, a count of ready jobs, chores in pieces, declared limits.
-6. :class:`Maintenance`: the table of all duties, a row each. Duties of more than a screen have files of their own.
+:class:`Maintenance` has the table of all duties. The reply of :class:`Renewal` says when all others are due. Duties of
+more than a screen have files of their own.
 """
 
 from __future__ import annotations
@@ -123,8 +118,8 @@ class Renewal:
         lease_until: until when this incarnation is sure of what it holds, reckoned from before the renewal was sent.
         promise: until when the store has promised the lease, microseconds of its clock; 0: it has not yet.
         gone: the lease was lost.
-        paused: queues that it serves and that were paused at the last renewal.
-        ready: how many of its queues had ready jobs at the last renewal and were not paused.
+        paused: queues that it serves and that were paused at the last renewal; ``ready``: how many others had ready
+            jobs.
         looked: when that renewal was sent (monotonic seconds).
         cancels: ids that run here and were asked to stop, to be taken by the core.
     """
@@ -213,11 +208,7 @@ class Renewal:
 
 
 class Unparking:
-    """Parked jobs of tasks that are known here. They line up when there is room for some, with a claim.
-
-    Attributes:
-        parked: tasks that are known here and may have parked jobs.
-    """
+    """Parked jobs of tasks that are known here. They line up when there is room for some, with a claim."""
 
     def __init__(self, keys: Keys, tasks: Container[str], queues: Sequence[str]) -> None:
         self.parked: set[str] = set()
@@ -372,8 +363,6 @@ class Portions:
         """Make a duty of it.
 
         Args:
-            script: its script.
-            make: makes the call.
             due: what a renewal says: when it is due, by the server's clock.
             full: of a call that has done so much there is more to do, after ``pause`` seconds.
         """
@@ -482,11 +471,7 @@ class Maintenance:
         self.doubt_until = 0.0
 
     def begin(self, owner: str, sent: float, spared: float = 0.0) -> None:
-        """A new incarnation was registered by a request sent at ``sent``.
-
-        Args:
-            spared: seconds for which it is not known whether others live.
-        """
+        """A new incarnation was registered by a request sent at ``sent``; for ``spared`` seconds others may live."""
         self.doubt_until = sent + spared + LATE if spared else 0.0
         self.unparking.begin()
         self.ticks.begin(owner, sent)
@@ -512,8 +497,8 @@ class Maintenance:
         return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:
-        """So much is kept, over the caps it is swept at once; and this many pieces of background work are left to
-        do.
+        """So much is kept, over the caps it is swept at once; and this many pieces of background work
+        are left to do.
         """
         if kept > self._most or size > self._most_bytes:
             self.sweep.at = now

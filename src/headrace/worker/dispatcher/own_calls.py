@@ -28,12 +28,7 @@ _ALARMS = "alarms"
 
 
 class OwnCalls:
-    """Line up the calls of this worker's hooks, and begin looks at its alarms.
-
-    Attributes:
-        at: when it is due, monotonic seconds; infinity where the code declares neither hooks nor alarms.
-        stored: whether a job was stored since this was last cleared.
-    """
+    """Line up the calls of this worker's hooks, and begin looks at its alarms."""
 
     def __init__(self, worker: Worker, desk: Desk) -> None:
         self._worker, self._desk, self._requests = worker, desk, desk.requests

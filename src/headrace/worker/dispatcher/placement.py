@@ -125,10 +125,8 @@ class Placement:
         self.hand_out([start.claim for start in back if not (bound and start.bound)])
 
     def close(self, gates: Collection[str], token: int = 0) -> None:
-        """Calls were refused, here or in another worker: jobs of these gates that have not begun go back to the server.
-
-        Args:
-            token: the last one that was given before they closed: later starts have passed them since. 0: of ours.
+        """Calls were refused: jobs of these gates that have not begun go back to the server, unless they passed the
+        gates after ``token``, the last one that was given before they closed.
         """
         oldest = self._desk.server_time(self._worker.now) - RECALL
         self._closed = {gate: last for gate, last in self._closed.items() if last > oldest}

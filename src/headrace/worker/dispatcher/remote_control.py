@@ -1,12 +1,9 @@
 """Requests of others to a worker, and its reports.
 
-1. :class:`SelfReport`: sent with renewals, for people: sizes, repeated set-up of runners, and what :func:`status` has
-   of each runner: what it runs, since when, what it holds. The store keeps it in the record of the incarnation.
-2. :class:`StackRequests`: stacks on demand: each runner's interpreter writes them to its stderr, and the dispatcher
-   stores them. Owns the open requests. A runner that answers late, or not at all, delays no other.
-3. :class:`RemoteControl`: messages of the supervisor, and commands that clients write into the store.
-4. :class:`Vitals`: answers for probes: whether the dispatcher holds its lease, has runners, and claims jobs that it
-   could run.
+:class:`SelfReport` is sent with renewals, for people. :class:`StackRequests` has stacks on demand: each runner's
+interpreter writes them to its stderr, and the dispatcher stores them; a runner that answers late, or not at all, delays
+no other. :class:`RemoteControl` gets messages of the supervisor, and commands that clients write into the store.
+:class:`Vitals` answers probes.
 """
 
 from __future__ import annotations
@@ -43,10 +40,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def probe(handle: RunnerHandle) -> tuple[int, int]:
-    """The process that runs a runner's jobs, and its resident bytes; 0 where they are unknown.
-
-    The process is the runner's own, or the child that a fork server has now. The bytes are whole MiB, so that a runner
-    that idles says nothing new.
+    """The process that runs a runner's jobs (its own, or a fork server's child), and its resident bytes; 0: unknown.
+    The bytes are whole MiB, so that a runner that idles says nothing new.
     """
     pid = handle.pid
     try:
@@ -59,12 +54,8 @@ def probe(handle: RunnerHandle) -> tuple[int, int]:
 
 
 def status(handles: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
-    """The runners as JSON, at most ``MOST_RUNNERS``.
-
-    Args:
-        ahead_of_us: microseconds that the server's clock is ahead of our monotonic one.
-        look: finds out what is not known here.
-        shown: a job that is shown even if its runner began others before it.
+    """The runners as JSON, at most ``MOST_RUNNERS``. ``shown``: a job that is shown even if its runner began others
+    before.
     """
     rows = [_row(handle, ahead_of_us, look, shown) for handle in sorted(handles, key=_place)[:MOST_RUNNERS]]
     return msgspec.json.encode(rows).decode()
@@ -217,12 +208,7 @@ class StackRequests:
 
 
 class RemoteControl:
-    """Does what is asked, or says why not.
-
-    Attributes:
-        on_resize: called when there are others than the store was told.
-        on_stop: called when another process wishes this worker to end.
-    """
+    """Does what is asked, or says why not."""
 
     def __init__(
         self,
@@ -327,8 +313,7 @@ class Vitals:
 
     def check(self, now: float) -> tuple[int, float, float]:
         """Flags, end of the lease and since when it starves, as :class:`headrace.worker.health_stamps.Stamp` has them.
-
-        To be called about once a second: it starves from the first look on that finds jobs and room for them.
+        It starves from the first look on that finds jobs and room for them.
         """
         worker, desk, claiming = self._worker, self._desk, self._claiming
         kinds = {handle.kind for handle in self._assignment.handles.values() if not (handle.starting or handle.single)}

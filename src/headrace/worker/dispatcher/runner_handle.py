@@ -1,9 +1,7 @@
 """Runners as the core of a dispatcher sees them. Decides nothing about jobs' outcomes.
 
-1. :class:`Attempt`, :class:`RunnerHandle`, :class:`RunnerSlot`: three records that name each other: a start runs on a
-   runner, which fills a place, for which a start may wait. A handle has the runner's jobs, its free room and its
-   measurements. The loop owns a runner's socket and pipes (``runner_links.py``).
-2. :class:`RunnerCommands`: the actions that runners and the supervisor get about runners.
+:class:`Attempt`, :class:`RunnerHandle` and :class:`RunnerSlot` name each other: a start runs on a runner, which fills a
+place, for which a start may wait. The loop owns a runner's socket and pipes (``runner_links.py``).
 """
 
 from __future__ import annotations

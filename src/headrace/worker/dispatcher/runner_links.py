@@ -1,10 +1,5 @@
 """The sockets and pipes of a dispatcher's loop to the other processes of its worker: actions in, events out.
 
-1. :class:`RunnerLinks`: owns the descriptors of every runner: the socket, the tickets (see ``channel.py``) and stderr,
-   whose lines it passes on.
-2. :class:`ControlLink`: the way to the supervisor: messages both ways, and the descriptors of new runners.
-3. :class:`Selectors`: the readable descriptors that the loop waits for, each with its handler.
-
 Never waits for another process. Decides nothing: received messages go into the loop's inbox.
 """
 
@@ -98,11 +93,9 @@ class RunnerLink:
 
     Attributes:
         tail: the end of what it wrote to stderr and is passed on.
-        begun: the line that it has begun and not ended there.
-        begun_until: how long that waits for its end, monotonic seconds.
-        captures: until when stacks are kept out of what is passed on, monotonic seconds; stacks: those that came.
-        closed: its socket ended.
-        blocked: its socket had no room for all that it was sent.
+        begun: the line that it has begun and not ended there; it waits until ``begun_until`` for its end.
+        captures: until when stacks are kept out of what is passed on; stacks: those that came.
+        closed: its socket ended; ``blocked``: it had no room for all that it was sent.
     """
 
     def __init__(self, message: Spawned, descriptors: list[int]) -> None:
@@ -140,12 +133,8 @@ class RunnerLink:
         return heard
 
     def drain_stderr(self) -> bool:
-        """Pass on the lines that the runner wrote to stderr, and keep their end as evidence.
-
-        A line that has not ended waits: what another process says meanwhile must not go on in it.
-
-        Returns:
-            False when the other end is closed.
+        """Pass on the lines that the runner wrote to stderr, and keep their end as evidence; False: the other end is
+        closed. A line that has not ended waits: what another process says meanwhile must not go on in it.
         """
         try:
             data = os.read(self.stderr, 1 << 16)
@@ -190,10 +179,8 @@ class RunnerLink:
 
 
 class RunnerLinks:
-    """Those of one worker.
-
-    Attributes:
-        next: when lines of stderr are passed on although they have not ended (monotonic seconds).
+    """Those of one worker; ``next``: when lines of stderr are passed on although they have not ended (monotonic
+    seconds).
     """
 
     def __init__(self, watched: Selectors, inbox: list[Event]) -> None:
@@ -323,10 +310,7 @@ def _pass_on(text: bytes) -> None:
 
 
 class ControlLink:
-    """The channel to the supervisor.
-
-    What the supervisor says of runners goes to their links, the rest into the loop's inbox.
-    """
+    """The channel to the supervisor. What it says of runners goes to their links, the rest into the loop's inbox."""
 
     def __init__(
         self, control: Channel[FromSupervisor], watched: Selectors, links: RunnerLinks, inbox: list[Event]
@@ -338,10 +322,7 @@ class ControlLink:
         watched.watch(control, self._on_ready, urgent=True)
 
     def ask(self, message: ToSupervisor) -> None:
-        """Send a message after what did not fit before.
-
-        Never waits: the supervisor may be waiting for us to read what it said. That it is gone its socket will tell.
-        """
+        """Send a message after what did not fit before. Never waits: the supervisor may be waiting for us to read."""
         with contextlib.suppress(Closed):
             self._control.offer(message)
             self._watched.also_write(self._control, wanted=self._control.full)

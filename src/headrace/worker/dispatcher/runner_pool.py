@@ -1,10 +1,6 @@
 """A dispatcher's runners: they come, are given work, are stopped for limits, die, are replaced.
 
-1. :class:`RunnerSupply`: how many there are, who is replaced, and when another one is asked for.
-2. :class:`RunnerPool`: what they hold, and how that ends.
-
-Owns the runners' life and what the end of a runner means for its jobs. Decides: what runners and the supervisor are to
-be sent goes out as actions, and what became of jobs is returned.
+Decides: what runners and the supervisor are to be sent goes out as actions, and what became of jobs is returned.
 """
 
 from __future__ import annotations
@@ -81,10 +77,8 @@ class RunnerSupply:
     # -- how many ---------------------------------------------------------------------------------------------------
 
     def resize(self, kind: Kind, size: int) -> list[RunnerSlot]:
-        """Have this many places for runners of a kind, and a runner in each.
-
-        Returns:
-            those that were removed; a runner in one finishes what it runs, and what it had not begun is taken back.
+        """Have this many places for runners of a kind; returns those that were removed. A runner in one finishes what
+        it runs.
         """
         places = self._assignment.places(kind)
         before = places.snapshot.size
@@ -213,12 +207,7 @@ class RunnerSupply:
             self.replace(handle, 0.0, reason)
 
     def replace_dead(self, handle: RunnerHandle, now: float, reason: str, *, ran: bool) -> None:
-        """A runner was reaped.
-
-        Args:
-            reason: for people.
-            ran: it died of, or with, a job.
-        """
+        """A runner was reaped; ``ran``: it died of, or with, a job."""
         pause = _pause_after(handle, now, ran=ran)
         if handle.single and pause:
             heapq.heappush(self._spawn_at, (now + pause, handle.kind, True))
@@ -228,10 +217,8 @@ class RunnerSupply:
         self.replace(handle, now + pause if pause else 0.0, "" if handle.leaving else reason)
 
     def replace(self, handle: RunnerHandle, at: float, reason: str) -> None:
-        """Free the place of a runner, and have another one fill it (at this monotonic time), unless it was removed.
-
-        Args:
-            reason: for people; empty where a runner leaves as it always does (that of a fork).
+        """Free the place of a runner, and have another one fill it at this time, unless it was removed. Without a
+        reason it leaves as it always does (that of a fork).
         """
         place = handle.place
         if place is not None and reason:
@@ -276,9 +263,6 @@ class RunnerPool:
     """The runners of one worker, and what they hold.
 
     Attributes:
-        assignment: runners and costs.
-        supply: who comes and goes.
-        stops: who is stopped.
         notes: what running jobs said of themselves since it was last taken, by the number of their start, for each
             shard.
         advice: hears what runners do again that others did.
@@ -452,11 +436,7 @@ class RunnerPool:
     # -- runners end ------------------------------------------------------------------------------------------------
 
     def closed(self, runner: int, *, garbled: bool) -> None:
-        """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed.
-
-        Args:
-            garbled: it sent what is not a message: a job wrote into its socket.
-        """
+        """Its socket closed: it died or is leaving. The supervisor tells how; what lives on deaf and mute is killed."""
         handle = self.assignment.handles.pop(runner, None)
         if handle is None:
             return

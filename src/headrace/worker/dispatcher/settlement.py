@@ -1,10 +1,5 @@
-"""Agreement of a dispatcher and the store about its starts. Produces calls; sends nothing itself.
-
-1. :class:`Settlement`: reports the ends of starts and the notes of running jobs in batches, and learns from the
-   replies.
-2. :class:`Reconciler`: compares the claims of both sides: after each connection, and when their counts differ.
-
-The calls travel before other requests. ``worker_state.py`` decides.
+"""Agreement of a dispatcher and the store about its starts: their ends and notes in batches, and both sides' claims.
+Produces calls, which travel before other requests; sends nothing itself.
 """
 
 from __future__ import annotations
@@ -51,11 +46,7 @@ class Settlement:
         self._maintenance, self._renewal, self._promotion = maintenance, maintenance.renewal, maintenance.promotion
 
     def steps(self, now: float, *, claims: bool) -> list[Step]:
-        """What is due: notes before ends.
-
-        Args:
-            claims: a claim is made in the same trip, which must find the ends told.
-        """
+        """What is due: notes before ends. A claim that is made in the same trip must find the ends told."""
         if self._endings and (claims or self._gathered(now)):
             return [*self._notes_due(), self.settle()]
         return self._notes_due() if self._notes and self._noted(now) else []
@@ -155,12 +146,8 @@ class Reconciler:
         return self._page(self._desk.starts.view(), [])
 
     def outrun(self, promise: int) -> list[Step]:
-        """Let no new token be less than one of a server that failed: the clock of the next one may be behind.
-
-        Tokens of other workers are met, too: each was at most what the clock of its server showed.
-
-        Args:
-            promise: until when the store has promised the lease, by which an old copy of it is found.
+        """Let no new token be less than one of a server that failed: the clock of the next one may be behind. Tokens of
+        other workers are met, too: each was at most what the clock of its server showed.
         """
         desk = self._desk
         # Nothing was claimed yet where the clock is not known.

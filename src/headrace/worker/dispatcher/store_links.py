@@ -1,14 +1,8 @@
 """A dispatcher's connections to the store, used without waiting. All three are made anew together when one fails.
 
-1. :class:`StoreConnection`: send, go on, read when the socket is ready. Owns one connection and its half-sent or
-   half-read bytes. One that failed is thrown away, never reused: a late reply would be taken for the answer to the next
-   question.
-2. :class:`Links`: ``main`` is for requests, ``waker`` sleeps on the queues' wake-up keys, ``mail`` receives
-   cancellations.
-3. :class:`Connector`: a thread makes connections. A name server, a connect, a TLS handshake, a password, a private
-   server that must be started: each of these may be silent for longer than a lease. The dispatcher goes on meanwhile,
-   and stops its runners in time.
-4. :class:`StoreLinks`: all of this together. Bytes that a socket has no room for are sent when it has.
+A thread makes connections. A name server, a connect, a TLS handshake, a password, a private server that must be
+started: each of these may be silent for longer than a lease. The dispatcher goes on meanwhile, and stops its runners in
+time.
 """
 
 from __future__ import annotations
@@ -48,7 +42,8 @@ _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class StoreConnection:
-    """One connection with at most one request in flight. After :meth:`ready` no method waits.
+    """One connection with at most one request in flight. After :meth:`ready` no method waits. One that failed is thrown
+    away: a late reply would be taken for the answer to the next question.
 
     Attributes:
         deadline: monotonic time at which the awaited reply is overdue; infinite when none is awaited.
@@ -58,11 +53,7 @@ class StoreConnection:
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
-        """Connect. Waits, for ``timeout`` seconds at each step of it.
-
-        Raises:
-            redis.exceptions.RedisError, OSError: it did not work.
-        """
+        """Connect. Waits, for ``timeout`` seconds at each step of it."""
         self._connection: Any = connect(target, timeout)
         # redis-py makes the connection (credentials, TLS); replies are read here. Its own reading sets time-outs and
         # builds messages for errors that do not come, which is half of a worker's delay between a reply and its job.
@@ -85,10 +76,8 @@ class StoreConnection:
         return self._expected > 0
 
     def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands and wait for their replies; only before :meth:`ready`. Cost: one round trip.
-
-        Raises:
-            redis.exceptions.RedisError, OSError: the connection is gone, or the server refused one of the commands.
+        """Send commands and wait for their replies; only before :meth:`ready`. Raises RedisError, OSError: one was
+        refused.
         """
         self._sock.sendall(b"".join(packed(commands)))
         replies: list[Any] = []
@@ -107,10 +96,7 @@ class StoreConnection:
         self._sock.setblocking(False)
 
     def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
-        """Send commands; their replies are due ``patience`` seconds after a slow line has taken them.
-
-        Raises OSError: the connection is gone.
-        """
+        """Send commands; their replies are due ``patience`` seconds after a slow line has taken them."""
         before = self.deadline if self._expected else 0.0
         self._expected += len(commands)
         self.trips += 1
@@ -130,11 +116,7 @@ class StoreConnection:
             return
 
     def receive(self) -> list[Any] | None:
-        """The replies to everything sent, None before the last has arrived; an error reply is the exception it is.
-
-        Raises:
-            redis.exceptions.ConnectionError, OSError: the connection is gone.
-        """
+        """The replies to everything sent, None before the last has arrived; an error reply is the exception it is."""
         while len(self._replies) < self._expected:
             reply = self._reader.gets()
             if reply is not _MORE:
@@ -145,11 +127,7 @@ class StoreConnection:
         return replies
 
     def messages(self) -> list[Any]:
-        """What has arrived on a subscription: lists that begin with a kind, such as ``message``, or an error.
-
-        Raises:
-            redis.exceptions.ConnectionError, OSError: the connection is gone.
-        """
+        """What has arrived on a subscription: lists that begin with a kind, such as ``message``, or an error."""
         while self._feed():
             pass
         messages: list[Any] = []
@@ -182,7 +160,6 @@ class Links(NamedTuple):
         main: for requests and their replies; the server knows every script.
         waker: sleeps on wake-up keys. ``waker_id`` is the server's number of it, 0 where that refuses to tell.
         mail: hears what others write.
-        target: where they lead.
     """
 
     main: StoreConnection
@@ -211,11 +188,7 @@ class Links(NamedTuple):
 
 
 class Connector:
-    """Makes :class:`Links`, one attempt at a time. Its descriptor can be read when an attempt has ended.
-
-    Attributes:
-        busy: an attempt is under way.
-    """
+    """Makes :class:`Links`, one attempt at a time. Its descriptor can be read when an attempt has ended."""
 
     def __init__(self, timeout: float, scripts: Sequence[Script]) -> None:
         """Make one; ``timeout``: seconds that each step of a connection may take."""
@@ -288,10 +261,8 @@ class StoreLinks:
     Attributes:
         failures: how often each connection (``main``, ``waker``, ``mail``) failed in a row.
         made: the connections; None while there are none.
-        target: where they lead.
         patience: seconds that a reply may take.
-        revive: brings a private server back, and says where it is; None where the server is another one's to run. It is
-            called in a thread.
+        revive: brings a private server back, in a thread, and says where it is; None where another runs the server.
     """
 
     def __init__(
@@ -353,11 +324,7 @@ class StoreLinks:
             self.fail(error, "take a request", self._name(link))
 
     def received(self, link: StoreConnection, *, awaited: bool) -> list[Any]:
-        """What has arrived on a connection; nothing while replies are not all there, or where it failed.
-
-        Args:
-            awaited: replies are. Without a question, only its end can have come, or what others write.
-        """
+        """What has arrived on a connection; nothing while ``awaited`` replies are not all there, or where it failed."""
         try:
             if link.backlog:
                 link.flush()
@@ -393,10 +360,8 @@ class StoreLinks:
         return next((name for name in Links._fields[:3] if getattr(self.made, name, None) is link), "main")
 
     def fail(self, error: Exception, doing: str, name: str = "main") -> None:
-        """Throw every connection away: a late reply must not answer another question.
-
-        The next attempt comes after a pause, which grows until a request is answered on the connection that failed: one
-        that can be made and is lost with every request is not a better than none.
+        """Throw every connection away: a late reply must not answer another question. The next attempt comes after a
+        pause, which grows until a request is answered on the connection that failed.
         """
         self._drop()
         now = time.monotonic()

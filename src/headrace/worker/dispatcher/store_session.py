@@ -67,10 +67,7 @@ class EventInbox(Protocol):
 class StoreSession:
     """Requests to the store, one at a time, each repeated with its numbers until it is answered.
 
-    What it hears goes into the loop's inbox. After the events there are dealt with, the loop calls :meth:`go_on`.
-
     Attributes:
-        links: the connections.
         channel: on which others write to this incarnation; empty before it is registered.
         armed: the claim that the waker will make when it is woken, None when it does not sleep.
     """
@@ -85,10 +82,8 @@ class StoreSession:
         hint: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
     ) -> None:
-        """Make one without connections; the other arguments are those of :class:`StoreLinks`.
-
-        Args:
-            hint: called when the sleep has ended, before the claim's answer is read.
+        """Make one without connections; ``hint`` is called when the sleep has ended, before the claim's
+        answer is read.
         """
         scripts, handlers = [load(name) for name in SCRIPTS], (self._on_reply, self._on_wake, self._on_mail)
         self.links = StoreLinks(target, patience, scripts, watched, handlers, self._connected, self._lost, revive)
@@ -166,10 +161,9 @@ class StoreSession:
             self.links.post(self.links.made.mail, [*leave, ("SUBSCRIBE", channel)])
 
     def arm(self, keys: Sequence[str], claim: Step) -> None:
-        """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends.
-
-        Waiting for the wake-up's reply before sending the claim would add a trip to each idle job's delay. Until the
-        claim is answered no other may be sent, so that its number stays the newest and a lost reply can be repeated.
+        """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends. To wait for
+        the wake-up's reply first would add a trip to each idle job's delay. Until the claim is answered no other may be
+        sent, so that its number stays the newest and a lost reply can be repeated.
         """
         links = self.links
         if links.made is None or self.armed is not None:
@@ -186,12 +180,8 @@ class StoreSession:
         links.post(links.made.waker, commands, WAKE_WAIT + links.patience)
 
     def disarm(self) -> None:
-        """End the sleep. The claim is made anyway, and answered: only so is it known what it brought.
-
-        The sleep may have been lost, or its answer: when it is not answered in the time of any other request, the
-        connections are made anew, and the claim is sent on them.
-
-        Cost: one round trip, on the connection for requests, behind the request that is under way.
+        """End the sleep. The claim is made anyway, and answered: only so is it known what it brought. If it is not
+        answered in time, the connections are made anew, and the claim is sent on them.
         """
         self._reported_ready = False
         made = self.links.made

@@ -1,11 +1,5 @@
 """The state of a worker that all parts of its dispatcher's core share. Pure: no I/O, no clock.
 
-1. :class:`Starts` and :func:`compare`: the dispatcher's starts, to compare with those in the store.
-2. :class:`Timers`: when the core must run again without an event: named times.
-3. :class:`StoreRequests`: requests under way, as far as they decide which may be sent now. A refusal answers one call.
-   Calls of that script wait, and are sent again after pauses that grow; all others go on.
-4. :class:`WorkerState`: options of the start, and the present state.
-
 A server may forget the last moments of its history: a power cut takes data that was not on disk, a failover data that
 was not replicated. Whole scripts are lost, the latest ones. Those of this incarnation carry growing numbers, so the
 last number that the store remembers says which of them it forgot; those are done again. Jobs that the store holds for
@@ -59,14 +53,7 @@ Rows = list[tuple[str, int]]
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A settle that was sent.
-
-    Attributes:
-        number: of the request.
-        call: as it was sent, so that it can be sent again.
-        outcomes: how many ends it says.
-        at: monotonic seconds.
-    """
+    """A settle that was sent, as it can be sent again; ``outcomes``: how many ends it says."""
 
     number: int
     call: Call[Settled]
@@ -144,10 +131,9 @@ class Starts(msgspec.Struct):
 
 
 def compare(view: Starts, store: Held) -> Repair:
-    """What the store forgot, and what this worker does not know.
-
-    The store may know more than this side in one way only: a claim was applied whose answer is not here yet. Its starts
-    have tokens from ``store.first`` on, and its repetition brings them.
+    """What the store forgot, and what this worker does not know. The store may know more than this side in one way
+    only: a claim was applied whose answer is not here yet. Its starts have tokens from ``store.first`` on, and its
+    repetition brings them.
     """
     lost = [sent for sent in view.sent if sent.number > store.settled]
     ended = [start for sent in lost for start in starts_of(sent.call)]
@@ -168,10 +154,8 @@ NEVER = float("inf")
 
 
 class Timers:
-    """Times by name, in the loop's monotonic seconds.
-
-    The core looks at all that it has to do with each event. So a time that is past was looked at, and wakes it no more;
-    code that postpones work sets a timer here, and has no other place to name it in.
+    """Times by name, in the loop's monotonic seconds. The core looks at all that it has to do with each event, so a
+    time that is past wakes it no more; code that postpones work sets a timer here.
     """
 
     __slots__ = ("_times",)
@@ -212,7 +196,6 @@ class Refusal(msgspec.Struct):
 
     Attributes:
         steps: calls that wait to be sent again, oldest first.
-        again_at: when they are, monotonic seconds.
         count: how many trips in a row refused the script.
     """
 
@@ -222,7 +205,8 @@ class Refusal(msgspec.Struct):
 
 
 class StoreRequests:
-    """One request at a time, and a sleep beside it.
+    """One request at a time, and a sleep beside it. A refusal answers one call: calls of that script wait, and are sent
+    again after pauses that grow; all others go on.
 
     Attributes:
         number: of the last call that has one, so that the store recognizes one that is repeated.
@@ -342,19 +326,14 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     """What all parts of a core share. All may read it; the part that is named writes an attribute.
 
     Attributes:
-        settings, tasks: of the application.
         options: sizes included. RemoteControl's.
-        place: ``host:pid`` of the worker.
-        pid: of the dispatcher's process.
-        random: random numbers.
+        place: ``host:pid`` of the worker; ``pid``: of the dispatcher's process.
         probe: finds out what processes runners run, for people.
         name: under which it registers first, the same at each of several shards; empty before. Incarnation's.
-        job_counts: counts the ends of starts.
         sample: counts ready jobs of a shard by queue, at seconds since 1970; told whether the shard is the first. None:
             this worker counts none.
         parent: the process of ``--reload`` that started this worker; 0: it has none.
         schedules: those that the application's code declares, as the store takes them.
-        limits, hooks: what its code declares.
         prompt_hooks: hooks are called without a pause, and a worker that leaves when all is done calls them first.
         look_at_alarms: begins a look at the alarms that its code declares, beside this thread; None: it declares none.
         leaves: scripts of duties that it leaves to other workers.

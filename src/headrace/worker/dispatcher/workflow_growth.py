@@ -1,12 +1,8 @@
 """Workflow nodes in a dispatcher: nodes that add nodes, and nodes that wait for outputs. Sends nothing itself.
 
-1. :class:`Growth`: the nodes that a start added are stored before its success is settled. Owns the grafts under way.
-   See "Graphs that grow" in docs/design/workflows.md.
-2. :class:`Inputs`: claims that wait for the outputs of their parents. Owns the outputs that were read and are still
-   wanted, and a small memory of outputs: of nodes that ended here, whose children most likely come here, too, and of
-   outputs that were read, since the children of one node are claimed batch by batch.
-
-Both produce calls, which travel with the next exchange.
+The nodes that a start added are stored before its success is settled: "Graphs that grow" in docs/design/workflows.md.
+:class:`Inputs` has a small memory of outputs: of nodes that ended here, whose children most likely come here, too, and
+of outputs that were read, since the children of one node are claimed batch by batch.
 """
 
 from __future__ import annotations
@@ -48,11 +44,7 @@ class _Growing(msgspec.Struct):
 
 
 class Growth:
-    """The grafts under way, one after the other.
-
-    Attributes:
-        settle: called when a graft is stored, or cannot be any more.
-    """
+    """The grafts under way, one after the other; ``settle`` is called when one is stored, or cannot be any more."""
 
     def __init__(self, keys: Keys, settle: Callable[[End], None]) -> None:
         self.settle = settle

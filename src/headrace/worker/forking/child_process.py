@@ -1,13 +1,7 @@
 """Forked processes of a worker: their start, their end, their ties and their signals.
 
-1. :func:`die_with`, :func:`adopt_orphans`, :func:`prctl`: ties between a process and its parent or children. The
-   kernel's are Linux only.
-2. :func:`listen`, :func:`heard`, :func:`disregard`: signals: which ones a worker's processes receive, and which ones
-   must not end them. They are values in a queue that one loop reads: a handler does nothing, and the interpreter writes
-   the number of each signal into a pipe.
-3. :func:`fork_child`, :func:`in_child`, :func:`reap`, :func:`how`: a child, from its fork to the words for its end.
-
-Imports little of Headrace, since a worker needs signals first of all.
+Signals are values in a queue that one loop reads: a handler does nothing, and the interpreter writes the number of each
+signal into a pipe. Imports little of Headrace, since a worker needs signals first of all.
 """
 
 from __future__ import annotations
@@ -68,11 +62,8 @@ def let_fork(channel: Channel[Any]) -> None:
 
     A runner handles TERM and INT by doing nothing, since its supervisor decides when it ends. A child that inherited
     that could not be terminated, and ``multiprocessing.Pool`` waited for its processes for ever. A signal that reaches
-    a child before its handlers are the usual ones would be lost, so all are blocked around the fork. Programs that a
-    job starts (``subprocess``, ``spawn``, ``forkserver``) need nothing of this: handlers do not survive an exec.
-
-    Args:
-        channel: closed in the child, which must neither hold it open nor speak in it.
+    a child before its handlers are the usual ones would be lost, so all are blocked around the fork. The child closes
+    the channel.
     """
     mask = threading.local()
 
@@ -137,10 +128,8 @@ _ends: list[int] = []
 
 
 def listen(numbers: Iterable[int]) -> int:
-    """Hear these from now on; the descriptor that can be read when :func:`heard` has some.
-
-    A pipe holds 65,536 of them, a socket 277: a TERM behind as many, which came during slow hooks around forks, was
-        lost.
+    """Hear these from now on; the descriptor that can be read when :func:`heard` has some. A pipe holds 65,536 of them,
+    a socket 277: a TERM behind as many, which came during slow hooks around forks, was lost.
     """
     _ends[:] = os.pipe()
     for end in _ends:
@@ -166,8 +155,8 @@ def listen_no_more() -> None:
 
 
 def hold_back() -> None:
-    """Signals wait from now on, in the programs too that this process becomes, until :func:`let_in` is called. A
-    process that is not ready would be ended by most of them, and INT would show where it was just then.
+    """Signals wait until :func:`let_in`, in the programs too that this process becomes: most would end one that is not
+    ready.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *UNHEARD))
 
@@ -178,8 +167,8 @@ def let_in() -> None:
 
 
 def disregard() -> None:
-    """What means nothing to a worker no longer ends this process. A handler, since what is ignored would be ignored by
-    the programs as well that user code starts. Where the application has a handler of its own, that stays.
+    """What means nothing to a worker no longer ends this process. By a handler: the programs that user code starts
+    would inherit that it is ignored. Handlers of the application stay.
     """
     for number in UNHEARD:
         if signal.getsignal(number) == signal.SIG_DFL:
@@ -187,19 +176,16 @@ def disregard() -> None:
 
 
 def regard() -> None:
-    """In a runner: QUIT is again as in any program. What means nothing ends no runner either. USR1 interrupts a job,
-    and USR2 asks for stacks: one may come before the runner has handlers of its own.
+    """In a runner QUIT is again as in any program. What means nothing ends no runner either: USR1 and USR2 may come
+    before the runner has handlers of its own.
     """
     if signal.getsignal(signal.SIGQUIT) is only_wake:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The terminal of this process, whose end sends HUP.
-
-    Attributes:
-        present: it had one at its start.
-        ignored: hang-ups were ignored when it was started (``nohup``).
+    """The terminal of this process, whose end sends HUP; ``ignored``: not to a process that was started
+    by ``nohup``.
     """
 
     present: bool
@@ -276,16 +262,8 @@ def reap() -> Iterator[tuple[int, int, int]]:
 def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, tied: bool = True) -> int:
     """Fork a child, which has nothing of ours but the memory, and never our frames' ``finally`` or ``atexit``.
 
-    Args:
-        main: its work; the exit code.
-        strangers: sockets of ours that it closes.
-        tied: it ends with this process, and leads a group, which a kill takes along and no Ctrl-C in the terminal hits.
-
-    Returns:
-        its process id.
-
-    Raises:
-        OSError: the system has no room for it.
+    One that is ``tied`` ends with this process, and leads a group, which a kill takes along and no Ctrl-C in the
+    terminal hits. Raises OSError: the system has no room for it.
     """
     parent = os.getpid()
     pid = os.fork()
@@ -300,7 +278,7 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
 
 def in_child(work: Callable[[], T]) -> T:
     """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was. Raises
-    OSError: the system has no room for a child. Raises RuntimeError: the child was ended.
+    RuntimeError: the child was ended.
     """
     import pickle  # between two processes of one program
 

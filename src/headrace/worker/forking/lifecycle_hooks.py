@@ -1,14 +1,10 @@
 """Work around a fork: hooks of the application, leftovers that a fork must not meet, and the mapping of memory.
 
-1. :func:`run_each` and :func:`run_around_fork`: run hooks one after the other, each within its share of the time; a
-   hook that fails does not stop the others. Must run in the main thread, where a Unix timer can interrupt a hook; C
-   code that does not return is not reached. Owns SIGALRM and its timer while hooks run.
-2. :func:`threads_since` and :func:`sockets_since`: threads and sockets that a step of the warm-up left behind, each
-   with its name. Reads only. Threads that C libraries start by themselves are not seen: those that survive forks well
-   (the linear algebra under numpy stops its own before each) cannot be distinguished from the others.
-3. :class:`Mapping` and :func:`join`: how the kernel maps the memory of a process that is forked often. A fork copies a
-   table with an entry for each page (4 kB), and the end of the child takes that table apart: both cost more than most
-   jobs do. Here entries become fewer. Linux only; a refusal loses nothing.
+Hooks run in the main thread, where a Unix timer can interrupt one; C code that does not return is not reached. Of
+leftovers, threads that C libraries start by themselves are not seen: those that survive forks well (the linear algebra
+under numpy stops its own before each) cannot be distinguished from the others. A fork copies a table with an entry for
+each page (4 kB), and the end of the child takes that table apart: both cost more than most jobs do, so :func:`join`
+makes entries fewer. Linux only; a refusal loses nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +39,8 @@ class HookTimeout(BaseException):
 
 
 def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, BaseException, float], None]) -> None:
-    """Run hooks in this order. Each may take an even share of the time that those before it have left. ``seconds``: for
-    all of them together. ``failed``: told of a hook that raised, or was cut (:class:`HookTimeout`), and how many
-    seconds it had.
+    """Run hooks in this order. Each may take an even share of the time that those before it have left; ``failed`` is
+    told of one that raised, or was cut (:class:`HookTimeout`), and how many seconds it had.
     """
     before = signal.signal(signal.SIGALRM, _ring)
     end = time.monotonic() + seconds
@@ -177,13 +172,8 @@ _MOST = 32 << 20
 
 
 class Mapping(NamedTuple):
-    """A piece of the address space.
-
-    Attributes:
-        start, end: addresses.
-        mode: as in ``rw-p``.
-        file: whether it shows a file.
-        sizes: further fields of ``smaps``, in bytes.
+    """A piece of the address space; ``file``: whether it shows a file, ``sizes``: further fields of ``smaps``, in
+    bytes.
     """
 
     start: int
@@ -209,8 +199,8 @@ class Mapping(NamedTuple):
 
 
 def join() -> None:
-    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each. Children share them as
-    they share others: what a child writes to is copied in the size of a usual page.
+    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each. What a child writes to
+    is copied in the size of a usual page.
     """
     size, room = _huge(), _SHARED
     for one in _mappings() if size else ():

@@ -55,8 +55,7 @@ class StandardStream(io.RawIOBase):
 
     Attributes:
         patient: to write waits until there is room.
-        kept: what waits for a reader.
-        lost: lines that were dropped and not told.
+        kept: what waits for a reader; ``lost``: lines that were dropped and not told.
         mid_line: the last line that was written has not ended.
     """
 
@@ -157,11 +156,7 @@ class StandardStream(io.RawIOBase):
 
 
 class _Exit:
-    """How one file is written to without waiting, and without a change of what others see of it.
-
-    Attributes:
-        place: which file it is.
-    """
+    """How the file of this place is written to without waiting, and without a change of what others see of it."""
 
     def __init__(self, descriptor: int, mode: int, place: tuple[int, int]) -> None:
         self.place = place
@@ -179,8 +174,8 @@ class _Exit:
                 self._own = os.open(f"/proc/self/fd/{descriptor}", flags)
 
     def write(self, data: bytes) -> int:
-        """Bytes written. Raises BlockingIOError: there is no room now. Raises OSError: the stream has no reader any
-        more, or the disk is full.
+        """Bytes written. Raises BlockingIOError: there is no room now. Raises OSError: no reader, or no room on the
+        disk.
         """
         if self._sock is not None:
             return self._sock.send(data, socket.MSG_DONTWAIT)
@@ -198,10 +193,8 @@ class _Exit:
 
 
 class Streams:
-    """Both streams of this process, once :meth:`install` was called.
-
-    Attributes:
-        next: when :meth:`pass_on` has something to do, monotonic seconds; infinite when nothing is kept.
+    """Both streams of this process, once :meth:`install` was called; ``next``: when :meth:`pass_on` has something to
+    do.
     """
 
     def __init__(self) -> None:

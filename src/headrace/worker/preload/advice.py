@@ -1,7 +1,5 @@
-"""Advice about set-up that each runner of a worker repeats: its costs and its remedy.
-
-:class:`Advice` has sums per task, of one dispatcher, bounded for any task. It sends nothing: the sums go out as a fact
-of the worker with its next renewal.
+"""Advice about set-up that each runner of a worker repeats: its costs and its remedy. Bounded for any task; the sums go
+out as a fact of the worker with its next renewal.
 """
 
 from __future__ import annotations
@@ -34,9 +32,7 @@ class AdviceRow(msgspec.Struct):
     """One task.
 
     Attributes:
-        kind: of its runners.
-        jobs: that ended since the first one here.
-        profiled: first starts that were watched.
+        jobs: that ended since the first one here; ``profiled``: first starts that were watched.
         imports: microseconds in all of them, by module.
         functions: the same below functions that may be set-up, by ``module:function``.
     """

@@ -1,13 +1,8 @@
 """A runner's part of the startup profile: the set-up that each runner repeats after its fork, and its cost.
 
-1. :func:`candidates`: functions that may be the set-up that a first start spent its time in. Reads modules; calls
-   nothing. A candidate is a function of a module that can be called without arguments, and either was on the stack
-   itself or names one of its module that was: the public way into a set-up is rarely the way by which a job came into
-   it.
-2. :class:`StartupProfiler` and :class:`Sampler`: own the clock around imports and the timer that samples first starts.
-   The findings travel with the end of the start that they belong to; ``advice.py`` uses them.
-
-See docs/design/warmth.md.
+A candidate is a function of a module that can be called without arguments, and either was on the stack itself or names
+one of its module that was: the public way into a set-up is rarely the way by which a job came into it. Nothing is
+called. The findings travel with the end of the start that they belong to. See docs/design/warmth.md.
 """
 
 from __future__ import annotations
@@ -43,8 +38,8 @@ class Hot(NamedTuple):
 
 def candidates(hot: Sequence[Hot], never: Collection[object] = ()) -> list[tuple[str, int]]:
     """``module:function`` by the shortest module that has it, with the microseconds that were spent below it. Those
-    first that people are meant to call; of these the narrowest, which do least besides. ``never``: functions that are
-    none, such as those of tasks.
+    first that people are meant to call; of these the narrowest, which do least besides. ``never``: such as those of
+    tasks.
     """
     by_module: dict[str, list[Hot]] = {}
     for one in hot:
@@ -112,16 +107,10 @@ IMPORTS = 64
 
 
 class StartupProfiler:
-    """What one runner found.
-
-    Attributes:
-        noted: there is something that was not told.
-    """
+    """What one runner found; ``noted``: there is something that was not told."""
 
     def __init__(self, forked: int, never: Collection[object] = ()) -> None:
-        """Begin in a runner that was just forked. ``forked``: when the supervisor began to fork it, nanoseconds of the
-        monotonic clock. ``never``: functions that are no set-up, such as those of tasks.
-        """
+        """Begin in a runner that was forked at ``forked``, nanoseconds of the monotonic clock."""
         self.noted = True
         self._forked = forked
         self._never = never
@@ -177,8 +166,8 @@ class StartupProfiler:
 
 def clock_imports(tell: Callable[[str, int], None]) -> None:
     """Call ``tell`` with each module that is imported from now on, and the microseconds that it took. Only what the
-    code itself asks for is told, not what that imports in turn; and nothing that failed. Costs nothing while nothing is
-    imported: the import system comes here for modules only that are not there yet.
+    code itself asks for is told, and nothing that failed. Costs nothing while nothing is imported: the import system
+    comes here for modules only that are not there yet.
     """
     system: Any = vars(importlib).get("_bootstrap")
     real = getattr(system, "_find_and_load", None)
@@ -205,9 +194,8 @@ def clock_imports(tell: Callable[[str, int], None]) -> None:
 
 
 class Sampler:
-    """Looks at the main thread's stack while the process computes.
-
-    Its timer counts the process's own time: it does not ring while the code waits, so no system call is interrupted.
+    """Looks at the main thread's stack while the process computes. Its timer counts the process's own time: it does not
+    ring while the code waits, so no system call is interrupted.
     """
 
     def __init__(self) -> None:

@@ -41,8 +41,8 @@ _QUIET = frozenset((logging.StreamHandler, logging.FileHandler, logging.NullHand
 
 
 def warm_up(app: Headrace) -> None:
-    """Take every step of the application's preload, once. Call it in the process that forks, before it does. Raises
-    PreloadError: a step raised, or left a thread or a socket behind; the text names the step and the culprit.
+    """Take every step of the application's preload, once, in the process that forks. Raises PreloadError: a step
+    raised, or left a thread or a socket behind; the text names the step and the culprit.
     """
     for name in preload_names(app.settings.preload):
         _take(app, f"the preload of {name}", partial(preload, name))
@@ -51,9 +51,7 @@ def warm_up(app: Headrace) -> None:
 
 
 def preload(name: str) -> None:
-    """Import ``module``, or call ``module:function`` without arguments. Raises AttributeError: the module has no such
-    function. Raises TypeError: it is not callable. Raises Exception: whatever the import or the call raised.
-    """
+    """Import ``module``, or call ``module:function`` without arguments."""
     find(name)() if ":" in name else import_module(name)
 
 
@@ -111,9 +109,7 @@ def complaints(step: str, before: lifecycle_hooks.Seen) -> Iterator[str]:
 
 
 def compact() -> None:
-    """Collect garbage, give free memory back, freeze what is left, and make it cheap to fork. Frozen objects are not
-    visited by the collector, so their pages stay shared with every child.
-    """
+    """Collect garbage, give free memory back, and freeze what is left: its pages stay shared with every child."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         # Only the GNU C library has it: free pages at the top of the heap would be copied at each child's first use.
@@ -177,8 +173,8 @@ def all_handlers() -> list[weakref.ref[logging.Handler]] | None:
 
 
 def reseed() -> None:
-    """Give this child random numbers of its own in ``numpy.random``, where that was imported. ``random`` sees to it
-    itself. Generators that the application made are its own to make anew, in ``@app.after_fork_child``.
+    """Give this child random numbers of its own in ``numpy.random``, where that was imported; ``random`` sees to it
+    itself.
     """
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -1,8 +1,5 @@
 """The async kind: one event loop in the main thread runs the coroutines of many jobs.
 
-1. :class:`Drive`: awaits the coroutine of one job, step by step, and lets a stop get into it.
-2. :class:`Loop`: owns the loop and the inbox.
-
 A coroutine that waits is cancelled by asyncio; one that does not let the loop turn for a while is interrupted by the
 signal, like the code of a process runner (see ``interrupts.py``).
 """
@@ -47,20 +44,14 @@ SIGNALS: dict[str, type[Interrupt]] = {
 
 
 class Drive(Generator[Any, Any, Any]):
-    """Awaits the coroutine of one job, with the gate open for each of its steps.
-
-    It turns the cancellation by which a stop wakes the coroutine into the stop's own signal.
-
-    Attributes:
-        task: asyncio's task that awaits this.
+    """Awaits the coroutine of one job, with the gate open for each of its steps. It turns the cancellation by which a
+    stop wakes the coroutine into the stop's own signal.
     """
 
     task: asyncio.Task[Any]
 
     def __init__(self, gate: MainGate, blockers: set[str]) -> None:
-        """Make one. ``blockers``: names of the tasks that a warning has named because they block the loop; adds to
-        them.
-        """
+        """Make one. Adds to ``blockers``, the tasks that a warning has named because they block the loop."""
         self._gate = gate
         self._blockers = blockers
         # What is to be raised at the next step; and whether a shutdown began before the job did.
@@ -277,9 +268,7 @@ class Loop:
         self._loop.remove_reader(self._channel.fileno())
 
     def _start_all(self) -> None:
-        """Start what may begin: a ticket for each (see channel.py). Raises Closed: the other end gives no more
-        tickets.
-        """
+        """Start what may begin: a ticket for each. Raises Closed: the other end gives no more tickets."""
         if self._gone:
             self._inbox.clear()
         while self._inbox and len(self._drives) < self._slots:

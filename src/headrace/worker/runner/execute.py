@@ -1,10 +1,7 @@
 """One start of one job: find, unpack, run, pack, conclude. Every step takes and returns values; the outcome is data.
 
-1. :func:`called` and :func:`acalled`: the function of a task inside of the application's middleware. An exception that
-   a middleware swallows is kept in the job, for its record: the job succeeds in spite of it.
-2. :func:`perform` and :func:`aperform`: the steps. User code runs in :func:`_enclosed` and :func:`_aenclosed` only.
-
-Sends nothing, knows no channel and no kind of runner.
+User code runs in :func:`_enclosed` and :func:`_aenclosed` only. An exception that a middleware swallows is kept in the
+job, for its record: the job succeeds in spite of it. Sends nothing, knows no channel and no kind of runner.
 """
 
 from __future__ import annotations
@@ -86,11 +83,7 @@ async def acalled(
 
 
 class _Innermost:
-    """Stands between middlewares, and remembers the innermost exception that passed; swallows none.
-
-    Attributes:
-        error: that exception.
-    """
+    """Stands between middlewares, and remembers the innermost exception that passed; swallows none."""
 
     error: BaseException | None = None
 
@@ -224,14 +217,9 @@ def opened(runner: RunnerContext, seal: Seal, claim: Claim) -> Claim:
 
 
 def prepare(runner: RunnerContext, claim: Claim, stored: Claim) -> Ready:
-    """The task, how to run it, and its arguments.
-
-    Args:
-        stored: the same claim, as it was before it was decrypted.
-
-    Raises:
-        Refused: the task is unknown here, or the record cannot be read, or the arguments do not fit, or it is a node
-            whose code does not run: its outcome.
+    """The task, how to run it, and its arguments; ``stored`` is the claim before it was decrypted. Raises Refused, with
+    the outcome: the task is unknown here, the record or the arguments cannot be used, or it is a node whose code does
+    not run.
     """
     task = runner.tasks.get(claim.task)
     if task is None:

@@ -55,9 +55,7 @@ class MainGate:
     def __init__(
         self, look: Callable[[CurrentJob], StopReason], signals: Mapping[str, type[Interrupt]] = SIGNALS
     ) -> None:
-        """Make one. ``look``: reads the channel, sets what a job waits for, and says why to raise in it; empty: raise
-        nothing. ``signals``: what to raise, by reason.
-        """
+        """Make one. ``look``: reads the channel, and says why to raise in a job; empty: raise nothing."""
         self.job: CurrentJob | None = None
         self._look = look
         self._signals = signals

@@ -63,9 +63,8 @@ class Lifespans:
         return bool(self._lifespans)
 
     def enter(self, *, cuts: bool = False) -> None:
-        """Enter them all; ``state`` is known afterwards. ``cuts``: if one cannot be entered, cut those before it that
-        hang while they are left. Owns SIGALRM then. Raises LifespanError: one raised, and those before it were left;
-        the cause is what it raised.
+        """Enter them all. ``cuts``: if one cannot be entered, cut those before it that hang while they are left; owns
+        SIGALRM then. Raises LifespanError: one raised, and those before it were left.
         """
         if self.loop is None:
             self._enter(cuts=cuts)
@@ -232,9 +231,8 @@ def _uncancel() -> None:
 
 
 def merged(values: Sequence[tuple[str, Any]]) -> Any:
-    """The state that lifespans yielded: the only value, or mappings as one. ``values``: the name of each and what it
-    yielded; None counts as nothing. Raises LifespanError: two yield the same key, or one of several something else than
-    a mapping.
+    """The state that lifespans yielded: the only value, or mappings as one. Raises LifespanError: two yield the same
+    key, or one of several something else than a mapping.
     """
     given = [(name, value) for name, value in values if value is not None]
     if len(given) < 2:

@@ -1,14 +1,11 @@
 """The process kind and the fork kind: a main thread runs user code, one job at a time, in the order of the inbox.
 
-1. :class:`Process`: owns the inbox and the reading side of the channel. A ticket decides whether the head of the inbox
-   may start (see ``channel.py``).
-2. :class:`ForkServer`: a warm process that runs no job, but forks a child for each. The child is a process runner for
-   one job: it settles in, waits, runs it, reports its end, and leaves. The fork server owns the channel and the process
-   group, which outlast a job. It
-
-- forks the next child when the last one has left, ahead of its job; - passes on the signals that ask a running job to
-stop, and to write its stacks; - reports the fall of a child that could not do so itself to the dispatcher, and leaves;
-- leaves, too, when a job left a process running, which then ends with the group; and when a child was asked to leave.
+A ticket decides whether the head of the inbox may start (see ``channel.py``). A fork server is a warm process that runs
+no job, but forks a child for each, which is a process runner for one job. The fork server owns the channel and the
+process group, which outlast a job. It forks the next child when the last one has left, ahead of its job; passes on the
+signals that ask a running job to stop, and to write its stacks; reports the fall of a child that could not do so
+itself, and leaves. It leaves, too, when a job left a process running, which then ends with the group; and when a child
+was asked to.
 
 The fork server has one thread and runs no code of the application but the hooks around a fork. After a fork each page
 that either writes to is copied, which is most of the cost of a job here: memory that children need is made before, and
@@ -54,16 +51,16 @@ _SAID = 1
 
 
 def lasts(app: Headrace) -> bool:
-    """Whether runners of this kind outlast their jobs; else each child comes from the supervisor, which costs more.
-    They do not where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or
-    lifespans: the next job would wait for the end of those of the one before.
+    """Whether fork servers outlast their jobs; else each child comes from the supervisor, which costs more. They do not
+    where the kernel does not give us the orphans of jobs, nor where the application has exit hooks or lifespans: the
+    next job would wait for the end of those of the one before.
     """
     return sys.platform == "linux" and not app.exit_hooks and not of_kind(app.context.lifespans, "fork")
 
 
 def small(app: Headrace) -> bool:
-    """Whether each job is a fork of an image that has no need of the driver of the store: it costs as much as all else.
-    Where runners of other kinds are forked, too, they share what the supervisor has imported.
+    """Whether each job is a fork of an image without the driver of the store, which costs as much as all else. Where
+    runners of other kinds are forked, too, they share what the supervisor has imported.
     """
     forks = lasts(app) and all(task.kind == "fork" for task in app.tasks.values())
     return forks and "redis" not in sys.modules
@@ -75,7 +72,6 @@ class ForkServer:
     Attributes:
         recalls: how many its children have heard.
         forked: in a profiled child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
-        first: whether this is its first child.
         handlers: those of logging, if none has anything to write when a child ends; else None.
     """
 
@@ -107,8 +103,8 @@ class ForkServer:
         return self._count == 1
 
     def run(self) -> bool:
-        """Fork. Returns True in each child; and False in the fork server, when it is time to leave. Raises NoRoom: no
-        child can be forked; none lives.
+        """Fork: True in each child; False in the fork server, when it is time to leave. Raises NoRoom: no child can be
+        forked.
         """
         signal.signal(signal.SIGUSR1, self._on_signal)
         signal.signal(signal.SIGUSR2, self._ask_stacks)
@@ -206,13 +202,7 @@ AWAKE = 0.001
 
 
 class Process:
-    """One process that runs jobs.
-
-    Attributes:
-        runner_context: what its starts share.
-        recalls: how many were heard on this channel, also by others before it.
-        fork_server: whose child it is.
-    """
+    """One process that runs jobs; ``recalls``: how many were heard on this channel, also by others before it."""
 
     def __init__(
         self, runner_context: RunnerContext, options: RunnerOptions, *, perform: Perform | None = None

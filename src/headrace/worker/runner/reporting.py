@@ -1,10 +1,8 @@
 """The reports of a runner: notes of running jobs and their ends, each a whole frame, in order.
 
-1. :func:`fault` and :func:`evidence`: an exception as structured text, for a job's record. Keeps no exception, frame or
-   traceback, since they would hold the job's memory (see docs/design/runners.md).
-2. :class:`Reporter` and :class:`JobReporter`: own the sending side of the channel and its lock. Progress is thinned
-   out, since only its newest word counts; log lines are sent at once, since they are the evidence if the next line of
-   the job crashes.
+Texts of exceptions keep no exception, frame or traceback, which would hold the job's memory (see
+docs/design/runners.md). Progress is thinned out, since only its newest word counts; log lines are sent at once, since
+they are the evidence if the next line of the job crashes.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ def evidence(
     hide: Callable[[str], str] = str,
 ) -> bytes:
     """JSON of a :class:`headrace.model.job.JobError`; made of any exception, however broken, and never raises.
-    ``kind``: shown as the type where it is not that of ``error``: the signal that a group of exceptions carries.
-    ``hide``: takes out of a text what must not be stored: the values of secret arguments.
+    ``kind``: the signal that a group of exceptions carries. ``hide``: takes the values of secret arguments out of a
+    text.
     """
     try:
         named = kind or type(error)
@@ -138,9 +136,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def where(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """The innermost line of the application's own code; where none is known as that, of any code but ours. ``frames``:
-    from the outermost on, each with its line.
-    """
+    """The innermost line of the application's own code; where none is known as that, of any code but ours."""
     own: tuple[FrameType, int] | None = None
     other: tuple[FrameType, int] | None = None
     for frame, line in frames:
@@ -185,11 +181,7 @@ LINES = 1000
 
 
 class Reporter:
-    """The sending side of a runner's channel.
-
-    Attributes:
-        profiler: what this runner found of set-up that others repeat; None where it is off.
-    """
+    """The sending side of a runner's channel; ``profiler``: what this runner found of set-up that others repeat."""
 
     def __init__(
         self,
@@ -199,8 +191,8 @@ class Reporter:
         measure_memory: bool,
         following: Callable[[], int] | None = None,
     ) -> None:
-        """Make one. ``gate``: keeps stops out of the thread that sends. ``following``: how many jobs begin as soon as
-        those that run end. While there are any, ends may be kept, and the runner calls :meth:`flush` soon.
+        """Make one. ``gate``: keeps stops out of the thread that sends. While any jobs are ``following``, which begin
+        as soon as those that run end, ends may be kept, and the runner calls :meth:`flush` soon.
         """
         self.profiler: StartupProfiler | None = None
         self._channel = channel
@@ -218,9 +210,7 @@ class Reporter:
         self._took: dict[str, int] = {}
 
     def begin(self, claim: Claim) -> int:
-        """Send what is kept before a start begins, unless that will most likely end at once. Returns when it begins,
-        nanoseconds of the monotonic clock.
-        """
+        """Send what is kept before a start begins, unless that will most likely end at once; returns when it begins."""
         if self._channel.full and self._took.get(claim.task, KEEP) >= KEEP:
             # Who reads the channel learns that the dispatcher is gone.
             with contextlib.suppress(Closed):
@@ -228,9 +218,7 @@ class Reporter:
         return time.monotonic_ns()
 
     def done(self, job_reporter: JobReporter, claim: Claim, ended: Ended, began: int) -> None:
-        """Send a start's end, after all that it said. ``began``: nanoseconds of the monotonic clock. Raises Closed: the
-        other end reads no more.
-        """
+        """Send a start's end, after all that it said. Raises Closed: the other end reads no more."""
         if self._channel.closed:
             # A job forked this process, which must neither speak nor go on as a runner.
             _leave_stray(ended)
@@ -270,8 +258,8 @@ class Reporter:
             self._channel.flush(wait=True)
 
     def flush(self, *, wait: bool = True) -> bool:
-        """Send what is kept; whether something is, or may be, still to be sent. ``wait``: False: not for another thread
-        that speaks, nor for room; then call it again soon. Raises Closed: the other end reads no more.
+        """Send what is kept; whether something is, or may be, still to be sent. Without ``wait`` not for another thread
+        that speaks, nor for room: call it again soon. Raises Closed: the other end reads no more.
         """
         if not self._lock.acquire(blocking=wait):
             return True
@@ -284,8 +272,8 @@ class Reporter:
             self._lock.release()
 
     def report(self, job_reporter: JobReporter, note: Note) -> None:
-        """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the job that
-        speaks.
+        """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the
+        job that speaks.
         """
         if self._channel.closed or job_reporter.over:
             return

@@ -1,10 +1,4 @@
-"""The values that the starts of one runner share, and the steps of workflow nodes around their code.
-
-1. :func:`unwanted`, :func:`spread`, :func:`added`: whether a node runs, with which arguments, and which nodes it adds.
-   Pure: every function takes the content of the claim and returns values; ``execute.py`` calls them,
-   ``workflow_growth.py`` sends the nodes.
-2. :class:`RunnerContext`: read off the application once.
-"""
+"""The values that the starts of one runner share, and the steps of workflow nodes around their code."""
 
 from __future__ import annotations
 
@@ -73,8 +67,8 @@ def unwanted(facts: NodeFacts, inputs: Sequence[Input]) -> bool:
 
 
 def filled(claim: Claim) -> bytes:
-    """The node's arguments with its parents' outputs in their places. Raises CorruptRecord: no definition wrote
-    them.
+    """The node's arguments with its parents' outputs in their places. Raises CorruptRecord: no
+    definition wrote them.
     """
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
@@ -84,8 +78,7 @@ def filled(claim: Claim) -> bytes:
 
 def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     """What a node that maps adds: a node for each item of its first argument, and their join; None if there are none.
-    Raises ArgumentError: the first argument is not a list. Raises CorruptRecord: no definition wrote them. Raises
-    WorkflowError: the list has more items than a workflow may have nodes.
+    Raises ArgumentError, WorkflowError: the argument is not a list, or has more items than a workflow may have nodes.
     """
     first, rest, kwargs = _parts(claim.task, args)
     try:
@@ -153,9 +146,7 @@ def collecting(registered: Lookup, claim: Claim) -> Flow:
 
 
 def added(job: CurrentJob) -> Graft | None:
-    """The nodes that a job added, once its code has returned; None if it added none. Raises WorkflowError: they cannot
-    be stored.
-    """
+    """The nodes that a job added, once its code has returned. Raises WorkflowError: they cannot be stored."""
     return None if job.added is None else collected(job.added.scope)
 
 
@@ -180,7 +171,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     """What one runner is told by the supervisor that forked it.
 
     Attributes:
-        channel: to the dispatcher.
         tickets: reading end of the ticket pipe, not blocking.
         slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
         measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
@@ -188,7 +178,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
             is done again in it; else 0.
         is_fork_server: be one that forks a child for each job; the fork kind only.
-        store_use: of the worker; a fork server only.
         exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
     """
 
@@ -208,14 +197,9 @@ class RunnerContext(msgspec.Struct, frozen=True, eq=False):
     """What every start of one runner needs. A structure, since traces copy it for each start.
 
     Attributes:
-        tasks: by name.
-        middlewares: of the application, around user code.
         failure_ttl: microseconds that a job stays whose own options cannot be read.
-        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next
-            one must not see. A task on an event loop has its own copy anyway.
-        place: ``host:pid`` of the worker, for errors.
-        random: random numbers from 0 to 1, for the jitter of retries.
-        app: the application, as its tasks know it.
+        context: the context variables that every start begins with: what one job sets (a tenant, a trace), the next one
+            must not see. A task on an event loop has its own copy anyway.
         registered: what the nodes may name that a job adds to its workflow.
         state: what the runner's lifespans yielded.
         seal: checks and decrypts jobs, and encrypts results; None: the application has no keys.

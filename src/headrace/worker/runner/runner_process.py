@@ -1,23 +1,17 @@
-"""The runner: the process that runs user code and nothing else.
+"""The runner: the process that runs user code and nothing else; ``process_kind``, ``thread_kind`` and ``async_kind``
+run the jobs.
 
-:func:`serve` has the duties that all kinds share; ``process_kind``, ``thread_kind`` and ``async_kind`` run the jobs. It
+It makes the fork a process of its own (random numbers, fault evidence, the application's hooks and lifespans), runs
+jobs until the dispatcher says Exit or is gone, and leaves within a deadline. It must not touch the store, nor decide
+when a limit is over or which runner gets a job.
 
-1. makes the fork a process of its own: random numbers, fault evidence, the application's hooks and lifespans;
-2. runs the jobs that the dispatcher sends, until it says Exit or is gone;
-3. leaves within a deadline: lifespans, exit hooks, logging, streams.
-
-A runner must not touch the store, nor decide when a limit is over or which runner gets a job.
-
-:func:`answer_stacks` writes stacks to stderr on request, unnoticed by the jobs. The interpreter writes the main
-thread's at once, also while C code holds its lock. Those of the other threads are written by Python code, under the
-lock: while they run their frames come and go, and ``faulthandler`` without the lock reads frames that are gone, which
-ended the process with its jobs.
-
-:class:`JobLogHandler` sends records of ``logging`` to the jobs' own logs (``app.job_log``).
+On request it writes stacks to stderr, unnoticed by the jobs. The interpreter writes the main thread's at once, also
+while C code holds its lock. Those of the other threads are written by Python code, under the lock: while they run their
+frames come and go, and ``faulthandler`` without the lock reads frames that are gone, which ended the process with its
+jobs.
 
 :func:`prepare` works in a fork server before its first child, so that each child has less to do. Most of the cost of a
-child are pages: those that it is the first to touch, and those that it writes to, which are copied. No code of the
-application runs there.
+child are pages: those that it is the first to touch, and those that it writes to, which are copied.
 """
 
 from __future__ import annotations
@@ -159,8 +153,8 @@ LIFESPANS = 0.8
 
 
 def serve(app: Headrace, options: RunnerOptions) -> int:
-    """Be a runner: run jobs until the dispatcher says Exit or is gone. Call it in the main thread of a fresh fork.
-    Returns the exit code for the process, which should end now, without the parent's ``atexit``.
+    """Be a runner, in the main thread of a fresh fork. Returns the exit code for the process, which should end now,
+    without the parent's ``atexit``.
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)

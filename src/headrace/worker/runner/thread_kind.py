@@ -39,8 +39,8 @@ SENDS = 1
 
 
 def take_ticket(descriptor: int, into: ctypes.Array[ctypes.c_char]) -> int | None:
-    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock. Where no tickets
-    are given any more it returns None, too: the main thread learns of that from the channel.
+    """As :func:`headrace.worker.channel.take_ticket`, without letting go of the interpreter's lock. None, too, where no
+    tickets are given any more: the main thread learns of that from the channel.
     """
     count = _read(descriptor, into, SIZE)
     if count < 0 and (code := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
@@ -201,8 +201,8 @@ class Threads:
                 self._leaving = True
 
     def _needed(self, claims: list[Claim]) -> int:
-        """How many threads these jobs need: tiny ones of all together one, since threads contend for the interpreter.
-        One of these that blocks anyway keeps others waiting until :meth:`serve` wakes the next thread.
+        """How many threads these jobs need: tiny ones together one, since threads contend for the interpreter. One of
+        these that blocks anyway keeps others waiting until :meth:`serve` wakes the next thread.
         """
         longer = sum([not self.reporter.is_tiny(claim.task) for claim in claims])
         return min(longer + 1, len(claims))

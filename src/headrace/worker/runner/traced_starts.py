@@ -1,7 +1,5 @@
-"""A span around each start of a job, in the trace of its sender or linked to it; see ``tasks/traces.py``.
-
-The span is current in the context of the start, so spans of the job's own code are below it. Loaded only where the
-setting ``traces`` asks for it.
+"""A span around each start of a job, in the trace of its sender or linked to it; see ``tasks/traces.py``. Spans of the
+job's own code are below it. Loaded only where the setting ``traces`` asks for it.
 """
 
 from __future__ import annotations

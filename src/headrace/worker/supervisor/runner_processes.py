@@ -1,13 +1,9 @@
 """The processes that a supervisor forks: dispatcher, runners, and the processes beside them.
 
-1. :class:`DispatcherProcess`: one dispatcher after the other, and the channel to it.
-2. :class:`RunnerProcesses`: runners are forked when the dispatcher asks, signalled, and reaped.
-3. :class:`MetricsAddress`: the address of the process that answers Prometheus and probes. The supervisor holds the
-   socket, so that an address in use is reported at the start and a death loses no request in its queue. In a reload
-   the address passes on when the old worker is told to leave.
-4. :class:`SideProcess`: it answers Prometheus and probes. It is forked from the warm image, and again when it dies. It
-   is a process of its own: the supervisor may have no thread and no connection, the dispatcher may not wait for a slow
-   reader, runners come and go with jobs.
+A process beside them answers Prometheus and probes: the supervisor may have no thread and no connection, the dispatcher
+may not wait for a slow reader, runners come and go with jobs. It is forked from the warm image, and again when it dies.
+The supervisor holds the socket, so that an address in use is reported at the start and a death loses no request in its
+queue. In a reload the address passes on when the old worker is told to leave.
 """
 
 from __future__ import annotations
@@ -177,11 +173,7 @@ class Child(msgspec.Struct):
 
 
 class RunnerProcesses:
-    """Those that were not reaped.
-
-    Attributes:
-        last: number of the last one that was forked.
-    """
+    """Those that were not reaped; ``last``: number of the last one that was forked."""
 
     def __init__(
         self,
@@ -207,8 +199,8 @@ class RunnerProcesses:
         return bool(self._children)
 
     def fork(self, wanted: Spawn, options: WorkerOptions) -> None:
-        """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system has no room for it, or the
-        dispatcher.
+        """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or the dispatcher, has no
+        room.
         """
         if not room_for(len(self._children) + 1):
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
@@ -318,12 +310,7 @@ PATIENCE = 10.0
 
 
 class MetricsAddress:
-    """Where Prometheus is answered.
-
-    Attributes:
-        sock: where it listens; None before and after.
-        told: whether the log says that the address is taken.
-    """
+    """Where Prometheus is answered."""
 
     def __init__(self, host: str, port: int) -> None:
         self.sock: socket.socket | None = None
@@ -407,8 +394,8 @@ class SideProcess:
         address: MetricsAddress | None = None,
         stop_by: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """Make one that is due at once. ``main``: what the child does, until it ends or is stopped. ``stop_by``: how it
-        is told to stop; one that would lose something gets TERM.
+        """Make one that is due at once. ``stop_by``: how it is told to stop; one that would lose
+        something gets TERM.
         """
         self.pid = 0
         self.next = 0.0

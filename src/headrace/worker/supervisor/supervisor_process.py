@@ -1,14 +1,10 @@
 """The supervisor: the warm image that everything else is forked from. It forks, reaps and signals; nothing else.
 
-Its duties:
-
-1. fork the dispatcher, and another when it dies, after stopping the runners of the dead one (runner_processes.py);
-   stop the runners, too, of one that does not move when its lease ends;
-2. fork a runner when the dispatcher asks, and hand the dispatcher its descriptors (runner_processes.py);
-3. reap, and tell the dispatcher how a runner ended;
-4. pass on signals as messages;
-5. tell the parent of ``--reload`` when the worker is ready, or why it cannot start (``parent``, reload_parent.py);
-6. keep the process that answers Prometheus, where it is wanted (runner_processes.py).
+1. It forks the dispatcher, and another when it dies, after stopping the runners of the dead one; it stops the runners,
+   too, of one that does not move when its lease ends.
+2. It forks a runner when the dispatcher asks, and tells it how a runner ended.
+3. It passes on signals as messages.
+4. It tells the parent of ``--reload`` when the worker is ready, or why it cannot start.
 
 One thread, no store connection, no lock: whatever it forks starts clean. Signals are values in a queue that one loop
 reads.
@@ -68,12 +64,7 @@ _FOREVER = float("inf")
 
 
 class ParentLink(msgspec.Struct, frozen=True):
-    """A worker's link to its parent.
-
-    Attributes:
-        health: the name of the worker's health file, which all workers of one parent share.
-        first: no worker served before this one.
-    """
+    """A worker's link to its parent; ``first``: no worker served before this one."""
 
     channel: Channel[ToWorker]
     health: str
@@ -95,9 +86,8 @@ class ParentLink(msgspec.Struct, frozen=True):
 
 
 class Supervisor:
-    """Runs one worker in this process; returns when it has stopped.
-
-    The process must have one thread and no open store connection.
+    """Runs one worker in this process, which has one thread and no open store connection; returns when
+    it has stopped.
     """
 
     def __init__(
