@@ -1,9 +1,4 @@
-"""``app.cache``: values that are read often and changed rarely, kept in the process until the server says otherwise.
-
-1. :class:`Cache`: a hit reads a dictionary; everything else is a verb in ``values``, written once for threads and for
-   event loops.
-2. :class:`Cached`: ``@app.cached``, a function whose results are cached values, named by what it was called with.
-"""
+"""``app.cache``: values that are read often and changed rarely, kept in the process until the server says otherwise."""
 
 from __future__ import annotations
 
@@ -370,9 +365,7 @@ class Cached(Generic[P, R]):
         return self._plain(await cast(Any, self.function)(*args, **kwargs))
 
     def _plain(self, made: Any) -> Any:
-        """A result as it is stored, if it comes back as it is. Raises ArgumentError: it would come back as another
-        type. Raises ResultMismatch: it does not fit the annotation.
-        """
+        """A result as it is stored, if it comes back as it is. Raises ArgumentError, ResultMismatch: it does not."""
         what = f"the result of {self.name}"
         plain = as_read(encode(made, MOST, what, self._cache.types.encoder), what)
         try:

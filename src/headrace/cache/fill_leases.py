@@ -1,8 +1,7 @@
 """The values that this process computes now, and the readers that wait for them. Does no I/O and computes no value.
 
-1. :class:`FillLeases`: one reader of an absent value computes it, and other readers wait for it. A reader that would
-   wait for a fill that it runs in itself computes the value again, since it would wait for ever.
-2. :class:`ChangeWatchers`: reads that wait for a change of a name. Any thread may use it.
+One reader of an absent value computes it, and other readers wait for it. A reader that would wait for a fill that it
+runs in itself computes the value again, since it would wait for ever.
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ class Fill(msgspec.Struct, eq=False):
     """A value that is being computed.
 
     Attributes:
-        name: of the value.
-        tags: of the value.
         number: position in the common order of fills and readers.
         ended: fires at the end; the attributes below are set before.
-        value: the computed value.
-        error: the exception that was raised instead.
+        error: the exception that was raised instead of a value.
         made: there is a value or an error; False: the reader that computed was interrupted.
         doubtful: the value changed meanwhile, so it serves only readers that came before the fill began.
         waits: other fills that readers within this one wait for, by reader.
@@ -67,12 +63,7 @@ class Fill(msgspec.Struct, eq=False):
 
 
 class CacheReader(msgspec.Struct, frozen=True, eq=False):
-    """A read that found no value.
-
-    Attributes:
-        number: position in the common order of fills and readers.
-        within: the fills that surround it, the innermost last.
-    """
+    """A read that found no value; ``within``: the fills that surround it, the innermost last."""
 
     number: int
     within: tuple[Fill, ...]
@@ -96,8 +87,8 @@ class FillLeases:
         return CacheReader(next(self._numbers), _within.get())
 
     def join(self, name: str, tags: Sequence[str], reader: CacheReader, *, may_wait: bool) -> tuple[Fill, bool]:
-        """The fill of this name, and whether the reader leads it. A leader computes; others wait, then ``leave``.
-        ``may_wait``: False for a reader that blocks an event loop, on which the fill may depend.
+        """The fill of this name, and whether the reader leads it. A leader computes; others wait, then ``leave``. A
+        reader that blocks an event loop may not wait: the fill may depend on it.
         """
         with self._lock:
             current = self._current.get(name)

@@ -60,7 +60,6 @@ class PendingRead(msgspec.Struct, eq=False):
     """A read that was sent.
 
     Attributes:
-        name: of the value.
         on_end: called when all replies have come, or the link is lost.
         awaited: number of replies to wait for.
         sent: monotonic time; the value's remaining time counts from here.
@@ -85,16 +84,12 @@ class TrackingLink:
     """A tracked connection whose self-test has passed.
 
     Attributes:
-        wire: the connection; the listener waits for it.
         reads: pending reads in the order of their replies. The listener's lock guards them, and ``read``.
-        heard: monotonic time of the last message of the server.
-        asked: monotonic time of the last ping.
+        heard: monotonic time of the last message of the server; ``asked``: of the last ping.
     """
 
     def __init__(self, target: Target, timeout: float, keys: Keys) -> None:
-        """Connect, switch tracking on, and test it. Raises redis.exceptions.RedisError, OSError: the server cannot be
-        reached. Raises Untracked: the server announced no change.
-        """
+        """Connect, switch tracking on, and test it. Raises Untracked: the server announced no change."""
         self.reads: deque[PendingRead] = deque()
         self.wire = RawConnection(target, timeout)
         self._target, self._keys = target, keys
@@ -123,9 +118,8 @@ class TrackingLink:
         self.wire.send(("PING",))
 
     def check_silence(self, now: float, patience: float) -> float:
-        """Ping a silent server; return when to check again. A server may be gone without closing the connection.
-        ``patience``: seconds of silence before the ping, and after it before the link is given up. Raises Lost: the
-        server did not answer.
+        """Ping a server that was silent for ``patience`` seconds; return when to check again. Raises Lost: it did not
+        answer for as long again: a server may be gone without closing the connection.
         """
         if self.asked <= self.heard:
             if now - self.heard < patience:
@@ -137,9 +131,7 @@ class TrackingLink:
         return self.asked + patience
 
     def receive(self, on_announcement: Callable[[Announced], object]) -> None:
-        """Receive messages: end reads and report announcements, in the order of the stream. Raises Lost: discard
-        everything read over this link.
-        """
+        """Receive messages in the order of the stream. Raises Lost: discard everything read over this link."""
         messages = self.wire.receive()
         self.heard = monotonic()
         for message in messages:

@@ -54,8 +54,7 @@ class LocalStore:
     """Local copies by name.
 
     Attributes:
-        values: read by readers without the lock.
-        absent: names that the server has no value for.
+        values: read by readers without the lock; ``absent``: names that the server has no value for.
         visited: names read since the hand last passed them; None unless eviction is by SIEVE. Reading ``values`` adds.
         bytes: estimated memory of all entries.
         evicted: number of entries that made room for others.
@@ -143,8 +142,8 @@ class LocalStore:
         return entry
 
     def _victim(self) -> Entry:
-        """The entry to evict: the oldest, or by SIEVE the next one at the hand without a read since the hand passed it.
-        SIEVE (NSDI 2024) keeps entries that are read often. A hit moves nothing, it leaves a mark.
+        """The entry to evict: the oldest, or by SIEVE (NSDI 2024) the next one at the hand without a read since the
+        hand passed it. A hit moves nothing, it leaves a mark.
         """
         assert self._oldest is not None
         if self.visited is None:

@@ -1,10 +1,7 @@
-"""The verbs of the cache as steps.
+"""The verbs of the cache as steps: their checks, the order of the requests to the server, the counters of reads.
 
-1. Checks of the name, tags and function of a cached value, and the marks of absent values and of running fills.
-2. :class:`FrozenDict`, :class:`FrozenList`, :func:`freeze`: values that cannot be changed, since all callers share one
-   object. A value is frozen once, when it arrives; a hit costs nothing for it.
-3. :class:`Values`: the order of the requests to the server, and the counters of reads.
-4. One driver of these steps for threads, one for event loops, over the same listener.
+A value is frozen once, when it arrives, since all callers share one object; a hit costs nothing for it. One driver of
+these steps is for threads, one for event loops, over the same listener.
 """
 
 from __future__ import annotations
@@ -249,9 +246,7 @@ class FrozenList(list[Any]):
 
 
 def freeze(value: Any) -> tuple[Any, int]:
-    """Make a decoded value read-only, in place; return it with the estimated bytes of its containers. Texts and bytes
-    do not count: the encoded size says theirs.
-    """
+    """Make a decoded value read-only, in place; return it with the estimated bytes of its containers, without texts."""
     size = SCALAR
     kind = type(cast(object, value))
     if kind is dict:
@@ -449,8 +444,8 @@ class Values:
         return freeze(decode(data))[0]
 
     def _packed(self, name: str, value: Any) -> bytes:
-        """The MessagePack of a value, which must decode to an equal value of the same type. Raises ArgumentError,
-        PayloadTooLarge: the value cannot be stored, or would come back as another type.
+        """The MessagePack of a value. Raises ArgumentError, PayloadTooLarge: it does not decode to an equal value of
+        its type.
         """
         what = f"the value of {name!r}"
         data = encode(value, self._settings.max_result, what, self._types.encoder)

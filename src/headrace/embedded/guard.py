@@ -40,10 +40,8 @@ class StopError(Exception):
 
 
 class Guard:
-    """The one guard of a directory.
-
-    Duties: 1. be the only one; 2. end a server that an earlier guard left; 3. start the server and report; 4. end it
-    when its users have left, by command, or when its files were removed or moved; 5. leave no socket.
+    """The one guard of a directory: it starts the server, and ends one that an earlier guard left; it ends it when its
+    users have left, by command, or when its files were removed or moved; it leaves no socket.
     """
 
     def __init__(self, directory: str, program: str, idle_timeout: float) -> None:

@@ -1,7 +1,4 @@
-"""The files of one private server: their places, their rights and their owner; and which project has one where.
-
-Starts nothing. :func:`find` and :func:`data_directory` read names and owners of directories only.
-"""
+"""The files of one private server: their places, their rights and their owner; and which project has one where."""
 
 from __future__ import annotations
 
@@ -62,8 +59,8 @@ class DataFiles:
 
 
 def locate(directory: str | os.PathLike[str] | None) -> DataFiles:
-    """The files of a directory, or of this project; it need not exist. A link of another user is not followed. Raises
-    ServerError: that user would choose where our files go. SettingsError: the current directory was removed.
+    """The files of a directory, or of this project; it need not exist. Raises ServerError: it is a link of another
+    user, who would choose where our files go. SettingsError: the current directory was removed.
     """
     try:
         path = Path(directory).expanduser() if directory else data_directory()

@@ -1,6 +1,5 @@
-"""One question to a server over its Unix socket, then the socket is closed.
-
-Owns no connection: attaching must leave nothing open, so that a caller may fork at once. Knows INFO and SHUTDOWN only.
+"""One question to a server over its Unix socket, then the socket is closed: attaching must leave nothing open, so that
+a caller may fork at once. Knows INFO and SHUTDOWN only.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ class Frames:
         self._got = b""
 
     def next(self) -> Frame | None:
-        """Wait for the next whole frame; None at the end of the stream. Raises OSError: the connection is broken.
-        Raises GarbledFrame: what came cannot be a frame.
+        """Wait for the next whole frame; None at the end of the stream. Raises GarbledFrame: what came cannot be a
+        frame.
         """
         while len(self._got) < HEADER.size:
             if not MARK.startswith(self._got[: len(MARK)]):
@@ -153,9 +153,7 @@ class Answers:
 
 
 def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
-    """Serve until the pool closes its end. ``leash``: closed at the other end when the pool's process is gone; nothing
-    is sent on it. ``start``: the pickled initializer and its arguments.
-    """
+    """Serve until the pool closes its end. The other end of the leash is closed when the pool's process is gone."""
     # A group of its own: a kill takes the children of calls along and can never hit the pool's process, and a Ctrl-C at
     # the terminal is the pool's to handle.
     os.setpgid(0, 0)
@@ -187,9 +185,9 @@ def main(sock: socket.socket, leash: socket.socket, start: bytes) -> None:
 
 
 def _die_with(leash: socket.socket) -> None:
-    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then. A thread
-    would see that too, but not while a call keeps the interpreter to itself. Linux only; elsewhere the process sees it
-    when its call has ended.
+    """Have the kernel kill this process's group when the leash's other end is closed, whatever runs then: a thread
+    would not see that while a call keeps the interpreter to itself. Linux only; elsewhere the process sees it when its
+    call has ended.
     """
     if sys.platform == "linux":
         fcntl.fcntl(leash, fcntl.F_SETOWN, -os.getpid())

@@ -1,14 +1,12 @@
 """The watch of a pool, and members for one caller alone.
 
-:class:`PoolWatch` is one thread that acts at deadlines. It owns deadlines, overrun alerts and forgotten leases:
+:class:`PoolWatch` is one thread that acts at deadlines:
 
 1. a call that did not begin in time is taken out of its line and fails;
 2. a call that runs long is reported, and its member is killed at the last alert;
 3. a lease whose holder's thread has ended is given back;
 4. work that an exception in a caller's thread left half done is repaired;
 5. a pool without any holder is finished.
-
-:class:`Leased` is a leased member as its caller uses it. It owns nothing; the scheduler does the work.
 """
 
 from __future__ import annotations
@@ -152,12 +150,10 @@ class PoolWatch:
 
 
 def _repair(scheduler: Scheduler) -> None:
-    """Repair what an exception raised asynchronously in a caller's thread left half done.
+    """Repair what an exception raised asynchronously in a caller's thread left half done; O(members and waiting calls).
 
-    Callers' threads add and withdraw their own calls, and no more. So the lines and what is booked are true; what may
-    be wrong are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
-
-    Cost: O(members and waiting calls), once for each exception that hit a verb.
+    Callers' threads only add and withdraw their own calls. So the lines and what is booked are true; what may be wrong
+    are the counts, and a member that was not told what is booked for it. To tell it again does no harm.
     """
     with scheduler.lock:
         _recount(scheduler)
@@ -188,11 +184,8 @@ T = TypeVar("T")
 class Leased:
     """A member of the pool that runs only what is asked through this object; a context manager.
 
-    It is given back at the end of the block, when this object is forgotten, and when the thread that asked for it
-    ends, whichever comes first. Calls that were submitted before still run.
-
-    Attributes:
-        id: the member's number.
+    It is given back at the end of the block, when this object is forgotten, and when the thread that asked for it ends.
+    Calls that were submitted before still run.
     """
 
     def __init__(self, scheduler: Scheduler, lease: Lease, member: int, make: Callable[..., Call[Any]]) -> None:
@@ -204,10 +197,8 @@ class Leased:
         lease.user = ref(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]:
-        """Run a function on this member, after those submitted before.
-
-        Raises:
-            PoolClosed: it was given back, or its member died.
+        """Run a function on this member, after those submitted before. Raises PoolClosed: it was given
+        back, or died.
         """
         call = self._make(fn, args, kwargs)
         self._scheduler.place_leased(self._lease, call)

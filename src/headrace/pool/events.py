@@ -1,11 +1,6 @@
 """The options of a pool, its events, and its statistics.
 
-1. :class:`Overrun` and :class:`Alert`: when a call that runs long is reported, and when its member is killed. Pure.
-2. :class:`PoolOptions`: the options, checked at once. Every default is visible to callers here.
-3. :class:`Callbacks` and :class:`Events`: callbacks and overrun handlers, called in a thread of their own, so that slow
-   or broken ones hold up no call.
-4. :class:`MemberStats`, :class:`PoolStats`, :func:`census`: frozen records. Counts and clocks are read at one moment,
-   without disturbing a member.
+Callbacks and overrun handlers run in a thread of their own, so that slow or broken ones hold up no call.
 """
 
 from __future__ import annotations
@@ -61,10 +56,7 @@ class Alert(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``overrun``, or ``limit`` when its member is being killed.
-        pool: the pool's name.
-        member: the member's id.
-        call: the function's name.
-        seconds: how long it had run.
+        call: the function's name; it had run for ``seconds``.
         number: which alert about this call, counted from 1.
     """
 
@@ -263,15 +255,12 @@ class MemberStats(msgspec.Struct, frozen=True):
     Attributes:
         id: its number; it keeps it over restarts.
         state: ``idle``, ``busy``, ``away`` (starting, or waiting to be restarted) or ``leaving`` (being removed).
-        waiting: calls that wait for this member.
-        done: calls that it ended.
-        restarts: how often it was replaced.
+        waiting, done: calls that wait for this member, and that it ended.
+        restarts: how often it was replaced; ``reason``: what ended it last.
         pid: its process; that of the pool for threads.
         memory: resident bytes of its process; None for threads, and where the system does not tell.
-        call: the function that it runs, or empty.
+        call: the function that it runs, or empty; it has run for ``seconds``.
         where: file, line and function that a thread is at; empty for processes and idle members.
-        seconds: how long the call has run.
-        reason: what ended it last, or empty.
     """
 
     id: int
@@ -291,12 +280,10 @@ class PoolStats(msgspec.Struct, frozen=True):
     """A pool.
 
     Attributes:
-        name, kind, strategy, queue: as it was made.
         size: members that it should have.
         waiting: calls that wait, at members and centrally; expired and cancelled ones are not among them.
-        central: those of them that wait for any free member.
+        central: those of them that wait for any free member, the first for ``oldest`` seconds.
         backlog: how many may wait; None without a bound.
-        oldest: seconds that the oldest central call has waited; 0 when none waits.
         done: calls that ended.
         broken: why calls are refused at the moment, or empty.
         members: one record each; removed ones that still work are included.

@@ -1,9 +1,4 @@
-"""The crew: members come, die, are replaced, are killed, leave. Decides nothing about who gets which call.
-
-How soon a dead member is replaced: at once, until they die too often; then ever later. Decides; starts nothing.
-
-The end of the interpreter and its forks, which pools learn of here.
-"""
+"""The crew: members come, die, are replaced, are killed, leave. Decides nothing about who gets which call."""
 
 from __future__ import annotations
 
@@ -30,11 +25,7 @@ MOST = 60.0
 
 
 class Restarts:
-    """The deaths in one pool.
-
-    Attributes:
-        late: consecutive deaths beyond the limit; 0 while all is well.
-    """
+    """The deaths in one pool; ``late``: consecutive ones beyond the limit."""
 
     def __init__(self, limit: int, period: float) -> None:
         self._limit = limit
@@ -44,9 +35,9 @@ class Restarts:
         self.late = 0
 
     def delay(self, now: float) -> float:
-        """Count a death at ``now`` (monotonic seconds); how many seconds its replacement must wait. Beyond the limit
-        within the period it is 1, 2, 4 and so on up to 60 s, until a period has passed quietly: members that all die of
-        one cause would otherwise take the machine's time from those who could help.
+        """Count a death at ``now``; how many seconds its replacement must wait. Beyond the limit within the period it
+        is 1, 2, 4 and so on up to 60 s, until a period has passed quietly: members that all die of one cause would
+        otherwise take the machine's time from those who could help.
         """
         deaths = self._deaths
         if deaths and now - deaths[-1] > self._period + self._wait:
@@ -67,14 +58,7 @@ log = logging.getLogger("headrace.pool")
 
 
 class Members:
-    """The members of one pool.
-
-    Attributes:
-        name: of the pool.
-        scheduler: who gets what.
-        events: who is told.
-        watch: what is due.
-    """
+    """The members of one pool."""
 
     def __init__(self, options: PoolOptions, name: str, body: Callable[[Members, Member], MemberBackend]) -> None:
         """Make one without members; ``body`` makes the thread or process behind one."""
@@ -129,8 +113,8 @@ class Members:
         return self.scheduler.came_up(member)
 
     def lost(self, member: Member, reason: str) -> float | None:
-        """A member's thread or process is gone: tell the callers at once, and how long its replacement must wait.
-        Returns seconds; None when there shall be none.
+        """A member's thread or process is gone: tell the callers at once. Returns seconds that its replacement must
+        wait; None when there shall be none.
         """
         calls = self.scheduler.went_away(member, reason)
         delay, late = 0.0, 0
@@ -239,8 +223,8 @@ class Members:
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:
-        """The pool's object is gone. This may run in the midst of anything, where no lock may be waited for. A thread
-        cannot be started either: the garbage may be collected while the interpreter lists its threads.
+        """The pool's object is gone. This may run during anything, also while the interpreter lists its threads: it
+        waits for no lock and starts no thread.
         """
         self.scheduler.bell.put(None)
 
@@ -266,8 +250,8 @@ def tell(crew: Members) -> None:
 
 
 def at_exit() -> None:
-    """Run what was accepted, as executors do, then let the interpreter end. Again does nothing. A program that a Ctrl-C
-    ends does not wait for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
+    """Run what was accepted, as executors do, then let the interpreter end. A program that a Ctrl-C ends does not wait
+    for it: its calls are interrupted, and killed after the pool's ``shutdown_timeout``.
     """
     all_known = [*_known]
     # Set by the interpreter when no code has caught it.

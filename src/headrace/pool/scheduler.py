@@ -49,10 +49,8 @@ class Scheduler:
         lock: guards all that follows.
         snapshot: replaced, never changed.
         members: those of the snapshot and the leaving ones.
-        lines: the calls that wait.
         retired: calls that members ended who are gone.
-        closed: why no call is accepted any more, or empty.
-        broken: why none is accepted at the moment, or empty.
+        closed: why no call is accepted any more; ``broken``: why none is at the moment.
         bell: wakes the watch; True asks it to repair, a lease to end that, None to finish the pool. To ring it is one
             step of the interpreter.
     """
@@ -78,9 +76,7 @@ class Scheduler:
     # -- calls come --------------------------------------------------------------------------------------------------
 
     def place(self, call: Call[Any], choose: Strategy[Member], key: Key | None) -> None:
-        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull: it was not
-        accepted and will never run.
-        """
+        """Hand a call to a member, or let it wait. Raises PoolClosed, PoolBroken, PoolFull: it will never run."""
         member: Member | None = None
         try:
             if choose is available:
@@ -467,9 +463,7 @@ class Scheduler:
         changed.open()
 
     def wait_ready(self, timeout: float | None) -> bool:
-        """Wait until no member is away; False when ``timeout`` seconds passed before. Raises PoolClosed, PoolBroken:
-        that will not be.
-        """
+        """Wait until no member is away; False when ``timeout`` seconds passed before. Raises PoolClosed, PoolBroken."""
         end = None if timeout is None else monotonic() + timeout
         while True:
             with self.lock:

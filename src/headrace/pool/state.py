@@ -1,10 +1,9 @@
-"""The state that the scheduler's lock guards. Decides nothing about which member gets a call.
+"""The state that the scheduler's lock guards: calls, leases, members, and where calls wait. Decides nothing about which
+member gets a call.
 
-1. :class:`Call`, :class:`Lease` and :class:`Member`: three records that name each other.
-2. :class:`CallQueues`: where calls wait (in the central line, at members), and how many may. Owns no member. A line is
-   an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
-3. :class:`CallCondition` and :func:`apart`: waiting that an exception raised asynchronously (a Ctrl-C,
-   ``PyThreadState_SetAsyncExc``) cannot leave half done.
+A line is an ordered dictionary: calls leave it at either end, and any of them from the middle when it is cancelled.
+:class:`CallCondition` and :func:`apart` are waiting that an exception raised asynchronously (a Ctrl-C,
+``PyThreadState_SetAsyncExc``) cannot leave half done.
 """
 
 from __future__ import annotations
@@ -197,9 +196,8 @@ class Call(Future[T], Generic[T]):
         super().add_done_callback(fn)
 
     def begin(self) -> bool:
-        """From here on it can no longer be cancelled; False when it was, or when it has begun before.
-
-        Who waits for a cancelled call is told by this, so the canceller must call it for each.
+        """From here on it can no longer be cancelled; False when it was, or when it has begun before. Who waits for a
+        cancelled call is told by this, so the canceller must call it for each.
         """
         with self._condition:
             if self._state == PENDING:
@@ -257,8 +255,8 @@ class MemberBackend(Protocol):
     def start(self) -> None: ...
 
     def deliver(self, _call: Call[Any], /) -> bool:
-        """Run what was booked: ``member.running``. Said without the scheduler's lock; again does nothing. False when it
-        was cancelled before: then the caller must finish it.
+        """Run what was booked, ``member.running``, without the scheduler's lock; again does nothing. False: it was
+        cancelled before, and the caller must finish it.
         """
         ...
 
@@ -285,17 +283,14 @@ class Member:
     Attributes:
         id: its number, from 0; what keys are hashed to.
         load: calls that it has, the running one included.
-        running: the call that was booked for it, or the lease that holds it.
-        since: monotonic time at which that was.
+        running: the call that was booked for it, or the lease that holds it, since ``since``.
         inbox: calls that wait for this member, oldest first (ordered, and any of them can be forgotten at once).
         urgent: broadcasts, which go before all else.
         lease: who has it to himself.
         away: there is no thread or process at the moment.
-        leaving: it gets no more calls.
-        doomed: it is being killed.
+        leaving: it gets no more calls; ``doomed``: it is being killed.
         done: calls that it ended.
-        restarts: how often its thread or process was replaced.
-        reason: what ended that last.
+        restarts: how often its thread or process was replaced; ``reason``: what ended that last.
     """
 
     __slots__ = (
@@ -359,8 +354,7 @@ class CallQueues:
 
     Attributes:
         central: those that wait for any free member.
-        waiting: how many wait there and at members.
-        backlog: how many may.
+        waiting: how many wait there and at members; ``backlog``: how many may.
         homes: of keys that have calls in the pool, running ones included.
         starting: members that will be ready in a moment: each counts as free for one call, which waits for it.
         lifo: whether the newest central call is served first.
@@ -438,8 +432,8 @@ class CallQueues:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def home(self, call: Call[Any], key: Key, member: Member) -> Member:
-        """The member for a new call of a key: where the key's other calls are, or else the one that was chosen. Raises
-        PoolFull: too many wait already, and this one would.
+        """The member for a new call of a key: where the key's other calls are, or else the chosen one.
+        Raises PoolFull.
         """
         home = self.homes.get(key)
         there = member if home is None else home.member

@@ -1,9 +1,5 @@
 """A member that is a thread of this process. Owns the thread; the pool starts it, the scheduler gives it calls.
 
-1. :class:`DeferredResult`: an answer that comes after the call returned, so that a member is free while something else
-   works for it.
-2. :class:`ThreadBody`: the member.
-
 Python cannot end a thread. One that must go is given up: its call fails, another thread takes its place, and its later
 results are thrown away.
 """
@@ -28,10 +24,8 @@ T = TypeVar("T")
 
 
 class DeferredResult(Generic[T]):
-    """Returned by a call instead of its result: the member is free at once, the caller waits for :meth:`reply`.
-
-    The code that keeps it may answer from any thread of the process in which the call ran. Only the first answer
-    counts.
+    """Returned by a call instead of its result: the member is free at once, the caller waits for :meth:`reply`. Code
+    may answer from any thread of the process in which the call ran; only the first answer counts.
     """
 
     __slots__ = ("future",)

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class Schedules:
-    """``app.schedules``: by name, all that are stored, and those that this program's code declares.
-
-    Attributes:
-        declared: by name, what ``app.cron`` and ``app.every`` declared in this process; workers store it.
-    """
+    """``app.schedules``: by name, all that are stored, and those that this program's code declares (``declared``)."""
 
     def __init__(self, client: Client, handle: Callable[[str], Job[Any]]) -> None:
         self._client = client
@@ -122,10 +118,8 @@ class Schedules:
         return await self._client.arun(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
 
     def __getitem__(self, name: str) -> Schedule:
-        """The schedule of this name, whether one is stored or not. Cost: none.
-
-        Raises:
-            OptionsError: nothing can have this name.
+        """The schedule of this name, whether one is stored or not. Raises OptionsError: nothing can have this name.
+        Cost: none.
         """
         return Schedule(self._client, name, self._handle)
 

@@ -1,11 +1,4 @@
-"""Schedules as programs declare, read and operate them.
-
-1. :class:`ScheduleOptions` and :func:`request`: the options of a declaration, checked and made a row for the store.
-   Sends nothing.
-2. :class:`Schedule`: a handle on one schedule, for readers and operators; each verb has its a-pair.
-3. :func:`schedule_document` and :func:`tick_document`: schedules and ticks for ``headrace cron --json`` and ``.json``
-   pages.
-"""
+"""Schedules as programs declare, read and operate them."""
 
 from __future__ import annotations
 
@@ -113,10 +106,8 @@ class Request(msgspec.Struct, frozen=True):
     """A schedule that is asked for.
 
     Attributes:
-        name: of the schedule.
         row: as the store takes it.
         fingerprint: of all that its definition says.
-        timetable: when it ticks.
     """
 
     name: str
@@ -126,8 +117,8 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
-    """The job that each tick makes; its arguments are checked here. Raises OptionsError: ``target`` is nothing that a
-    schedule can run. Raises ArgumentError, PayloadTooLarge: as ``enqueue``.
+    """The job that each tick makes; its arguments are checked here. Raises OptionsError: a schedule cannot run
+    ``target``.
     """
     found: Any = target.definition.task if isinstance(target, Workflow) else target
     if isinstance(target, (Workflow, BoundTask)):
@@ -218,18 +209,10 @@ def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
 
 
 class Schedule:
-    """A schedule by its name.
-
-    Attributes:
-        name: of the schedule.
-    """
+    """A schedule by its name."""
 
     def __init__(self, client: Client, name: str, handle: Callable[[str], Job[Any]]) -> None:
-        """Use ``app.schedules[name]``.
-
-        Args:
-            handle: makes a handle on the job of an id.
-        """
+        """Use ``app.schedules[name]``."""
         self.name = check_name("schedule", name)
         self._client = client
         self._handle = handle
@@ -453,8 +436,8 @@ def _shown(count: int) -> int:
 
 
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
-    """When the next jobs of a schedule are due. Raises OptionsError: ``count`` is not from 1 to 1,000, or the stored
-    times cannot be read.
+    """When the next jobs of a schedule are due. Raises OptionsError: ``count`` is not from 1 to 1,000, or its times are
+    odd.
     """
     if not is_whole(count) or not 1 <= count <= 1000:
         raise OptionsError(f"a preview has 1 to 1,000 ticks, not {count!r}")
@@ -469,8 +452,8 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
 
 
 def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
-    """Nominal times of a schedule after ``start`` until ``end``. Raises OptionsError: these are more than ``most``, the
-    end is before the start, or the stored times cannot be read.
+    """Nominal times of a schedule after ``start`` until ``end``. Raises OptionsError: these are more than ``most``, or
+    cannot be reckoned.
     """
     if not is_whole(most) or not 1 <= most <= 100_000:
         raise OptionsError(f"most must be a whole number from 1 to 100,000, not {most!r}")

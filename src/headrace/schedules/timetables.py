@@ -1,9 +1,7 @@
 """When a schedule ticks. Pure; times are microseconds of UTC.
 
-1. :class:`Cron` and :class:`Every`: a cron expression in a time zone, or an even interval. cronsim (BSD-3-Clause, by
-   the author of Healthchecks) reads expressions and finds times. This module adds expressions without seconds only,
-   errors that name the field, and ticks that always advance in UTC.
-2. :class:`Timing`: the stored times of a schedule: which ticks come next, when each is due, and which were missed.
+cronsim (BSD-3-Clause, by the author of Healthchecks) reads expressions and finds times. This module adds expressions
+without seconds only, errors that name the field, and ticks that always advance in UTC.
 
 A tick is a nominal time. It is due later than that by its jitter, which follows from the schedule's name and the tick:
 every worker, every preview and every repeat computes the same.
@@ -289,12 +287,8 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What was missed.
-
-    Attributes:
-        ticks: nominal times that are to be looked at again, oldest first.
-        passed: how many others were missed.
-        more: there were more than ``passed``, which are not counted.
+    """What was missed: nominal times that are to be looked at again, oldest first; how many others; whether there were
+    more.
     """
 
     ticks: list[int]
@@ -359,8 +353,8 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
 
     def _between(self, begin: int, end: int, least: int) -> tuple[list[int], bool]:
-        """Ticks after ``begin`` until ``end``; and whether these are all. Of too many the newest count: ``least`` of
-        them, and up to ``_LOOK`` more.
+        """Ticks after ``begin`` until ``end``, and whether these are all. Of too many the newest count: ``least`` and
+        some more.
         """
         most = least + _LOOK
         if self.step:
@@ -399,9 +393,8 @@ def jitter(name: str, tick: int, most: int) -> int:
 def timing_of(
     timetable: Timetable, name: str, jitter_us: int, start: int, until: int, now: int, *, code: bool = False
 ) -> Timing:
-    """What is stored of a schedule's times. ``now``: microseconds; a schedule that has no tick after it is refused.
-    ``code``: code declares it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
-    Raises OptionsError: the jitter is not below the interval, the end is before the start, or no tick comes.
+    """What is stored of a schedule's times; a schedule without a tick after ``now`` is refused. ``code``: code declares
+    it, and outlives it: one whose ``until`` has passed is refused only if it never ticked.
     """
     if until and until < max(start, 1):
         raise OptionsError("until is before start: no tick would come")
@@ -437,8 +430,6 @@ def _least(timing: Timing, moment: int) -> int:
 
 
 def refilled(timing: Timing, last: int, now: int, most: int) -> tuple[list[int], Search]:
-    """Nominal times that follow a schedule's last known tick: what was missed meanwhile, and what comes next. ``last``:
-    nominal time of the last tick that is known. ``most``: how many missed ones are to be looked at again.
-    """
+    """Nominal times that follow a schedule's last known tick: what was missed meanwhile, and what comes next."""
     search = timing.missed(last, now, most) if now > last else Search([], 0, False)
     return search.ticks + list(islice(timing.after(max(last, now)), AHEAD)), search
