@@ -200,7 +200,6 @@ class Status:
 
 
 def path(directory: Directory = None) -> Path:
-    """The data directory that `attach` would use, absolute."""
     return where(directory).directory
 
 

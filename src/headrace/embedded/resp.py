@@ -21,7 +21,6 @@ class ReplyError(Exception):
 
 
 def health(path: Path | None, password: str | None) -> Health:
-    """The state of the server behind a socket. Cost: one connection, one round trip."""
     return probe(path, password)[0]
 
 
@@ -44,7 +43,6 @@ def probe(path: Path | None, password: str | None) -> tuple[Health, dict[str, st
 
 
 def shut_down(path: Path | None, password: str | None) -> None:
-    """Order a server to end; only its lock tells whether it does."""
     if path is not None and password is not None:
         with contextlib.suppress(OSError, ValueError, ReplyError):  # it hangs up instead of answering
             _ask(path, password, "SHUTDOWN")

@@ -58,7 +58,6 @@ class PoolWatch:
         self._thread: threading.Thread | None = None
 
     def expire(self, call: Call[Any], timeout: float) -> None:
-        """Let the call fail when it has not begun in ``timeout`` seconds."""
         deadline = call.born + timeout
         with self._lock:
             # Calls end long before their deadlines, as a rule; they must not be kept until then.
@@ -205,7 +204,6 @@ class Leased:
         return call
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """The result of a function on this member."""
         return self.submit(fn, *args, **kwargs).result()
 
     def release(self) -> None:

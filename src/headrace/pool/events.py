@@ -44,7 +44,6 @@ class Overrun(msgspec.Struct, frozen=True):
             )
 
     def due(self, number: int) -> float:
-        """Seconds that a call has run when its alert ``number``, counted from 1, is due."""
         return self.after * (number if self.limit else 2 ** (number - 1))
 
     def last(self, number: int) -> bool:
@@ -146,7 +145,6 @@ class PoolOptions(msgspec.Struct, frozen=True):
 
     @property
     def alerts(self) -> Overrun | None:
-        """``overrun`` as a record."""
         return Overrun(self.overrun) if isinstance(self.overrun, int | float) else self.overrun
 
 
@@ -176,8 +174,6 @@ NAMES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 
 
 class Events:
-    """The callbacks and handlers of one pool."""
-
     def __init__(self, pool: str, callbacks: Iterable[object], handlers: Iterable[Handler] | None) -> None:
         self._pool = pool
         self._callbacks: tuple[object, ...] = ()

@@ -58,10 +58,7 @@ log = logging.getLogger("headrace.pool")
 
 
 class Members:
-    """The members of one pool."""
-
     def __init__(self, options: PoolOptions, name: str, body: Callable[[Members, Member], MemberBackend]) -> None:
-        """Make one without members; ``body`` makes the thread or process behind one."""
         self.name = name
         self.options = options
         self.scheduler = Scheduler(lifo=options.queue == "lifo", backlog=options.backlog)
@@ -108,7 +105,6 @@ class Members:
     # -- life, told by the bodies ------------------------------------------------------------------------------------
 
     def ready(self, member: Member) -> Call[Any] | None:
-        """A member's thread or process can work; what it runs first, or None."""
         self.events.tell("on_member", member.id)
         return self.scheduler.came_up(member)
 
@@ -165,14 +161,12 @@ class Members:
         fail(self.scheduler.drain(), lambda: PoolBroken(text))
 
     def kill(self, member: Member, call: Call[Any], reason: str) -> None:
-        """End a member for what it runs, unless it has just ended that by itself."""
         if self.scheduler.condemn(member, call):
             member.body.kill(reason)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def shut(self, *, cancel: bool) -> None:
-        """Accept nothing more; members leave when nothing is left to do."""
         apart(self._shut)
         if cancel:
             for call in self.scheduler.waiting():
@@ -183,7 +177,6 @@ class Members:
             member.body.leave()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all members have ended; False when ``timeout`` seconds passed before."""
         limit = None if timeout is None else monotonic() + timeout
         for member in self.scheduler.members:
             while not member.body.join(1.0 if limit is None else min(1.0, max(0.0, limit - monotonic()))):

@@ -69,7 +69,6 @@ class Scheduler:
         self._moved: list[tuple[Member, Call[Any]]] = []
 
     def begin_anew(self) -> None:
-        """This is a fork: the thread that held the lock is not here."""
         self.lock = threading.Lock()
         self._changed = Latch()
 
@@ -95,7 +94,6 @@ class Scheduler:
             raise
 
     def place_on(self, member: Member, call: Call[Any]) -> None:
-        """Give a call to this member before all that waits for it: a broadcast."""
         try:
             with self.lock:
                 if member.leaving:
@@ -220,7 +218,6 @@ class Scheduler:
     # -- calls go ----------------------------------------------------------------------------------------------------
 
     def finish(self, member: Member, call: Call[Any]) -> Call[Any] | None:
-        """The member's running call has ended; what it runs next, or None."""
         following: Call[Any] | None
         with self.lock:
             if member.running is not call:
@@ -319,7 +316,6 @@ class Scheduler:
     # -- leases ------------------------------------------------------------------------------------------------------
 
     def release(self, lease: Lease) -> None:
-        """End a lease; what was asked of it before still runs."""
         try:
             with self.lock:
                 member = None if lease.over else lease.member
@@ -338,7 +334,6 @@ class Scheduler:
             raise
 
     def end_lease(self, lease: Lease) -> None:
-        """Let a released member go on with what waits for it; in a thread of ours."""
         member = lease.member
         held = None if member is None else member.running
         if member is None or held is None or held.lease is not lease:

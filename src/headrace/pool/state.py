@@ -52,8 +52,6 @@ class CallCondition(RLock):  # type: ignore[misc]  # final for type checkers onl
 
 
 class Latch:
-    """Opens once."""
-
     __slots__ = ("_waiting", "opened")
 
     def __init__(self) -> None:
@@ -377,7 +375,6 @@ class CallQueues:
         self.waiting += 1
 
     def admit(self, member: Member | None, call: Call[Any]) -> None:
-        """Let a new call wait. Raises PoolFull: too many wait already."""
         if self.waiting >= self.backlog and not self.soon_free(member) and self._surplus() >= self.backlog:
             raise self.too_many()
         self.add(member, call)
@@ -392,7 +389,6 @@ class CallQueues:
         return self.waiting - (len(self.starting) - empty) - min(empty, len(self.central))
 
     def next(self, member: Member) -> Call[Any] | None:
-        """Take out the call that this member runs next; None when nothing waits for it."""
         inbox, line = member.inbox, self.central
         # The first that came: neither those of a busy key nor the central ones may starve the others.
         if inbox and not (line and next(iter(line)).born < next(iter(inbox)).born):
@@ -406,7 +402,6 @@ class CallQueues:
         return call
 
     def remove(self, call: Call[Any]) -> bool:
-        """Take out a call that has no waiter; False when it does not wait."""
         line = call.line
         if line is None:
             return False

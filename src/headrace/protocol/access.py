@@ -71,8 +71,6 @@ def commands_of(script: Script) -> set[str]:
 
 
 def patterns_of(script: Script, prefix: str) -> tuple[set[str], set[str]]:
-    """The keys and the channels that a script touches, as patterns of access rules."""
-
     def pattern(key: Key) -> str:
         return prefix + key.constant + ("*" if key.hole else "")
 

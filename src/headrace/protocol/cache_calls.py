@@ -39,8 +39,6 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Names of the values that went, and how many are left."""
-
     names: list[str]
     left: int
 
@@ -65,7 +63,6 @@ def payload(stored: bytes) -> bytes:
 
 
 def read(keys: Keys, name: str) -> Call[bytes | None]:
-    """A stored value, or None."""
     return load("cache_get").bind(keys, _as_read, name=name)
 
 

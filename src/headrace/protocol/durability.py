@@ -68,8 +68,6 @@ def waits(wanted: Durability, milliseconds: int) -> tuple[Command[int], ...]:
 
 
 class _Open(msgspec.Struct, frozen=True):
-    """A call that was answered, and whose writes were not confirmed."""
-
     call: Call[Any]
     wanted: Durability
     ids: Sequence[str]

@@ -194,7 +194,6 @@ def retry_failed(keys: Keys, id: str) -> Call[str]:
 
 
 def expire(keys: Keys, id: str, ttl: int) -> Call[str]:
-    """Say how many microseconds a workflow stays after its end, or from now if it has ended; negative: for ever."""
     return load("flow_expire").bind(keys, bytes.decode, id=id, ttl=max(FOR_EVER, ttl))
 
 
@@ -285,8 +284,6 @@ class NodeOutput(msgspec.Struct, frozen=True):
 
 
 def outputs(keys: Keys, ids: Sequence[str]) -> Call[list[NodeOutput]]:
-    """What up to 500 nodes returned; where that is more than 4 MiB, of the first ones only."""
-
     def parsed(reply: Any) -> list[NodeOutput]:
         return [_output(id, row) for id, row in zip(ids, reply, strict=False)]
 
@@ -313,7 +310,6 @@ def _flow(row: Any) -> WorkflowRecord | None:
 
 
 def read_flows(keys: Keys, ids: Sequence[str]) -> Call[list[WorkflowRecord | None]]:
-    """The records of up to 500 workflows; None where nothing is stored."""
     return load("flow_read").bind(keys, lambda reply: [_flow(row) for row in reply], ids=list(ids))
 
 
@@ -400,7 +396,6 @@ def flow_page(
 
 
 def flow_count(keys: Keys, definition: str = "", state: str = "") -> Call[int]:
-    """How many workflows a view has."""
     return load("flow_count").bind(keys, int, view=f"{definition}|{state}")
 
 

@@ -191,5 +191,4 @@ def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:
 
 
 def release_hold(keys: Keys, limit: str, gate: str, holder: str) -> Call[bool]:
-    """Let go of a gate. False: the lease was over."""
     return load("limit_release").bind(keys, bool, limit=limit, passed=gate, holder=holder)

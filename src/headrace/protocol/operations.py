@@ -15,12 +15,10 @@ from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, 
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
-    """Keep for a minute what an incarnation's runners were doing."""
     return load("stacks_tell").bind(keys, bytes, owner=owner, text=text)
 
 
 def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
-    """What an incarnation told last of its runners' stacks, as JSON; empty: nothing of late."""
     return load("stacks_read").bind(keys, bytes, owner=owner)
 
 
@@ -58,7 +56,6 @@ def _sample(reply: Any) -> tuple[int, dict[str, int] | None]:
 
 
 def paused(keys: Keys) -> Call[list[str]]:
-    """Names of the queues that are paused, in order."""
     return load("paused").bind(keys, lambda reply: sorted(text_of(name) for name in reply))
 
 
@@ -73,7 +70,6 @@ def command(keys: Keys, owner: str, word: str) -> Call[str]:
 
 
 def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
-    """The last lines that a job logged."""
     return load("logs").bind(keys, texts_of, id=id, limit=limit)
 
 

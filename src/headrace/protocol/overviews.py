@@ -80,33 +80,27 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues that it serves, those that it prefers first."""
         return tuple(filter(None, self.metadata.get("queues", "").split(",")))
 
     @property
     def place(self) -> str:
-        """Its host and process id."""
         return self.metadata.get("place", self.owner)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Jobs that it runs at once, by kind of runner."""
         return self._by_kind("sizes")
 
     @property
     def busy(self) -> dict[str, int]:
-        """Slots that had a job at its last heartbeat, by kind of runner; none of a kind that it has no runner of."""
         busy = self._by_kind("busy")
         return {kind: min(busy.get(kind, 0), size) for kind, size in self.sizes.items()}
 
     @property
     def slots(self) -> int:
-        """Jobs that it runs at once."""
         return sum(self.sizes.values())
 
     @property
     def processes(self) -> dict[str, int]:
-        """Its runners by kind."""
         return self._by_kind("runners")
 
     def _by_kind(self, name: str) -> dict[str, int]:
@@ -120,7 +114,6 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
     @property
     def runners(self) -> list[RunnerFacts]:
-        """Its runners as of its last heartbeat; at most ``MOST_RUNNERS``."""
         try:
             return msgspec.json.decode(self.metadata.get("runner_facts", "[]"), type=list[RunnerFacts])
         except msgspec.MsgspecError:
@@ -139,7 +132,6 @@ class Overview(msgspec.Struct, frozen=True):
 
     @property
     def live(self) -> list[WorkerFacts]:
-        """Workers whose lease holds."""
         return [worker for worker in self.workers if worker.lease > self.now]
 
     @property
@@ -149,7 +141,6 @@ class Overview(msgspec.Struct, frozen=True):
 
     @property
     def served(self) -> Counter[str]:
-        """How many live workers serve each queue, by its name."""
         return Counter(name for one in self.live for name in set(one.queues))
 
     @property

@@ -46,7 +46,6 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 def fields_of(form: Form, without: frozenset[str] = frozenset()) -> list[Any]:
-    """The fields and values that the options of a form give a record; what is default gives none."""
     fields: list[Any] = []
     for name, row in FIELDS.items():
         if name not in without and (value := getattr(form, name)):
@@ -84,7 +83,6 @@ def head_of(form: Form) -> msgspec.Raw:
 
 
 def packed_args(job: NewJob) -> msgspec.Raw | str:
-    """A job's arguments as a batch has them: nothing where a job, not a unique one, has none."""
     return "" if job.args == NOTHING and not job.form.unique else blob(job.args)
 
 
@@ -245,7 +243,6 @@ BATCH = 100
 
 
 def end_of(seen: Watched | WorkflowState | None) -> str:
-    """The final state of what was looked at, ``missing`` if nothing is stored; empty when it has not ended."""
     state = seen.state if isinstance(seen, Watched) else seen
     if state is None:
         return "missing"
@@ -352,5 +349,4 @@ def read(
 
 
 def records_of(reply: Any, finder: Finder | None = None) -> list[Record | None]:
-    """What a script tells of jobs, as records; None where nothing is stored."""
     return [record_of(id.decode(), moment(due), pairs(flat), finder) if flat else None for id, due, flat in reply]

@@ -61,7 +61,6 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
         return Call(self.script, self.keys, (self.args[0], now, *self.args[2:]), self.parse)
 
     def argument(self, name: str) -> int:
-        """Where an argument stands in ``args``."""
         names = [arg.name for arg in self.script.header.args]
         return names.index(name) + (2 if self.script.header.clock else 1)
 
@@ -180,5 +179,4 @@ def by_turns(fields: Mapping[str, str | int]) -> list[str | int]:
 
 
 def done_and_next(reply: Any) -> tuple[int, int, int]:
-    """How many were done, server time, and when the next is due (0: none is); microseconds."""
     return reply[0], reply[1], moment(reply[2])

@@ -102,8 +102,6 @@ class Many(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A field of the batch, and the Lua value that it begins with."""
-
     name: str
     empty: str
 

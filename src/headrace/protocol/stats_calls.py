@@ -136,8 +136,6 @@ def consume(keys: Keys, first: str, last: str, counts: Counts) -> Call[Applied]:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Batches of one sender that are added together: the numbers of the first and the last."""
-
     sender: str
     first: int
     last: int
@@ -235,5 +233,4 @@ def event(keys: Keys, id: str, at: int, keep: int, body: bytes, counts: Counts) 
 
 
 def look(keys: Keys, ids: Sequence[str]) -> Call[list[bytes | None]]:
-    """The bodies of up to 1,000 events; None where none is stored."""
     return load("stats_look").bind(keys, list, ids=list(ids))

@@ -83,7 +83,6 @@ class Refill(msgspec.Struct, frozen=True):
 def row_of(
     name: str, fingerprint: str, form: Form, args: bytes, about: bytes, policies: Policies, most: int | None = None
 ) -> Row:
-    """A schedule as ``declare`` takes it; ``form`` and ``args`` are of its jobs, ``about`` its times, packed."""
     fields: list[Any] = ["task", form.task, "queue", form.queue, "about", blob(about), "digits", digits_of(name)]
     fields += ["rules", blob(packed_rules(head_of(form), policies)), "args", blob(args)]
     if most is not None:
@@ -136,8 +135,6 @@ def refill(keys: Keys, refills: Sequence[Refill]) -> Call[tuple[int, int, int]]:
 
 
 class SchedulePage(Page[ScheduleRecord], frozen=True):
-    """Schedules by name; those that are not stored are left out. ``now``: server time, microseconds."""
-
     now: int
 
 
@@ -218,5 +215,4 @@ def run_schedule(
 
 
 def delete_schedule(keys: Keys, name: str) -> Call[bool]:
-    """Delete a schedule and its history; False: there is none."""
     return load("schedule_delete").bind(keys, bool, name=name)

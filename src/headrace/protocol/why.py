@@ -68,7 +68,6 @@ class WorkerSeen(msgspec.Struct, frozen=True):
 
     @property
     def able(self) -> bool:
-        """Whether it knows the job's task and has runners of its kind."""
         return bool(self.kind) and (self.size > 0 or not self.kinds)
 
 
@@ -152,7 +151,6 @@ class WhyFacts(msgspec.Struct, frozen=True):
 
     @property
     def here(self) -> tuple[WorkerSeen, ...]:
-        """Live workers that serve its queue."""
         return tuple(worker for worker in self.alive if self.queue == OWN_QUEUE or self.queue in worker.queues)
 
     @property

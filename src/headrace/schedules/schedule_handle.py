@@ -209,8 +209,6 @@ def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
 
 
 class Schedule:
-    """A schedule by its name."""
-
     def __init__(self, client: Client, name: str, handle: Callable[[str], Job[Any]]) -> None:
         """Use ``app.schedules[name]``."""
         self.name = check_name("schedule", name)

@@ -330,7 +330,6 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return _pack(self)
 
     def after(self, moment: int) -> Iterator[int]:
-        """Nominal times later than ``moment``, within its bounds."""
         ticks = self.timetable.after(max(moment, self.start - 1))
         return takewhile(lambda tick: tick <= self.until, ticks) if self.until else ticks
 
@@ -383,7 +382,6 @@ def read_timing(about: bytes) -> Timing | None:
 
 
 def jitter(name: str, tick: int, most: int) -> int:
-    """Microseconds from 0 to ``most`` that follow from the name and the tick."""
     if not most:
         return 0
     digest = hashlib.blake2b(f"{name}:{tick}".encode(), digest_size=8).digest()

@@ -1,9 +1,8 @@
 """Statistics: counters and histograms by label and time, that cost the counted thing next to nothing.
 
-``stats`` is the face, ``reading`` what it finds. A count goes ``buffer`` (merged in memory), ``flusher`` (by size, by
-age, at the end), ``writer`` (into buckets, or a line of batches, over a ``broker`` if wanted), ``rows`` (its groups and
-resolutions), and there ``protocol.stats_calls``; ``consumer`` and ``broker_consumer`` empty the lines.
-``resolutions``, ``read_plan`` and ``histogram`` decide; they and ``rows`` are pure. Nothing here prints.
+``stats`` is the face, ``reading`` what it finds. A count goes ``buffer`` (merged in memory), ``writer`` (by size, by
+age, at the end: into buckets, or a line of batches, over a ``broker`` if wanted), and there ``protocol.stats_calls``.
+``resolutions`` and ``histogram`` decide; they are pure. Nothing here prints.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """The line of batches, from its writers to the buckets: over a message broker (RabbitMQ) or in the store.
 
-1. :class:`Broker`: one connection of this process to the broker, and the batches sent over it. The connection is made
-   when it is first needed, and thrown away at any fault. Needs the ``amqp`` extra.
-2. :class:`Consumer`: takes batches out of the line in the store and adds them to the buckets, many batches as one.
-3. :class:`BrokerConsumer`: does the same for the broker's queue.
-
 A batch is added exactly once. In the store, leaving the line and being counted is one script, so any number of
 consumers may run. With the broker, a batch that the broker did not confirm is sent again with its number. It leaves the
 queue only when it was counted (the acknowledgement comes last). A batch that comes again, because its sender got no
@@ -44,9 +39,7 @@ _inherited: list[Any] = []
 
 
 def check(settings: Settings) -> str:
-    """The broker's URL. Raises SettingsError: there is none, or it is not one of AMQP. Raises MissingExtra: the extra
-    is not installed.
-    """
+    """The broker's URL. Raises SettingsError, MissingExtra: there is none, or the extra is not installed."""
     url = settings.stats_broker
     if url is None:
         raise SettingsError(
@@ -78,18 +71,11 @@ def _driver(name: str = "kombu") -> Any:
 
 
 class Broker:
-    """A queue of batches, and this process's connection to it. Threads may share it, one at a time uses it.
-
-    Attributes:
-        queue: its name.
+    """A queue of batches, and this process's connection to it: made when first needed, thrown away at any fault.
+    Threads may share it, one at a time uses it.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Make one; nothing connects yet.
-
-        Raises:
-            SettingsError, MissingExtra: as :func:`check`.
-        """
         self.settings = settings
         self.queue = f"headrace.{settings.namespace}.stats"
         self._url = check(settings)
@@ -104,12 +90,8 @@ class Broker:
         self._made: list[Any] = []
 
     def send(self, batch: Batch) -> list[Row]:
-        """Line a batch up; returns the rows that a full queue did not take.
-
-        Raises:
-            BrokerUnavailable: some of it may be in the queue: it may be sent again, as it is.
-
-        Cost: a round trip to the broker for each 500 rows.
+        """Line a batch up; returns the rows that a full queue did not take. Raises BrokerUnavailable: some of it may be
+        in the queue: it may be sent again, as it is. Cost: a round trip to the broker for each 500 rows.
         """
         left: list[Row] = []
         for sender, rows in batch.messages():
@@ -118,17 +100,10 @@ class Broker:
         return left
 
     def waiting(self) -> int:
-        """Batches in the queue that are not taken yet.
-
-        Raises:
-            BrokerUnavailable: it does not answer.
-
-        Cost: one round trip to the broker.
-        """
+        """Batches in the queue that are not taken yet. Raises BrokerUnavailable: the broker does not answer."""
         return self._again(lambda: self.declared(self.open()))
 
     def close(self) -> None:
-        """Close the connection; it may be used again."""
         with self.mine():
             with suppress(Exception):
                 if self._connection is not None:
@@ -153,7 +128,6 @@ class Broker:
         return self._channel
 
     def declared(self, channel: Any, *, passive: bool = True) -> int:
-        """Declare the queue; how many batches are not taken."""
         settings = self.settings
         arguments = {
             "x-max-length": settings.stats_stream_max,
@@ -175,9 +149,8 @@ class Broker:
         return True
 
     def drop(self) -> None:
-        """Throw the connection away: what it owes must not answer another question.
-
-        Without a farewell, whose answer a broker that hangs, or that has no memory left, would owe too.
+        """Throw the connection away: what it owes must not answer another question. Without a farewell, whose answer a
+        broker that hangs, or that has no memory left, would owe too.
         """
         self._connection = self._channel = None
         while self._made:
@@ -204,11 +177,7 @@ class Broker:
 
     @contextmanager
     def faults(self) -> Generator[None]:
-        """Whatever goes wrong with the connection ends it, and is told in words.
-
-        Raises:
-            BrokerUnavailable: for every fault of the broker or the way there.
-        """
+        """What goes wrong with the connection ends it, and is raised as BrokerUnavailable."""
         protocol, driver = _driver("amqp.exceptions"), _driver("kombu.exceptions")
         try:
             yield
@@ -283,9 +252,7 @@ class Taken(msgspec.Struct, frozen=True):
     """What one step did, and what it saw before.
 
     Attributes:
-        batches: added to the buckets.
-        waiting: batches in the line.
-        lag: seconds since the oldest of them was sent; 0 when there was none.
+        lag: seconds since the oldest batch in the line was sent; 0 when there was none.
         lost: batches that a full line pushed out, so far.
     """
 
@@ -296,18 +263,12 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Consumer:
-    """One consumer of an application's line of batches."""
-
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def step(self) -> Taken:
-        """Add the oldest batches to the buckets, as many as one script may.
-
-        Raises:
-            StoreUnavailable, StoreFull: nothing was added, or all of it: the next step finds out.
-
-        Cost: two round trips, one when the line is empty.
+        """Add the oldest batches to the buckets, as many as one script may. Raises StoreUnavailable, StoreFull: the
+        next step finds out whether they were added. Cost: two round trips, one when the line is empty.
         """
         keys = self._client.keys
         line = self._client.run(protocol.peek(keys, PEEK))
@@ -347,26 +308,13 @@ _EXACT = 1 << 53
 
 
 class _Headers(msgspec.Struct, frozen=True):
-    """What a batch's message says of itself; other headers are the broker's.
-
-    Attributes:
-        sender, number: which batch it is.
-        at: when it was sent, microseconds.
-    """
-
     sender: Annotated[str, Meta(min_length=1)]
     number: Annotated[int, Meta(ge=1, le=_EXACT)]
     at: Annotated[int, Meta(ge=0, le=_EXACT)]
 
 
 class _Delivery(msgspec.Struct, frozen=True):
-    """A message that the broker brought.
-
-    Attributes:
-        tag: by which it is acknowledged.
-        headers: None where it holds no batch.
-        rows: its counts.
-    """
+    """A message that the broker brought; without headers it holds no batch."""
 
     tag: int
     headers: _Headers | None
@@ -374,14 +322,7 @@ class _Delivery(msgspec.Struct, frozen=True):
 
 
 class BrokerConsumer:
-    """One consumer of an application's queue."""
-
     def __init__(self, client: Client, settings: Settings) -> None:
-        """Make one; nothing connects yet.
-
-        Raises:
-            SettingsError, MissingExtra: as :func:`headrace.stats.broker.check`.
-        """
         self._client = client
         self._broker = Broker(settings)
         self._drops = settings.stats_overflow == "drop_oldest"
@@ -390,13 +331,8 @@ class BrokerConsumer:
         self._held: deque[_Delivery] = deque()
 
     def step(self) -> Taken:
-        """Add the oldest batches to the buckets, as many as one script may.
-
-        Raises:
-            BrokerUnavailable: none was taken, or all were added: the next worker finds out.
-            StoreUnavailable, StoreFull: nothing was added, or all of it, and the batches come again.
-
-        Cost: one round trip to the store, two to the broker.
+        """Add the oldest batches to the buckets, as many as one script may. Raises BrokerUnavailable, StoreUnavailable,
+        StoreFull: they come again, and are added once. Cost: one round trip to the store, two to the broker.
         """
         with self._broker.mine(), self._broker.faults():
             waiting = self._gather()
@@ -405,7 +341,6 @@ class BrokerConsumer:
             return self._take(waiting)
 
     def close(self) -> None:
-        """Give back what was not counted, and close the connection. Closing twice is fine."""
         self._broker.close()
 
     def _gather(self) -> int:

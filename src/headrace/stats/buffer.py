@@ -1,17 +1,9 @@
 """The write buffer: counts of this process that are not yet stored, merged by series and piece of time.
 
-Owns memory only: it has no thread, no clock and no connection. Their owners (the flusher, a dispatcher's loop) send a
-batch within a request of their own::
-
-    batch = buffer.take()  # the unanswered one again, until it is answered
-    calls = batch.writes(keys)  # one round trip, however many they are
-    buffer.answered(batch)  # or, after an error, nothing: take() gives the same calls once more
-
-1. :class:`Row` and :class:`Batch`: counts on their way to the server, and their bytes. Pure.
-2. :class:`Buffer`: what came since the last batch.
-
-A batch keeps its number, by which the server knows a repetition: a flush that fails is neither lost nor doubled.
-Threads may share it. A forked child begins with an empty one: its parent sends the inherited counts.
+It has no thread, no clock and no connection. Their owners (the flusher, a dispatcher's loop) send a batch within a
+request of their own. A batch keeps its number, by which the server knows a repetition: a flush that fails is neither
+lost nor doubled. Threads may share a buffer. A forked child begins with an empty one: its parent sends the inherited
+counts.
 """
 
 from __future__ import annotations
@@ -39,14 +31,7 @@ PIECE = 400
 
 
 class Row(NamedTuple):
-    """Counts of one label in one piece of time.
-
-    Attributes:
-        layout: the resolutions that they go to.
-        label: normalised.
-        at: when the piece begins, seconds since 1970.
-        counts: by field, or by bucket of a histogram.
-    """
+    """Counts of one label in one piece of time, by field or by bucket of a histogram; ``at``: when the piece begins."""
 
     layout: Resolutions
     label: str
@@ -63,11 +48,7 @@ def grouped(counts: dict[str, int]) -> dict[str, int]:
 
 
 class _Sheet:
-    """Buckets that some rows add to.
-
-    Attributes:
-        size: different counters among them.
-    """
+    """Buckets that some rows add to; ``size``: different counters among them."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -135,10 +116,7 @@ class Batch:
     """What one flush sends.
 
     Attributes:
-        sender: the buffer's name.
-        number: which of its batches this is.
-        rows: the counts.
-        calls: how many calls of ``add`` and ``observe`` made them.
+        calls: how many calls of ``add`` and ``observe`` made the rows.
         doubted: senders of messages that may be in a broker's queue although it did not say so.
         confirmed: senders of messages that it did confirm. They are not sent again when another one is: a full queue
             would refuse them, and what was refused is merged into the next batch.
@@ -154,9 +132,8 @@ class Batch:
         self._made: list[Call[Applied]] | None = None
 
     def writes(self, keys: Keys, window: int = protocol.WINDOW) -> list[Call[Applied]]:
-        """The calls that add all of it to the buckets; made once, so that a repetition says the very same.
-
-        Each has a sender of its own: were one of several refused, those after it must not hide it.
+        """The calls that add all of it to the buckets; made once, so that a repetition says the very same. Each has a
+        sender of its own: were one of several refused, those after it must not hide it.
         """
         if self._made is None:
             self._made = [
@@ -166,7 +143,6 @@ class Batch:
         return self._made
 
     def messages(self) -> list[tuple[str, list[Row]]]:
-        """The rows in portions for a line of batches, each with its sender."""
         return [
             (f"{self.sender}.{n}", self.rows[first : first + LINE_ROWS])
             for n, first in enumerate(range(0, len(self.rows), LINE_ROWS))
@@ -181,9 +157,7 @@ def encode(rows: list[Row]) -> bytes:
 
 
 def decode(message: bytes) -> list[Row]:
-    """The rows of a message. Raises msgspec.MsgspecError, OptionsError, ValueError: it is not what :func:`encode`
-    makes.
-    """
+    """The rows of a message. Raises MsgspecError, OptionsError, ValueError: :func:`encode` did not make it."""
     found = msgspec.msgpack.decode(message, type=list[tuple[str, str, int, dict[str, str]]])
     for _, _, _, counts in found:
         for field in counts:
@@ -215,9 +189,7 @@ F = TypeVar("F", int, float)
 
 
 def check_count(field: str, n: int) -> None:
-    """Refuse what cannot be counted. Raises OptionsError: the field's name cannot be used, or ``n`` is not an integer
-    of 64 bits.
-    """
+    """Raises OptionsError: the field's name cannot be used, or ``n`` is not an integer of 64 bits."""
     field_of(field)
     if type(n) is not int:
         raise OptionsError(f"field {field!r} counts in integers, not {n!r}: for durations and sizes there is observe()")
@@ -226,8 +198,8 @@ def check_count(field: str, n: int) -> None:
 
 
 def observed(fields: Mapping[str, float]) -> dict[str, int]:
-    """Values as counts of their histograms' buckets. Raises OptionsError: a field's name cannot be used, or a value is
-    not a finite number.
+    """Values as counts of their histograms' buckets. Raises OptionsError: a name cannot be used, or a value is not
+    finite.
     """
     return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in named(fields).items()}
 
@@ -266,16 +238,8 @@ class LabelledBuffer:
         self._rows: dict[tuple[str, int], dict[str, int]] = {}
 
     def add(self, label: str, fields: Mapping[str, int], at: float, check: Check = check_count) -> int:
-        """Merge counts; how many calls the buffer holds now.
-
-        Each line is paid for by every count of every job: what is rare is done elsewhere.
-
-        Args:
-            check: raises for a field or number that cannot be counted.
-
-        Raises:
-            OptionsError: a label, field or number cannot be used; nothing was added.
-            Full: a counter is new, and there is no room; nothing was added.
+        """Merge counts; how many calls the buffer holds now. Each line is paid for by every count of every job: what is
+        rare is done elsewhere. Raises OptionsError, Full: nothing was added.
         """
         buffer = self._buffer
         # Not acquire() and ``try``: a job's time limit may be raised between the two, and the lock would be lost.
@@ -301,12 +265,10 @@ class LabelledBuffer:
         return label_of(f"{self.prefix}/{label_of(text)}" if self.prefix else text)
 
     def drain(self) -> list[Row]:
-        """Hand everything out; the buffer's lock is held."""
         rows, self._rows, self.current = self._rows, {}, {}
         return [Row(self.layout, label, slot * self._slot, counts) for (label, slot), counts in rows.items() if counts]
 
     def oldest(self) -> int | None:
-        """When the piece of time begins that waits longest; the buffer's lock is held."""
         return next((slot * self._slot for _, slot in self._rows), None)
 
     def drop(self) -> int:
@@ -366,8 +328,7 @@ class Buffer:
 
     Attributes:
         lock: held for every look at what is merged; never while anything is sent.
-        calls: of ``add`` and ``observe`` that are merged and not yet taken.
-        counters: different ones among them.
+        calls: of ``add`` and ``observe`` that are merged and not yet taken; ``counters``: different ones among them.
         lost: counters that were dropped, since too many different ones waited.
     """
 
@@ -389,7 +350,6 @@ class Buffer:
             lane.lock = self.lock
 
     def lane(self, layout: Resolutions, prefix: str = "") -> LabelledBuffer:
-        """The way in for a layout and prefix, the same one for the same."""
         in_forks(self)
         with self.lock:
             return self._lanes.setdefault((layout, prefix), LabelledBuffer(self, layout, prefix))
@@ -416,9 +376,8 @@ class Buffer:
             self.lost += dropped
 
     def take(self) -> Batch | None:
-        """What to send now: the batch that was not answered, else all that is merged; None when there is nothing.
-
-        For one sender at a time.
+        """What to send now: the batch that was not answered, else all that is merged; None when there is nothing. For
+        one sender at a time.
         """
         if not self._lanes:
             return None

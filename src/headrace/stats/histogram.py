@@ -25,7 +25,7 @@ _MIDDLE = 2 / (1 + _GROWTH)
 
 def bucket_of(value: float) -> str:
     """The bucket of a value: its number, after an ``n`` for negative values, or ``z`` for zero. Raises OptionsError: it
-    is not a number, or not finite.
+    is not finite.
     """
     try:
         if value > 0:

@@ -1,10 +1,8 @@
 """Prometheus endpoints: the server for a worker's pages, and the endpoint of statistics.
 
-1. :func:`listen` and :func:`serve_pages`: a small HTTP server for programs that watch a worker: Prometheus, and the
-   probes of an orchestrator. Owns one listening socket, and a thread for each request; knows pages by path, and nothing
-   of their content.
-2. :class:`Collector` and :func:`serve`: counts under chosen labels, on this machine's own address by default. Reads at
-   each scrape, and stores nothing. Needs the ``prometheus`` extra.
+:func:`serve_pages` is a small HTTP server for programs that watch a worker: it knows pages by path, and nothing of
+their content. :class:`Scrape` counts under chosen labels: it reads at each scrape, and stores nothing. Needs the
+``prometheus`` extra.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ Page = Callable[[Mapping[str, str]], Answer]
 
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own. Raises
-    OptionsError: it names no address.
+    OptionsError.
     """
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or not port.isascii() or int(port) > 65535 or (":" in host and host[:1] != "["):
@@ -94,7 +92,7 @@ def serve_pages(
     sock: socket.socket, metrics: Callable[[Any, Any], Iterable[bytes]], pages: Mapping[str, Page]
 ) -> NoReturn:
     """Answer requests at a listening socket, in a thread each, until an exception ends it. ``metrics``: the WSGI
-    application for every path that is not a page. ``pages``: by path, such as ``/healthz``.
+    application for every path that is not a page.
     """
     server = _Threaded(sock.getsockname()[:2], _Quiet, bind_and_activate=False)
     server.socket.close()
@@ -156,8 +154,8 @@ class Scrape:
         self._warned = False
 
     def collect(self) -> Iterator[Metric]:
-        """All figures; none when the server does not answer, which Prometheus shows as a failed scrape. Cost: two round
-        trips, however many labels there are.
+        """All figures; none when the server does not answer, which Prometheus shows as a failed scrape. Two round
+        trips.
         """
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -222,8 +220,8 @@ def _recent(layout: Resolutions) -> Resolution:
 
 
 def serve(sock: socket.socket, sources: Sequence[Collector], pages: Mapping[str, Page]) -> NoReturn:
-    """Answer Prometheus at a listening socket, and other pages by their path, until an exception ends it. Raises
-    ImportError: the ``prometheus`` extra is not installed.
+    """Answer Prometheus, and other pages by their path, until an exception ends it. Raises ImportError: no
+    ``prometheus`` extra.
     """
     import prometheus_client
     from prometheus_client.registry import CollectorRegistry

@@ -1,9 +1,5 @@
 """Reading statistics: a label and a range, asked of the server when its first figure is wanted, and not again.
 
-1. :func:`cover`: which buckets to read for a range: the fewest that cover it exactly, of those that still exist. Pure.
-2. :class:`SeriesQuery` and :class:`Reading`: the reading. Each verb has an asynchronous pair.
-3. :func:`series_document`: the course of a label for ``headrace stats --json`` and ``.json`` pages. Pure.
-
 One rule for every range: from the bucket that holds ``start`` up to the one that holds ``end``, which belongs to it
 only with ``inclusive=True``. A total may take a coarse bucket and subtract the fine ones outside of the range; it never
 uses a bucket that has expired, or that may expire while it is read. Where the fine ones at an edge are gone, the range
@@ -34,13 +30,7 @@ MAX_PLAN_READS = 1000
 
 
 class BucketRange(msgspec.Struct, frozen=True):
-    """Neighbouring buckets of one level, all added or all subtracted.
-
-    Attributes:
-        level: of the buckets.
-        start, end: of the first and of the last.
-        sign: 1 or -1.
-    """
+    """Neighbouring buckets of one level, all added (``sign`` 1) or all subtracted (-1)."""
 
     level: Level
     start: int
@@ -53,13 +43,7 @@ class BucketRange(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to read.
-
-    Attributes:
-        start, end: the range that is covered, seconds since 1970, without its end.
-        exact: whether that is the range that was asked for.
-        pieces: the buckets.
-    """
+    """What to read, as pieces; ``exact``: whether the range that is covered is the one that was asked for."""
 
     start: int
     end: int
@@ -129,8 +113,8 @@ def _shortest(levels: tuple[Level, ...], start: int, end: int, now: int, add_onl
 # A scrape and a table ask for the same range of many labels.
 @lru_cache(64)
 def cover(layout: Resolutions, every: Level, start: int, end: int, now: int) -> Plan:
-    """The plan for a total. ``every``: whose buckets ``start`` and ``end`` are edges of. ``now``: seconds since 1970.
-    Returns a plan that covers the range, or more of it where edges have expired, or less where even the coarsest have.
+    """The plan for a total: it covers the range, or more of it where edges have expired, or less where even the
+    coarsest have. ``start`` and ``end`` are edges of ``every``.
     """
     levels = tuple(level for level in layout.levels if level.cut.digits <= every.cut.digits)
     if start >= end:
@@ -202,7 +186,6 @@ class Bucket(msgspec.Struct, frozen=True):
         return self.histograms.get(field_of(field), Histogram({}))
 
     def percentile(self, field: str, percent: float) -> float:
-        """See :meth:`headrace.stats.Histogram.percentile`."""
         return self.histogram(field).percentile(percent)
 
 
@@ -212,7 +195,6 @@ class SeriesQuery(msgspec.Struct, frozen=True):
     Attributes:
         label: normalised, prefix included.
         layout: the resolutions that are kept of labels in general.
-        start, end: seconds since 1970.
         every: name of the resolution whose buckets are the range's edges.
         engine: the resolutions of the labels that have their own; empty where these are not in reach.
         inclusive: whether the bucket that holds ``end`` belongs to the range.
@@ -279,11 +261,7 @@ def _bucket(start: int, end: int, held: protocol.Held, exact: bool) -> Bucket:
 
 
 class Reading:
-    """What ``find`` gives: nothing is asked before a figure is wanted, and what was answered is kept.
-
-    Attributes:
-        query: what it asks for.
-    """
+    """What ``find`` gives: nothing is asked before a figure is wanted, and what was answered is kept."""
 
     def __init__(self, client: Client, query: SeriesQuery, clock: Callable[[], float]) -> None:
         self.query = query
@@ -429,8 +407,8 @@ class Reading:
 
 
 def ask(client: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
-    """Ask for several readings' totals and series at once: reading those costs nothing then. Raises OptionsError: as
-    :meth:`Reading.total`. Cost: one round trip, one more for each 1,000 buckets of the largest.
+    """Ask for several readings' totals and series at once: reading those costs nothing then. Cost: one round trip, one
+    more for each 1,000 buckets of the largest.
     """
     client.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 

@@ -64,14 +64,12 @@ class Resolution(msgspec.Struct, frozen=True):
         return self.start(self.number(at))
 
     def ceil(self, at: int) -> int:
-        """The first beginning of a bucket at or after ``at``."""
         return -(-at // self.step) * self.step if self.step else self.after(at - 1)
 
     def after(self, at: int) -> int:
         return self.start(self.number(at) + 1)
 
     def walk(self, start: int, end: int) -> Iterator[int]:
-        """The beginnings of the buckets from ``start`` to ``end``, both of them beginnings."""
         return (self.start(number) for number in range(self.number(start), self.number(end)))
 
     def date(self, at: int) -> str:
@@ -145,8 +143,8 @@ class Resolutions(msgspec.Struct, frozen=True):
 
 
 def layout_of(keep: str | Mapping[str, Duration]) -> Resolutions:
-    """The layout of ``"minute=2d hour=60d"``, or of a mapping from resolutions to durations. Raises OptionsError: a
-    resolution or duration cannot be used, none is given, or a coarse one ends before a finer one.
+    """The layout of ``"minute=2d hour=60d"``, or of a mapping. Raises OptionsError: it cannot be used, also where a
+    coarse resolution ends before a finer one.
     """
     return _parsed(keep) if isinstance(keep, str) else _layout(keep)
 
@@ -182,9 +180,8 @@ def _layout(keep: Mapping[str, Duration]) -> Resolutions:
 
 
 def instant(moment: Moment, what: str = "at") -> int:
-    """A time of the public API in whole seconds since 1970. ``moment``: a datetime with a time zone, a date (its
-    midnight in UTC), seconds since 1970, ISO 8601 text, or the beginning of a compact date such as ``2026112213``.
-    Raises OptionsError: a datetime without a time zone, or what is not a time.
+    """A time of the public API in whole seconds since 1970: a datetime with a time zone, a date (its midnight in UTC),
+    seconds, ISO 8601 text, or the beginning of a compact date such as ``2026112213``.
     """
     if isinstance(moment, str):
         moment = _read(moment, what)
@@ -224,17 +221,13 @@ MARK = "~"
 
 @lru_cache(4096)
 def label_of(text: str) -> str:
-    """The label that a text names: its parts without the empty ones; empty for the root. Raises OptionsError: it is not
-    a text, too long, or holds control characters.
-    """
+    """The label that a text names: its parts without the empty ones; empty for the root. Raises OptionsError."""
     return _clean(text, "label")
 
 
 @lru_cache(4096)
 def field_of(text: str) -> str:
-    """The field that a text names. Raises OptionsError: as for a label, and when nothing is left of it, or it holds a
-    ``~``.
-    """
+    """The field that a text names. Raises OptionsError: as for a label, or it is empty or holds a ``~``."""
     field = _clean(text, "field")
     if not field or MARK in field:
         raise OptionsError(f"field {text!r} cannot be used: it must have a part at least, and no {MARK}")
@@ -304,11 +297,9 @@ class Event(msgspec.Struct, frozen=True):
     """Something that happened.
 
     Attributes:
-        id: given, or made when it was stored.
         label: normalised, prefix included.
-        at: when it happened, UTC.
         fields: what it counted.
-        meta: whatever else was told of it.
+        meta: what else was told of it.
     """
 
     id: str
@@ -319,14 +310,13 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def pack(label: str, at: int, fields: Mapping[str, int], meta: Mapping[str, Any]) -> bytes:
-    """An event as stored. Raises ArgumentError, PayloadTooLarge: what is told of it cannot be stored, or is larger than
-    64 KiB.
+    """An event as stored. Raises ArgumentError, PayloadTooLarge: ``meta`` cannot be stored, or is
+    larger than 64 KiB.
     """
     return encode([label, at, dict(fields), dict(meta)], MOST_BYTES, f"event of {label}")
 
 
 def unpack(id: str, body: bytes | None) -> Event | None:
-    """A stored event; None where nothing, or something else, is stored."""
     if body is None:
         return None
     try:
@@ -337,7 +327,6 @@ def unpack(id: str, body: bytes | None) -> Event | None:
 
 
 def check_id(id: str) -> str:
-    """An id that can name an event. Raises OptionsError: it cannot."""
     if not isinstance(id, str) or not 0 < len(id) <= 128 or not id.isprintable():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionsError(f"an event's id has 1 to 128 printable characters, not {id!r}")
     return id

@@ -1,9 +1,8 @@
 """The writing of counts: from the buffer of a process straight into the buckets, or into a line of batches.
 
-1. :class:`Flusher`: sends the buffer's counts, by size, by age, when asked and when the process ends. Its thread lives
-   only while counts are held: an idle program has none, and a fork of it starts clean.
-2. :class:`Writer`: owns one buffer, its flusher, and the numbers of counts that bypass them. A consumer
-   (``broker.py``) adds the batches of a line to the buckets.
+The flusher sends by size, by age, when asked and when the process ends. Its thread lives only while counts are held: an
+idle program has none, and a fork of it starts clean. A consumer (``broker.py``) adds the batches of a line to the
+buckets.
 """
 
 from __future__ import annotations
@@ -49,9 +48,7 @@ class Flusher:
     """One buffer's way out.
 
     Attributes:
-        buffer: what is sent.
-        size: calls that wait at most before they are sent.
-        age: seconds that a call waits at most.
+        size: calls that wait at most before they are sent; ``age``: seconds that a call waits at most.
         failing: why the last flush failed, None after one that did not.
         refused: whether the last flush left counts here, since the line that they go to is full.
         pid: the process that uses it; 0 before its first use, and after its last.
@@ -102,7 +99,7 @@ class Flusher:
     def flush(self) -> None:
         """Send everything that was counted before this call. Raises HeadraceError: it could not be sent; it is kept,
         and sent again by the next flush. A flush that is under way is waited for first; where that one fails, this one
-        has failed too. Cost: one round trip, two after a failed flush; none when nothing is held.
+        has failed too.
         """
         self._used_here()
         known = self.failing
@@ -133,7 +130,7 @@ class Flusher:
 
     def make_room(self) -> bool:
         """Flush for a caller that finds the buffer full; False: that cannot be done now. After a flush that failed only
-        the thread tries again: callers wait once for a server that is away, not for each count. Cost: as :meth:`flush`.
+        the thread tries again: callers wait once for a server that is away, not for each count.
         """
         if self._blocked():
             return False
@@ -173,7 +170,6 @@ class Flusher:
                 processes.Finalize(None, _at_exit, (weakref.ref(self),), exitpriority=0)
 
     def rouse(self) -> None:
-        """Let the thread look at once; it ends when nothing is held."""
         if self._due.empty():
             self._due.put(None)
 
@@ -224,14 +220,6 @@ LAST = 60
 
 
 class Writer:
-    """One application's counts on their way.
-
-    Attributes:
-        buffer: what is merged and not yet sent.
-        flusher: who sends it.
-        broker: over which; None where the store itself takes it.
-    """
-
     def __init__(self, client: Client, settings: Settings) -> None:
         self.client = client
         self.settings = settings
@@ -251,8 +239,8 @@ class Writer:
     def merge(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
     ) -> None:
-        """Add counts to the buffer; without one (``stats_buffer=0``), store them. Raises: as
-        :meth:`LabelledBuffer.add`, but for ``Full``; without a buffer as :meth:`through`.
+        """Add counts to the buffer; without one (``stats_buffer=0``), store them. Raises as :meth:`LabelledBuffer.add`
+        but for ``Full``, or as :meth:`through`.
         """
         if self.flusher.size:
             try:
@@ -278,14 +266,9 @@ class Writer:
     ) -> int:
         """Add counts where the buffer was full: once there is room; else some are dropped, counted and logged.
 
-        With ``stats_overflow="block"`` the caller flushes, or waits for the thread that does, and what cannot be sent
-        then is lost. With ``"drop_oldest"``, the oldest counts are, and no caller waits.
-
-        Args:
-            wait: whether the caller may wait at all.
-
-        Returns:
-            how many calls the buffer holds now.
+        With ``stats_overflow="block"`` a caller that may ``wait`` flushes, or waits for the thread that does, and what
+        cannot be sent then is lost. With ``"drop_oldest"``, the oldest counts are, and no caller waits. Returns how
+        many calls the buffer holds now.
         """
         if self.settings.stats_overflow == "drop_oldest":
             self.flusher.send_in_time(self.flusher.size)
@@ -309,9 +292,7 @@ class Writer:
         return True
 
     def through(self, row: Row) -> None:
-        """Store one row now. Raises OptionsError: a counter refused it. Raises StoreUnavailable, StoreFull: as
-        :meth:`headrace.store.store.Store.run`. Cost: one round trip.
-        """
+        """Store one row now. Raises OptionsError: a counter refused it."""
         slots = self._slots
         sender, number = slots.take()
         applied = self.client.run(self._through(row, sender, number))

@@ -52,7 +52,6 @@ class Garbled(Exception):
 
 @cache
 def decoder(reads: object) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of what one end reads, the same for all: to make one takes longer than a fork."""
     return msgspec.msgpack.Decoder(reads)
 
 
@@ -117,12 +116,10 @@ class Channel(Generic[T]):
 
     @property
     def torn(self) -> bool:
-        """Whether a part of a message has arrived."""
         return bool(self._buffer)
 
     @property
     def full(self) -> bool:
-        """Whether something waits for :meth:`flush`."""
         return bool(self._unsent)
 
     def flush(self, *, wait: bool = False) -> bool:

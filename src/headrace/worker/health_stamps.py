@@ -160,7 +160,6 @@ class HealthStamps:
         return file
 
     def publish(self) -> None:
-        """The worker is ready: its file takes the place of the one before it."""
         if self.path not in ("", self._name):
             with suppress(OSError):
                 self._publish()
@@ -200,7 +199,6 @@ class HealthStamps:
         return self._silence
 
     def dispatched(self, now: float, flags: int, until: float, starving: float) -> None:
-        """The dispatcher turns; see :class:`Stamp`."""
         # The flags last: a probe between the two must not find a registered worker without its lease.
         self._stamp(_DISPATCHER, "ddd", now, until, starving)
         self._stamp(_FLAGS, "I", flags)
@@ -210,7 +208,6 @@ class HealthStamps:
         self._bytes[place : place + len(data)] = data
 
     def read(self) -> Stamp:
-        """What is stamped now, in any process that was forked from the one that made this."""
         return _unpacked(self._bytes)
 
     def end(self) -> None:
@@ -223,7 +220,6 @@ class HealthStamps:
 
 
 def stamps() -> list[Stamp]:
-    """Those of all workers of this user on this machine, as far as their supervisors live."""
     found = (_read(path) for path in _paths())
     return [stamp for stamp in found if stamp is not None]
 
@@ -242,7 +238,6 @@ def pid_space() -> float:
 
 
 def forget_dead() -> None:
-    """Remove the files of workers that did not end in order."""
     for path in _paths():
         if _read(path) is None:
             _unlink(path)

@@ -263,7 +263,6 @@ def of_death(
 
 
 def cancelled(claim: Claim) -> bytes:
-    """The stored error of a start that was cancelled."""
     return error_json(JobError(type="Cancelled", message="cancelled while it ran", attempt=claim.attempt))
 
 

@@ -29,13 +29,11 @@ Tasks = dict[str, Task[..., Any, Any]]
 
 
 def own_tasks(app: Headrace) -> Tasks:
-    """The built-in tasks of a worker of this application, by name."""
     tasks = [_bulk(app), *(_hook(app, hook) for hook in app.hooks.declared.values())]
     return {task.name: task for task in tasks}
 
 
 def worker_tasks(app: Headrace) -> Tasks:
-    """All tasks that a worker of this application runs, by name."""
     return {**app.tasks, **own_tasks(app)}
 
 

@@ -79,7 +79,6 @@ class WorkerCommand(msgspec.Struct, frozen=True):
         return cls(words, {name: value for name, value in environ.items() if name != VARIABLE}, directory)
 
     def start(self, health: str, *, first: bool) -> ReloadedWorker:
-        """Start a worker. Raises OSError: there can be no further process, or socket, now."""
         mine, theirs = socket.socketpair()
         # Signals that come before the worker can handle them wait until then.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (*child_process.HEARD, *child_process.UNHEARD))
@@ -122,7 +121,6 @@ class ReloadParent:
         self._last_signal = 0.0
 
     def run(self) -> int:
-        """Work until the last worker has ended; its exit code."""
         STREAMS.install()
         self._selector.register(child_process.listen(child_process.HEARD), selectors.EVENT_READ, self._on_signals)
         child_process.disregard()

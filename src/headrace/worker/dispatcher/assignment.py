@@ -46,7 +46,6 @@ class RunnerSlots:
         self.snapshot: Snapshot[RunnerSlot] = Snapshot((), self.ranks, self._turn)
 
     def resize(self, size: int) -> list[RunnerSlot]:
-        """Have this many places; those that are left out, which are no longer chosen."""
         members = self.snapshot.members
         stay, gone = members[:size], members[size:]
         new = tuple(RunnerSlot(number, self.kind) for number in range(len(stay), size))
@@ -57,7 +56,6 @@ class RunnerSlots:
         return list(gone)
 
     def vacant(self) -> RunnerSlot | None:
-        """A place that a new runner may fill."""
         return next((place for place in self.snapshot.members if place.handle is None), None)
 
     def reindex(self, place: RunnerSlot) -> None:
@@ -159,7 +157,6 @@ class Assignment:
         return found
 
     def attach(self, handle: RunnerHandle) -> None:
-        """Let a new runner fill a vacant place of its kind; one without a place gets no work."""
         self.handles[handle.number] = handle
         if not handle.single and (place := self.places(handle.kind).vacant()) is not None:
             place.handle, handle.place = handle, place
@@ -171,7 +168,6 @@ class Assignment:
             self.kinds[place.kind].reindex(place)
 
     def reindex(self, handle: RunnerHandle) -> None:
-        """Rank a runner's place anew: it was given work, or ended some, or leaves."""
         if (place := handle.place) is not None:
             self.kinds[place.kind].reindex(place)
             if place.line:
@@ -216,7 +212,6 @@ class Assignment:
         return self.choose(kind, claim.task, now, alone=alone)
 
     def fits(self, handle: RunnerHandle, task: str, now: float, *, alone: bool) -> bool:
-        """Whether a runner may be given one more job now."""
         if not handle.starts:
             return handle.ready
         if handle.recalling:
@@ -254,7 +249,6 @@ class Assignment:
             self.kinds[place.kind].reindex(place)
 
     def release(self, handle: RunnerHandle, start: Attempt) -> None:
-        """Book a start off, whatever became of it; :meth:`reindex` afterwards, once for a batch."""
         if handle.starts:
             handle.load -= start.cost
         else:

@@ -64,7 +64,6 @@ class AwayLimits:
         return bool(names) and (f"task:{claim.task}" in names or f"queue:{claim.queue}" in names)
 
     def admitted(self, claims: Iterable[Claim]) -> list[Claim]:
-        """Those that may start now. The others are :attr:`ready` or :attr:`refused` later."""
         found: list[Claim] = []
         for claim in claims:
             hold = self._holds.get(claim.number)
@@ -78,7 +77,6 @@ class AwayLimits:
         return found
 
     def steps(self, now: float) -> list[Step]:
-        """What is due at home."""
         steps: list[Step] = []
         while self._unasked and len(steps) < MOST:
             claim = self._unasked.pop()
@@ -109,7 +107,6 @@ class AwayLimits:
         return [hold for hold in self._holds.values() if not hold.lost]
 
     def lost(self, claim: Claim) -> bool:
-        """Whether a start must be stopped, since others may hold its gates."""
         hold = self._holds.get(claim.number)
         return hold is not None and hold.lost
 
@@ -118,11 +115,9 @@ class AwayLimits:
         return any(hold.lost for hold in self._holds.values())
 
     def waiting(self, concerns: Callable[[Claim], bool]) -> int:
-        """How many starts that this concerns wait for their gates."""
         return sum(map(concerns, self._asking.values()))
 
     def take_all(self, concerns: Callable[[Claim], bool]) -> list[Claim]:
-        """Starts that wait for their gates and that this concerns; they wait no more."""
         taken = [claim for claim in self._asking.values() if concerns(claim)]
         for claim in taken:
             del self._asking[claim.number]
@@ -130,7 +125,6 @@ class AwayLimits:
         return taken
 
     def ended(self, ends: Iterable[End]) -> None:
-        """These starts ended here, or go back: they let go of their gates."""
         for end in ends:
             if (hold := self._holds.pop(end.claim.number, None)) is not None:
                 self._releases += [(gate, hold.holder) for gate in hold.gates]
@@ -159,6 +153,5 @@ class AwayLimits:
         return keep_hold(self._home.keys, gate, hold.holder, microseconds(self._lease)), kept
 
     def _pause(self, claim: Claim) -> int:
-        """Microseconds until a start comes again that was refused without a time."""
         longest = min(LONGEST, FIRST * 2.0 ** min(claim.snoozes, 10))
         return round(longest * (0.5 + self._worker.random.random()) * 1e6)

@@ -87,11 +87,9 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
         return QueueKnowledge(waiting, crowded, cursors, over, looked.beyond)
 
     def may_wait(self, kinds: Iterable[Kind]) -> QueueKnowledge:
-        """What is known where jobs of these kinds may have come since."""
         return replace(self, waiting=self.waiting.union(kinds))
 
     def handed_back(self, kind: Kind) -> QueueKnowledge:
-        """What is known after a job came for which no runner of its kind had room."""
         more = {kind}
         # It is before a cursor again.
         return replace(self, waiting=self.waiting | more, crowded=self.crowded | more, over=self.over | more)
@@ -185,7 +183,6 @@ class ClaimDemand:
             self._timers.clear("anew")
 
     def may_wait(self) -> None:
-        """Jobs of every kind may have come."""
         self.known = self.known.may_wait(self._kinds)
 
     def handed_back(self, kind: Kind) -> None:
@@ -197,7 +194,6 @@ class ClaimDemand:
         self.known = self.known.handed_back(kind)
 
     def answered(self, wanted: ClaimRequest, summary: ClaimSummary, now: float, *, woken: bool) -> None:
-        """A claim was answered; ``woken``: it ended a sleep, which a queue had ended."""
         if OWN in wanted.kinds:
             return
         self.known = self.known.answered(wanted, summary.brought, summary.looked)
@@ -218,7 +214,6 @@ class ClaimDemand:
         return want(known, self.rooms(now, coming), most, ask=ask, look=now >= self._timers.at("look"))
 
     def rooms(self, now: float, coming: int) -> dict[Kind, int]:
-        """How many jobs of each kind may be claimed, when this many are here that no runner has yet."""
         freed = self.freed
         if freed:
             self._refused -= freed
@@ -229,18 +224,15 @@ class ClaimDemand:
         return {kind: max(0, room - coming) for kind, room in rooms.items() if kind not in self._refused}
 
     def own(self, now: float) -> ClaimRequest | None:
-        """A claim of own jobs alone, where there is room for some."""
         self.rooms(now, 0)
         return ClaimRequest(True, self.own_room, _OWN) if self.own_room else None
 
     def own_names(self) -> list[str]:
-        """The queue of own jobs, for a claim or a sleep, while there is room for some."""
         # Without room nothing is heard of them meanwhile.
         self.own_may_wait = not self.own_room
         return [OWN_QUEUE] if self.own_room else []
 
     def passing(self, wanted: ClaimRequest) -> list[tuple[Kind, int, Sequence[str]]]:
-        """What a claim passes over: crowded kinds, how many of each it may bring, and their tasks."""
         return [(kind, most, self._tasks[kind]) for kind, most in wanted.passing.items()]
 
     def awaited(self, queues: Iterable[str], paused: frozenset[str]) -> list[str]:
@@ -249,7 +241,6 @@ class ClaimDemand:
     # -- broadcasts -------------------------------------------------------------------------------------------------
 
     def call(self) -> None:
-        """Something was broadcast to this worker."""
         self._calls += 1
 
     @property

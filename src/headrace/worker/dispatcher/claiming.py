@@ -51,7 +51,6 @@ class ClaimTurns:
         self._worker = worker
 
     def order(self) -> list[int]:
-        """The shards, those first that are to be asked first."""
         alls = self.all
         if self.count % LEVEL:
             return sorted(range(len(alls)), key=lambda n: alls[n].head)
@@ -72,16 +71,13 @@ class ClaimTurns:
 
     @property
     def finished(self) -> int:
-        """How many jobs have run here."""
         return sum(one.finished for one in self.all)
 
     def share(self, room: int) -> int:
-        """Of the room, what the claim of one sleep may bring."""
         return max(1, room // max(1, sum(one.sleeps for one in self.all)))
 
     @staticmethod
     def number(claims: Sequence[Claim], shard: int) -> None:
-        """Number starts for this worker."""
         for claim in claims:
             # A copy of each would cost a tenth of what the dispatcher does for a job.
             force_setattr(claim, "number", claim.token << SHARD_BITS | shard)
@@ -153,7 +149,6 @@ class Claiming:
         return waits and self._desk.owner != "" and self._placement.takes and not self._worker.options.burst
 
     def avoid(self, paused: frozenset[str]) -> None:
-        """Sleep on the other queues from now on."""
         if self._paused != paused:
             self._paused = paused
             self._requests.wake_up()
@@ -190,13 +185,11 @@ class Claiming:
 
     @property
     def coming(self) -> int:
-        """Jobs that are here and that no runner has yet."""
         waiting = 0 if self._turns is None else self._placement.waiting
         return sum([consume.brought(reply) for _, reply, _ in self.arrivals]) + len(self._inputs) + waiting
 
     @property
     def finished(self) -> int:
-        """See :class:`Endings`."""
         return self._endings.finished
 
     @property
@@ -207,7 +200,6 @@ class Claiming:
     # -- the calls --------------------------------------------------------------------------------------------------
 
     def steps(self, now: float, wanted: ClaimRequest) -> list[Step]:
-        """A claim, behind what moves parked jobs into the queues that it takes them from."""
         steps, names = self._unparked(now, wanted), self._demand.own_names()
         call, number = self._claim(wanted, names if OWN in wanted.kinds else [*names, *self._private(), *self._order()])
         if self._turns is not None and OWN not in wanted.kinds:
@@ -216,7 +208,6 @@ class Claiming:
         return [*steps, (unread(call), lambda reply: self._arrived(call, reply, wanted, number))]
 
     def sleep(self, now: float) -> None:
-        """Sleep on the queues, if there is room and nothing to claim."""
         wanted = self._wanted(now)
         if wanted is None or wanted.now:
             return
@@ -263,7 +254,6 @@ class Claiming:
 
     @property
     def leased(self) -> int:
-        """How many jobs are ours and were not read."""
         return sum(consume.leased(reply) for _, reply, _ in self.arrivals)
 
     def _arrived(self, call: Call[consume.Claimed], reply: Any, wanted: ClaimRequest, number: int) -> None:
@@ -316,7 +306,6 @@ class Claiming:
             self._placement.start(claimed)
 
     def note(self) -> None:
-        """Learn what the claim of a sleep tells, before anything else is decided."""
         if self.unnoted is None:
             return
         claimed, reply, wanted, number = self.unnoted

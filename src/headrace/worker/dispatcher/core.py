@@ -47,8 +47,6 @@ _T = TypeVar("_T")
 
 
 class Core:
-    """One worker's claiming side."""
-
     def __init__(self, worker: Worker, *keys: Keys) -> None:
         """Make one for these shards, at least one, each with its number as its place."""
         self.worker = worker
@@ -138,17 +136,14 @@ class Core:
 
     @property
     def hasty(self) -> bool:
-        """Whether there is more to do as soon as the actions are performed: a request or a job was to go out first."""
         return self.awoken or any(one.claiming.arrivals for one in self.incarnations)
 
     @property
     def left(self) -> bool:
-        """Whether the worker holds nothing any more and claims no more."""
         return self.worker.phase == "left"
 
     @property
     def next(self) -> float:
-        """When :meth:`on` must be called although nothing happens (monotonic seconds)."""
         own = min(self.worker.timers.next(self.worker.now), self._limits.next)
         return min(own, *[one.next for one in self.incarnations])
 
@@ -193,7 +188,6 @@ class Core:
     # -- several shards ---------------------------------------------------------------------------------------------
 
     def _obey_limits(self, now: float) -> None:
-        """Start what holds its limits at home, put off what was refused, and stop what may hold them no more."""
         holds = self._holds
         holds.check(now)
         ready, holds.ready = holds.ready, []
@@ -234,7 +228,6 @@ class Core:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _orphaned(self) -> None:
-        """The supervisor died, and no other process restarts us: what runs is stopped and settled, then we leave."""
         worker = self.worker
         worker.actions.log(logging.ERROR, "the supervisor died: stopping", code="supervisor.died")
         self._why = self._stopped_for = "its supervisor died"
@@ -244,11 +237,9 @@ class Core:
 
     @property
     def finished(self) -> int:
-        """How many jobs of the application have run here, or ended without."""
         return sum([one.endings.finished for one in self.incarnations])
 
     def _drain(self, *, now: bool) -> None:
-        """Claim no more, finish what runs within the shutdown timeout, or ``now`` hand it back."""
         worker, settings = self.worker, self.worker.settings
         if now:
             self._stopped_for = "the worker was told to stop at once"
@@ -328,7 +319,6 @@ class Core:
 
 
 def grouped(items: Sequence[_T], shard: Callable[[_T], int]) -> dict[int, list[_T]]:
-    """Items by their shards, in their order."""
     found: dict[int, list[_T]] = {}
     for item in items:
         found.setdefault(shard(item), []).append(item)

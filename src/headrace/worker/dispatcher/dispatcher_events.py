@@ -36,8 +36,6 @@ HURRY = "renew"
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A runner sent messages."""
-
     runner: int
     messages: list[FromRunner]
 
@@ -78,8 +76,6 @@ class RunnerDied(msgspec.Struct, frozen=True):
 
 
 class StackHeard(msgspec.Struct, frozen=True):
-    """A runner wrote a part of its stacks; see :class:`Capture`."""
-
     runner: int
     text: bytes
 
@@ -92,8 +88,6 @@ class Orphaned(msgspec.Struct, frozen=True):
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """The store answered a step of a script."""
-
     read: Callable[[Any], None]
     reply: Any
     script: str
@@ -131,14 +125,10 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """Another client of the store wrote to this incarnation."""
-
     text: str
 
 
 class DeskEvent(msgspec.Struct, frozen=True):
-    """An event of the store of one shard, in a worker that serves several."""
-
     shard: int
     event: Replied | CallRefused | Woken | Ready | Disconnected | Connected | Mail
 
@@ -169,15 +159,11 @@ Event = (
 
 
 class Give(msgspec.Struct, frozen=True):
-    """Send claims to a runner, in this order."""
-
     runner: int
     claims: list[Claim]
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Send a runner a message."""
-
     runner: int
     message: Stop | Exit
 
@@ -228,8 +214,6 @@ class Subscribe(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Write a line into the log."""
-
     level: int
     text: str
     args: tuple[Any, ...]
@@ -238,8 +222,6 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class DeskAction(msgspec.Struct, frozen=True):
-    """An action for the store of one shard, in a worker that serves several."""
-
     shard: int
     action: Send | SendFirst | Sleep | WakeUp | Subscribe
 
@@ -263,7 +245,6 @@ class Actions:
         self.add(Log(level, text, args, code, {"facts": facts} if facts else None))
 
     def take(self) -> Sequence[Action]:
-        """All of them, in their order."""
         if not self._all:
             return ()
         taken = self._all.copy()
@@ -272,8 +253,6 @@ class Actions:
 
 
 class DeskActions:
-    """Adds actions for the store of one shard."""
-
     def __init__(self, actions: Actions, shard: int) -> None:
         self._actions, self._shard = actions, shard
 

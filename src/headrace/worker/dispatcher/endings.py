@@ -105,7 +105,6 @@ class Endings:
         self._job_counts = worker.job_counts
 
     def __len__(self) -> int:
-        """How many are to be settled."""
         return len(self._waiting)
 
     # -- starts end -------------------------------------------------------------------------------------------------
@@ -136,7 +135,6 @@ class Endings:
             self.end(claim, Interrupted(b"", self._keep))
 
     def end_unread(self, id: str, token: int, kind: Literal["corrupt", "interrupted"], error: JobError) -> None:
-        """End a start that is known by its id and its token only."""
         self._desk.starts.held[token] = id
         outcome = Outcome(id, token, kind, error_json(error), self._keep)
         self._waiting.append((outcome, Claim(id, token, "", 0, "", b"")))
@@ -186,14 +184,12 @@ class Endings:
     # -- the store is told ------------------------------------------------------------------------------------------
 
     def take_refused(self) -> set[str]:
-        """Gates that are to be closed since this was asked last."""
         refused = self._refused
         if refused:
             self._refused = set[str]()
         return refused
 
     def take(self) -> Outcomes:
-        """The next batch to settle."""
         batch: Outcomes = []
         room, waiting = SETTLE_MOST, self._waiting
         while waiting and room > 0:

@@ -102,7 +102,6 @@ class Incarnation:
     # -- a turn -----------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Read what was answered while the request before this turn was on its way."""
         self.awoken = False
         if self.claiming.unnoted:
             self.claiming.note()
@@ -110,7 +109,6 @@ class Incarnation:
             self.claiming.hand_out()
 
     def obey(self, now: float) -> None:
-        """Do what others asked for, before anything is handed out."""
         placement, cancels = self.placement, self.renewal.cancels
         self.demand.begin_turn(now)
         while cancels:
@@ -119,7 +117,6 @@ class Incarnation:
             placement.close(refused)
 
     def stop_claiming(self) -> None:
-        """The worker drains."""
         self._requests.wake_up()
         if self._pool.running:
             # Others learn of it, and why their jobs wait.
@@ -127,7 +124,6 @@ class Incarnation:
         self.placement.hand_back_waiting()
 
     def exchange(self, now: float) -> None:
-        """Send what is due, and sleep or end the sleep."""
         worker, requests, claiming = self._worker, self._requests, self.claiming
         self._keep_fence(now)
         if requests.ready and (steps := self._steps(now) if self.desk.owner else self._register(now)):
@@ -141,7 +137,6 @@ class Incarnation:
             claiming.sleep(now)
 
     def _steps(self, now: float) -> list[Step]:
-        """Everything that is due, for one round trip: notes before ends, ends before a claim."""
         requests = self._requests
         steps = requests.again(now)
         wanted = None if requests.armed else self.claiming.claimable(now)
@@ -163,7 +158,6 @@ class Incarnation:
 
     @property
     def next(self) -> float:
-        """When it must be asked again although nothing happens (monotonic seconds)."""
         now, due = self._worker.now, self.maintenance.next
         return min(self.desk.timers.next(now), self._requests.next(now), due if due > now else NEVER)
 
@@ -231,7 +225,6 @@ class Incarnation:
         worker.actions.log(logging.INFO, "worker %s serves %s%s", owner, queues, self._place, code="worker.serves")
 
     def _held(self) -> int:
-        """How many jobs the store should count as ours."""
         return len(self.desk.starts.held) + self.claiming.leased
 
     def _keep_fence(self, now: float) -> None:

@@ -39,7 +39,6 @@ _NO_ERROR: frozenset[EndKind] = frozenset({"succeeded", "grown", "skipped", "sno
 
 
 def kinds(settings: Settings) -> frozenset[EndKind]:
-    """The outcomes that the setting ``log_jobs`` wants a line of."""
     wishes: dict[str, frozenset[EndKind]] = {"none": frozenset(), "failures": _FAILURES, "all": frozenset(_WORDS)}
     return wishes[settings.log_jobs]
 
@@ -68,7 +67,6 @@ def line(claim: Claim, kind: EndKind, error: JobError | None, amount: int, cost:
 
 
 def facts(claim: Claim, kind: EndKind, error: JobError | None, cost: int, memory: int = 0) -> dict[str, Any]:
-    """What the line says, for logs that programs read. Durations in seconds, memory in bytes."""
     found: dict[str, Any] = {**fields_of(claim), "outcome": kind}
     if claim.waited is not None:
         found["waited"] = claim.waited / 1e6
@@ -124,13 +122,11 @@ class DispatcherLog:
         log.log(action.level, action.text, *action.args, code=action.code, extra=action.extra)
 
     def pass_on(self, now: float) -> None:
-        """Tell how many lines were held back, when their second is over."""
         for level, code, task, count in self.rest(now):
             extra = {"facts": {"task": task, "more": count}}
             log.log(level, "and %d more of %s (%s)", count, task, code, code=code, extra=extra)
 
     def admits(self, code: str, task: str, level: int, now: float) -> bool:
-        """Whether a line is to be logged; else it is counted."""
         if now - self._since >= 1.0 and self.next > now:
             self._counts.clear()
             self._since = now
@@ -141,7 +137,6 @@ class DispatcherLog:
         return row[0] <= MOST
 
     def rest(self, now: float) -> list[tuple[int, str, str, int]]:
-        """Level, code, task and number of lines that were held back, once their second is over."""
         if now < self.next:
             return []
         held = [(level, *key, count - MOST) for key, (count, level) in self._counts.items() if count > MOST]

@@ -38,8 +38,6 @@ ENDS: dict[EndKind, str] = {
 
 
 class StatsSink(Protocol):
-    """Where sums go; see :meth:`headrace.stats.Stats.absorb`."""
-
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None: ...
 
 
@@ -52,7 +50,6 @@ def coarse(values: array[float]) -> Counter[int]:
 
 
 def middle(half: int) -> float:
-    """The middle of the floats that have this high half: at most half a per cent from each of them."""
     return float(_FLOAT.unpack(_BITS.pack(half << 16 | 0x8000))[0])
 
 
@@ -83,7 +80,6 @@ class JobCounts:
     """Sums since the last second; ``next``: when they go on (monotonic seconds)."""
 
     def __init__(self, counts: StatsSink, workers: StatsSink, place: str) -> None:
-        """Make one; ``workers``: where the worker of this place counts what is of itself."""
         self.next = float("inf")
         self._counts = counts
         self._workers = workers
@@ -117,7 +113,6 @@ class JobCounts:
                 sums.came.append(ready // 1_000_000)
 
     def grew(self, memory: int) -> None:
-        """A runner had so much memory at most, bytes."""
         self._memory = max(self._memory, memory)
 
     def sampled(self, sizes: Mapping[str, int], at: float, is_first: bool) -> None:

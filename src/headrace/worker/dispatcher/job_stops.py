@@ -55,7 +55,6 @@ class Limits:
             heapq.heappush(self._heap, Deadline(start.kill_at, number, "hard"))
 
     def cancel(self, start: Attempt, now: float) -> None:
-        """The start was asked to stop; the kill follows after ``kill_timeout``."""
         kill_at = now + self._kill_timeout
         start.kill_at = min(start.kill_at or kill_at, kill_at)
         heapq.heappush(self._heap, Deadline(kill_at, start.claim.number, "hard"))
@@ -73,7 +72,6 @@ class Limits:
 
     @property
     def next(self) -> float:
-        """When the next one is due; infinity when none is."""
         return self._heap[0].when if self._heap else float("inf")
 
     @staticmethod
@@ -169,7 +167,6 @@ class JobStops:
             self.limits.remind(start, now)
 
     def kill_all(self, why: str) -> None:
-        """End every runner; what runs is handed back."""
         self.killing = why
         for handle in self._assignment.handles.values():
             self._commands.signal(handle, "kill")

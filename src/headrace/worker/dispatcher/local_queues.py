@@ -42,7 +42,6 @@ class Home:
 
     @property
     def closed(self) -> bool:
-        """Whether the next one must wait for the end of those inside."""
         place = self.place
         return self.inside > 0 and place is not None and (place.leaving or place.kind in SHARED)
 
@@ -99,7 +98,6 @@ class LocalQueues:
         return starts
 
     def put_back(self, starts: list[Attempt]) -> None:
-        """Jobs that were taken back from a runner are first in its line again, in its order."""
         places: set[RunnerSlot] = set()
         for start in reversed(starts):
             place = start.bound
@@ -115,7 +113,6 @@ class LocalQueues:
                 self._changed(place)
 
     def ended(self, number: int) -> None:
-        """A job ended, however, or left the worker: the next of its key may follow."""
         home = self.joined.pop(number, None)
         if home is not None:
             home.inside -= 1
@@ -140,7 +137,6 @@ class LocalQueues:
             self._admit(home)
 
     def cancel(self, id: str) -> Waiting | None:
-        """Take out a job that waits; None when it does not."""
         for line in self._lines():
             for waiting in line:
                 if waiting[0].id == id:
@@ -150,7 +146,6 @@ class LocalQueues:
         return None
 
     def take_all(self, concerns: Callable[[Claim], bool]) -> list[Waiting]:
-        """Take out what this concerns."""
         taken: list[Waiting] = []
         for line in self._lines():
             mine = [waiting for waiting in line if concerns(waiting[0])]

@@ -58,8 +58,6 @@ LAST_WORDS = 5.5
 
 
 class DeskInbox:
-    """What happened at one of several shards goes into the inbox of the loop with its number."""
-
     def __init__(self, inbox: list[Event], shard: int) -> None:
         self._inbox, self._shard = inbox, shard
 
@@ -68,7 +66,6 @@ class DeskInbox:
 
 
 def store_actions(session: StoreSession) -> dict[type, Callable[[Any], None]]:
-    """How a session performs what the core decides."""
     return {
         Send: lambda action: session.send(action.steps),
         SendFirst: lambda action: session.send_first(action.steps),
@@ -79,8 +76,6 @@ def store_actions(session: StoreSession) -> dict[type, Callable[[Any], None]]:
 
 
 class Dispatcher:
-    """The loop around one core."""
-
     def __init__(
         self,
         app: Headrace,
@@ -202,7 +197,6 @@ class Dispatcher:
             self._doing[type(action)](action)
 
     def _round(self, until: float) -> None:
-        """Wait for events, at most until a time (monotonic seconds); tell the core, then see to all else."""
         counts = self._job_counts
         until = min(
             until,

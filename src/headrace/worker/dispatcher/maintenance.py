@@ -66,7 +66,6 @@ class Reclaim:
     script, makes_ready = "reclaim", True
 
     def __init__(self, desk: Desk, failure_ttl: int, renew: Callable[[], None]) -> None:
-        """Make one that knows of no dead incarnation; ``renew``: has the lease renewed soon."""
         self.at = NEVER
         self._desk, self._failure_ttl, self._renew = desk, failure_ttl, renew
         # Incarnations, and whether it is certain that they are dead.
@@ -160,7 +159,6 @@ class Renewal:
         self._asks_ticks = True
 
     def begin(self, sent: float) -> None:
-        """A new incarnation was registered by a request sent at ``sent``."""
         self.gone, self._doubts = False, 0
         self.lease_until = sent + self._lease
         # At once, since the first renewal tells what else is due in this store.
@@ -185,7 +183,6 @@ class Renewal:
             self.lose()
 
     def lose(self) -> None:
-        """The store does not know the incarnation any more."""
         self.gone = True
 
     def take_doubts(self, most: int) -> bool:
@@ -221,7 +218,6 @@ class Unparking:
         self._under_way = 0
 
     def __bool__(self) -> bool:
-        """Whether something is left to do, or is not answered."""
         return bool(self.parked or self._under_way)
 
     def step(self, task: str, room: int) -> Step:
@@ -260,8 +256,6 @@ _at: Callable[[Duty | TickDuty | OwnCalls], float] = attrgetter("at")
 
 
 class Promotion:
-    """Make due jobs ready, and open the gates of limits that are due."""
-
     script, makes_ready = "promote", True
 
     def __init__(self, keys: Keys) -> None:
@@ -288,7 +282,6 @@ class Promotion:
         self.learn(sent, renewed.now, renewed.due)
 
     def learn(self, now: float, server_now: int, due: int) -> None:
-        """The server's next scheduled job becomes due at ``due`` (0: there is none)."""
         at = moment(now, server_now, due)
         # Of two connections the later answer may be read first. A claim that a promotion has woken is told of a gate
         # that the promotion's own answer does not know of yet.
@@ -298,14 +291,11 @@ class Promotion:
         self.at = min(self.at, self._expected_at)
 
     def expect(self, due: float) -> None:
-        """A job was scheduled for ``due``; monotonic seconds."""
         self._expected_at = min(self._expected_at, due)
         self.at = min(self.at, due)
 
 
 class Resumption:
-    """Resume the queues whose pause is over."""
-
     script, makes_ready = "resume_due", True
 
     def __init__(self, keys: Keys) -> None:
@@ -428,7 +418,6 @@ class Maintenance:
     def __init__(
         self, worker: Worker, desk: Desk, metadata: Callable[[], Sequence[str | int]], expected: Callable[[], int]
     ) -> None:
-        """Make one; ``metadata`` and ``expected`` are for :class:`Renewal`."""
         self._requests = desk.requests
         keys, settings, tasks = desk.keys, worker.settings, worker.tasks
         queues = (*worker.options.queues.names, OWN_QUEUE)
@@ -479,7 +468,6 @@ class Maintenance:
 
     @property
     def next(self) -> float:
-        """When there is something to do, monotonic seconds."""
         return min(map(_at, self._all))
 
     def has_pending(self, now: float) -> bool:

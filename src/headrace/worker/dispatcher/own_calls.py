@@ -28,8 +28,6 @@ _ALARMS = "alarms"
 
 
 class OwnCalls:
-    """Line up the calls of this worker's hooks, and begin looks at its alarms."""
-
     def __init__(self, worker: Worker, desk: Desk) -> None:
         self._worker, self._desk, self._requests = worker, desk, desk.requests
         self._hooks = worker.hooks
@@ -45,7 +43,6 @@ class OwnCalls:
         self._stores: list[Step] = []
 
     def steps(self, now: float) -> list[Step]:
-        """The calls that are due: to store what was found, or to look again."""
         found, self._stores = self._stores, []
         if found or self._worker.phase != "working":
             # It stays due until that is answered.

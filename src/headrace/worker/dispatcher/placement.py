@@ -74,29 +74,24 @@ class Placement:
 
     @property
     def busy(self) -> bool:
-        """Whether jobs run or are about to, or ends are to be settled."""
         return bool(self.held or self._endings or self._growth or self.inputs or self.waiting)
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for limits of another shard."""
         return 0 if self.away is None else self.away.waiting(self._desk.has)
 
     @property
     def held(self) -> int:
-        """How many jobs runners have, or wait for a place."""
         return self._pool.running + self._local_queues.waiting
 
     @property
     def takes(self) -> bool:
-        """Whether jobs may be claimed, as far as runners have room."""
         working = self._worker.phase == "working" and not self._desk.fenced
         return working and self._local_queues.waiting < MOST_WAITING
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
     def start(self, claimed: consume.Claimed) -> None:
-        """Hand out what a claim brought and may start now."""
         if any(map(special, claimed.jobs)):
             self.hand_out([claim for claim in claimed.jobs if self._startable(claim, claimed.now)])
             # The outputs that they wait for may be known from the batch before.
@@ -116,7 +111,6 @@ class Placement:
         self.hand_out(fed)
 
     def returned(self, returned: Returned) -> None:
-        """Work came back from a runner: it goes to another one, or waits at its place."""
         self._endings.ended(returned.ends)
         back = returned.back
         bound = [start for start in back if start.bound] if self._worker.phase == "working" else []
@@ -150,7 +144,6 @@ class Placement:
             self.hand_back(refused)
 
     def place(self, claims: Iterable[Claim]) -> list[Refused]:
-        """Hand claims out; returns what fits nowhere, to be handed back."""
         worker, assignment, refused = self._worker, self._assignment, list[Refused]()
         now, starts, working = worker.now, list[Attempt](), worker.phase == "working" and not self._desk.fenced
         for claim in claims:
@@ -195,7 +188,6 @@ class Placement:
                 self._demand.handed_back(kind)
 
     def serve(self, now: float) -> None:
-        """Hand out what waited for a place that has room by now."""
         self._pool.give(self._local_queues.serve(now, self.in_time), now)
 
     def _plan(self, claim: Claim) -> tuple[Kind, RunPlan] | None:
@@ -249,7 +241,6 @@ class Placement:
         return ended is None
 
     def cancel(self, id: str) -> None:
-        """Stop a job that was cancelled, wherever it is here."""
         waiting = self._local_queues.cancel(id) if self._local_queues.waiting else None
         claims = [waiting[0]] if waiting else self.inputs.take(id)
         if not claims and self.away is not None:

@@ -121,7 +121,6 @@ class SelfReport:
         return ["runners", runners, "sizes", " ".join(f"{kind}:{options.at_once(kind)}" for kind in kinds)]
 
     def news(self) -> list[str | int]:
-        """What has changed of what this worker says of itself, for a renewal: field, value, ..."""
         metadata: list[str | int] = self._advised() if self._desk.home else []
         metadata += self.sizes() if self.resized else []
         self.resized = False
@@ -208,8 +207,6 @@ class StackRequests:
 
 
 class RemoteControl:
-    """Does what is asked, or says why not."""
-
     def __init__(
         self,
         worker: Worker,
@@ -279,7 +276,6 @@ class RemoteControl:
         self.resize(kind, size)
 
     def resize(self, kind: Kind, size: int) -> None:
-        """Run this many jobs of a kind at once from now on; what is removed finishes what it runs."""
         worker = self._worker
         if worker.phase != "working" or size == worker.options.at_once(kind):
             return
@@ -296,14 +292,11 @@ class RemoteControl:
         self.on_resize()
 
     def report_sizes(self) -> None:
-        """Report the sizes with the next renewal, soon."""
         self._report.resized = True
         self._renewal.renew_soon()
 
 
 class Vitals:
-    """What a worker's health depends on, as far as its dispatcher knows it. Decides nothing."""
-
     def __init__(
         self, worker: Worker, desk: Desk, assignment: Assignment, renewal: Renewal, claiming: Claiming
     ) -> None:

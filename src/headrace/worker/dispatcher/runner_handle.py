@@ -128,7 +128,6 @@ class RunnerHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether it may be given work at all."""
         return not (self.starting or self.leaving or self.gone)
 
     @property
@@ -137,7 +136,6 @@ class RunnerHandle:
         return len(self.starts) - self.slots + 1
 
     def spare(self, most: int) -> int:
-        """How many more starts it may be given, holding ``most`` at once."""
         held = len(self.starts)
         return most - held if not self.quota else min(most, self.quota - self.done) - held
 
@@ -192,8 +190,6 @@ class RunnerSlot:
 
 
 class RunnerCommands:
-    """Decides nothing but whether there is a runner to tell."""
-
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
 

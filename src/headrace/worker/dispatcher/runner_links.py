@@ -125,7 +125,6 @@ class RunnerLink:
         return count
 
     def read_all(self) -> list[FromRunner]:
-        """Its last messages; it is dead."""
         heard: list[FromRunner] = []
         with contextlib.suppress(Closed, Garbled):
             while messages := self.channel.receive(wait=False):
@@ -160,7 +159,6 @@ class RunnerLink:
         return bool(data)
 
     def end_line(self) -> None:
-        """Pass on a line that the runner has begun on stderr, as if it had ended it."""
         if self.begun:
             self._keep(self.begun)
             _pass_on(self.begun + b"\n")
@@ -190,7 +188,6 @@ class RunnerLinks:
         self._inbox = inbox
 
     def add(self, message: Spawned, descriptors: list[int]) -> None:
-        """A runner is there, with its socket, its tickets (read and write end) and its stderr."""
         link = self._links[message.runner] = RunnerLink(message, descriptors)
         self._watched.watch(link.channel, lambda: self._on_socket(link))
         self._watched.watch(link.stderr, lambda: self._on_stderr(link))
@@ -211,7 +208,6 @@ class RunnerLinks:
             self._offer(link, action.message)
 
     def take_back(self, action: TakeBack) -> None:
-        """Take work back from a runner, and say how much of it that had not begun."""
         link = self._links.get(action.runner)
         count = 0 if link is None else link.take_back(action.most)
         if link is not None and count:
@@ -223,12 +219,10 @@ class RunnerLinks:
             link.captures = action.until
 
     def hint(self, runner: int) -> None:
-        """Wake a runner to which a job is about to be sent."""
         if (link := self._links.get(runner)) is not None:
             link.channel.hint(_WAKE_HINT)
 
     def died(self, died: Died) -> None:
-        """A runner was reaped: its last words, and what it had not begun."""
         link = self._links.pop(died.runner, None)
         if link is None:
             return
@@ -249,7 +243,6 @@ class RunnerLinks:
             self.died(Died(number, signal.SIGKILL, 0, 0))
 
     def pass_on(self, now: float) -> None:
-        """Pass on lines of stderr that have not ended for long."""
         if now >= self.next:
             for link in self._links.values():
                 if now >= link.begun_until:

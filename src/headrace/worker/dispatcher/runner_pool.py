@@ -56,8 +56,6 @@ LONGEST_PAUSE = 30.0
 
 
 class RunnerSupply:
-    """The runners that are there, and those that are to come."""
-
     def __init__(self, worker: Worker, assignment: Assignment, commands: RunnerCommands, advice: Advice) -> None:
         self._worker = worker
         self._timers = worker.timers
@@ -192,7 +190,6 @@ class RunnerSupply:
                 self.dismiss(handle)
 
     def recycle(self, handle: RunnerHandle, memory: int) -> None:
-        """Replace a runner that is worn, now that a job has ended."""
         options = self._worker.options
         worn = options.recycle_jobs and handle.done >= options.recycle_jobs
         fat = options.recycle_memory and memory > options.recycle_memory
@@ -283,17 +280,14 @@ class RunnerPool:
 
     @property
     def running(self) -> int:
-        """Jobs on runners, dying ones included."""
         return self.assignment.running + sum(len(handle.starts) for handle in self._dying.values())
 
     def runs(self, concerns: Callable[[Claim], bool]) -> bool:
-        """Whether a job that this concerns is on a runner, a dying one included."""
         handles = [*self.assignment.handles.values(), *self._dying.values()]
         return any(concerns(start.claim) for handle in handles for start in handle.starts.values())
 
     @property
     def present(self) -> bool:
-        """Whether a runner is there that was not reaped."""
         return bool(self.assignment.handles or self._dying)
 
     # -- work -------------------------------------------------------------------------------------------------------
@@ -335,7 +329,6 @@ class RunnerPool:
                 self._commands.take_back(handle)
 
     def taken_back(self, event: TakenBack, now: float) -> Returned:
-        """A runner tells what it had not begun."""
         handle = self.assignment.handles.get(event.runner)
         if handle is None:
             return _NOTHING

@@ -74,11 +74,9 @@ class TickDuty:
 
     @property
     def at(self) -> float:
-        """When there is something to do."""
         return 0.0 if self._wanting else min(self._declare_at, self._fire_at, self._walk_at)
 
     def learn(self, now: float, server_now: int, due: int | None) -> None:
-        """The server's next tick is due at ``due`` (0: there is none; None: as it was told before)."""
         then, at = self._server
         self._server = server_now, now
         due = self._due if due is None else due
@@ -186,6 +184,5 @@ class TickDuty:
 
 @lru_cache(256)
 def _following(about: bytes, known: int, now: int, missed: int) -> tuple[Timing, list[int], Search]:
-    """A schedule's times, and :func:`refilled` of them."""
     timing = _timing.decode(about)
     return timing, *refilled(timing, known, now, missed)

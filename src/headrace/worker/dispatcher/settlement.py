@@ -28,8 +28,6 @@ NOTES_MOST = 4 << 20
 
 
 class Settlement:
-    """What is due of ends and notes."""
-
     def __init__(
         self,
         worker: Worker,
@@ -73,7 +71,6 @@ class Settlement:
         return call, settled
 
     def settled_again(self, reply: settle_calls.Settled) -> None:
-        """Read the answer to a settle that the store had forgotten and was sent again."""
         self._settled(reply)
         # It tells when what became scheduled is due, and what else there is to do.
         self._renewal.renew_soon()
@@ -131,8 +128,6 @@ TOGETHER = 8
 
 
 class Reconciler:
-    """Compares, and repairs."""
-
     def __init__(
         self, worker: Worker, desk: Desk, endings: Endings, placement: Placement, settlement: Settlement
     ) -> None:

@@ -92,7 +92,6 @@ class StoreConnection:
         return replies
 
     def ready(self) -> None:
-        """From now on the connection is used without waiting."""
         self._sock.setblocking(False)
 
     def send(self, commands: Sequence[Sequence[Any]], patience: float) -> None:
@@ -174,12 +173,10 @@ class Links(NamedTuple):
 
     @property
     def deadline(self) -> float:
-        """When the first of the awaited replies is overdue (monotonic seconds); infinite when none is awaited."""
         return min(self.main.deadline, self.waker.deadline, self.mail.deadline)
 
     @property
     def end(self) -> float:
-        """When others must take their place (monotonic seconds)."""
         return min(link.end for link in self.all)
 
     def close(self) -> None:
@@ -191,7 +188,6 @@ class Connector:
     """Makes :class:`Links`, one attempt at a time. Its descriptor can be read when an attempt has ended."""
 
     def __init__(self, timeout: float, scripts: Sequence[Script]) -> None:
-        """Make one; ``timeout``: seconds that each step of a connection may take."""
         self.busy = False
         self._timeout = timeout
         self._scripts = scripts
@@ -301,12 +297,10 @@ class StoreLinks:
 
     @property
     def next(self) -> float:
-        """When a connection must be tried again, or a reply is overdue (monotonic seconds)."""
         connect = float("inf") if self._connector.busy else self._connect_at
         return connect if self.made is None else min(connect, self.made.deadline)
 
     def keep(self, now: float) -> None:
-        """Notice overdue replies; connect again when it is time."""
         if self.made is not None and now >= self.made.deadline:
             overdue = min(Links._fields[:3], key=lambda name: getattr(self.made, name).deadline)
             self.fail(driver.TimeoutError("a reply is overdue"), "answer", overdue)
@@ -314,7 +308,6 @@ class StoreLinks:
             self._connector.start(self.target, self.revive if self.failures["main"] >= 2 else None)
 
     def post(self, link: StoreConnection, commands: Sequence[Sequence[Any]], patience: float = 0.0) -> None:
-        """Send commands; their replies may take ``patience`` seconds (0: as long as any)."""
         try:
             waited = bool(link.backlog)
             link.send(commands, patience or self.patience)
@@ -379,7 +372,6 @@ class StoreLinks:
         self.report(level, text, name, code="store.refuses" if refused else "store.away")
 
     def report(self, level: int, text: str, name: str = "", *, code: str) -> None:
-        """Write a line into the log, unless it was written a short time ago."""
         now = time.monotonic()
         if now >= self._say_again.get((name, text), 0.0):
             if len(self._say_again) == MOST:

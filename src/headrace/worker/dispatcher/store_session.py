@@ -59,8 +59,6 @@ SCRIPTS = (
 
 
 class EventInbox(Protocol):
-    """Takes what the core is to be told."""
-
     def append(self, event: Event, /) -> None: ...
 
 
@@ -113,11 +111,9 @@ class StoreSession:
 
     @property
     def next(self) -> float:
-        """When :meth:`keep` must be called (monotonic seconds)."""
         return min(self._disarm_at, self._poll_at, self._subscribe_at, self.links.next)
 
     def keep(self, now: float) -> None:
-        """Do what is due: a connection, or the end of a sleep."""
         self.links.keep(now)
         if now >= self._disarm_at:
             self._disarm_at = math.inf
@@ -130,7 +126,6 @@ class StoreSession:
     # -- what the core says -----------------------------------------------------------------------------------------
 
     def send(self, steps: list[Step]) -> None:
-        """Send calls in one round trip; each gets its reply, whenever that comes."""
         self._reported_ready = self._goes_ahead = False
         self._inflight = steps
         self._resend()
@@ -154,7 +149,6 @@ class StoreSession:
         self._report_ready()
 
     def subscribe(self, channel: str) -> None:
-        """Hear of cancellations on this channel from now on, and no longer on the one before."""
         before, self.channel = self.channel, channel
         if self.links.made is not None:
             leave = [("UNSUBSCRIBE", before)] if before else []
@@ -195,7 +189,6 @@ class StoreSession:
         made.waker.deadline = min(made.waker.deadline, made.main.deadline)
 
     def _poll(self) -> None:
-        """Make the claim of a sleep without the sleep."""
         self._poll_at = math.inf
         if self.armed is not None and self.links.made is not None:
             self.links.post(self.links.made.waker, [self.armed[0].command()])

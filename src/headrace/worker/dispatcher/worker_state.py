@@ -62,7 +62,6 @@ class Sent(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
         return OVERHEAD + sum([len(arg) for arg in self.call.args if isinstance(arg, bytes)])
 
 
@@ -122,7 +121,6 @@ class Starts(msgspec.Struct):
             self.outcomes -= old.outcomes
 
     def forget(self, ids: Iterable[str]) -> None:
-        """What the store does not count as held by us, whatever still runs here."""
         gone = set(ids)
         self.held = {token: id for token, id in self.held.items() if id not in gone}
 
@@ -164,14 +162,12 @@ class Timers:
         self._times: dict[str, float] = {}
 
     def set(self, name: str, at: float) -> None:
-        """Look again at this time, and not at the one that was set before under this name."""
         self._times[name] = at
 
     def clear(self, name: str) -> None:
         self._times.pop(name, None)
 
     def at(self, name: str) -> float:
-        """When it is, or was; infinity where it is not set."""
         return self._times.get(name, NEVER)
 
     def due(self, name: str, now: float) -> bool:
@@ -217,7 +213,6 @@ class StoreRequests:
     """
 
     def __init__(self, actions: Actions | DeskActions, longest: float) -> None:
-        """Make one; ``longest``: the longest pause before a refused call is sent again, seconds."""
         self.number = 0
         self.ready = self.firsts = self.armed = self.waking = False
         self.away = True
@@ -230,7 +225,6 @@ class StoreRequests:
         return self.number
 
     def send(self, steps: list[Step]) -> None:
-        """Send these in one round trip, which must be ``ready``."""
         self.ready = False
         self._actions.add(Send(steps))
 
@@ -239,12 +233,10 @@ class StoreRequests:
         self._actions.add(SendFirst(steps))
 
     def sleep(self, keys: Sequence[str], claim: Step) -> None:
-        """Sleep on wake-up keys; the claim is made when the sleep ends."""
         self.armed, self.waking = True, False
         self._actions.add(Sleep(list(keys), claim))
 
     def slept(self) -> None:
-        """The sleep has ended, or was refused."""
         self.armed = False
 
     def end_turn(self) -> None:
@@ -267,7 +259,6 @@ class StoreRequests:
     # -- what the store refused -------------------------------------------------------------------------------------
 
     def refused(self, step: Step, now: float, random: float) -> None:
-        """A call was refused; ``random``: a random number below 1."""
         name = step[0].script.name
         one = self._refusals.setdefault(name, Refusal([]))
         if name not in ONCE:
@@ -294,11 +285,9 @@ class StoreRequests:
         return bool(self._refusals) and any(name in self._refusals for name in scripts)
 
     def pauses(self, script: str, now: float) -> bool:
-        """Whether it is too early for a new call of this script."""
         return script in self._refusals and now < self._refusals[script].again_at
 
     def forget(self, *scripts: str) -> None:
-        """Do not send refused calls of these scripts again; none: of any script."""
         for name in scripts or tuple(self._refusals):
             self._refusals.pop(name, None)
 
@@ -315,8 +304,6 @@ SOON = 0.1
 
 
 class JobEnds(Protocol):
-    """What counts the ends of starts; see ``job_stats.py``."""
-
     def ended(self, claim: Claim, kind: EndKind, now: float, cost: int, /) -> None: ...
 
     def grew(self, memory: int, /) -> None: ...
@@ -379,7 +366,6 @@ _SHARD = (1 << SHARD_BITS) - 1
 
 
 def desk_of(claim: Claim) -> int:
-    """The shard of a start, in a worker that serves several."""
     return claim.number & _SHARD
 
 
@@ -413,9 +399,7 @@ class Desk:
         self.timers = Timers()
 
     def has(self, claim: Claim) -> bool:
-        """Whether a start is one of this shard."""
         return not self.many or claim.number & _SHARD == self.keys.shard
 
     def server_time(self, now: float) -> int:
-        """Microseconds by the server's clock at this monotonic time."""
         return round(self.server_ahead + now * 1e6)

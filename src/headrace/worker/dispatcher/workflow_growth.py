@@ -90,7 +90,6 @@ class Growth:
             self._queue[0].base, self._queue[0].next = -1, 1
 
     def drop_all(self) -> list[Claim]:
-        """Every start whose graft is not stored; none is under way any more."""
         claims = [one.claim for one in self._queue]
         self._queue.clear()
         self._sent = False
@@ -138,10 +137,7 @@ _NONE = b"\xc0"
 
 
 class Inputs:
-    """What claimed nodes take from their parents, each parent read once."""
-
     def __init__(self, keys: Keys, feed: Callable[[], None] = lambda: None) -> None:
-        """Make one; ``feed`` is called when outputs became known: some claims may have theirs."""
         self._keys, self._feed = keys, feed
         # Claims that wait, by workflow and parents: those that one node was fanned out to take the same.
         self._waiting: dict[tuple[str, str], list[Claim]] = {}
@@ -152,11 +148,9 @@ class Inputs:
         self._asked: set[str] = set()
 
     def __bool__(self) -> bool:
-        """Whether any claim waits."""
         return bool(self._waiting)
 
     def __len__(self) -> int:
-        """How many claims wait."""
         return sum(map(len, self._waiting.values()))
 
     def add(self, claim: Claim) -> None:
@@ -177,7 +171,6 @@ class Inputs:
         return [(graph.outputs(self._keys, ids), lambda reply: self._read(ids, reply))]
 
     def ready(self) -> Iterator[tuple[tuple[Input, ...], list[Claim]]]:
-        """Inputs that are complete, and the claims that take them; they wait no more."""
         for alike in list(self._waiting):
             if self._lacking.get(alike) in self._asked:
                 continue
@@ -196,12 +189,10 @@ class Inputs:
         self._know(claim.id, NodeOutput(claim.facts, claim.task, "succeeded", result))
 
     def feed(self) -> None:
-        """Have those that wait looked through, if there are any."""
         if self._waiting:
             self._feed()
 
     def take(self, id: str) -> list[Claim]:
-        """The claim of a job, if it waits; it does not any more."""
         taken: list[Claim] = []
         for alike, claims in list(self._waiting.items()):
             taken += (mine := [claim for claim in claims if claim.id == id])
@@ -214,7 +205,6 @@ class Inputs:
         return taken
 
     def take_all(self) -> list[Claim]:
-        """Every claim that waits; none does any more."""
         taken = [claim for claims in self._waiting.values() for claim in claims]
         for held in (self._waiting, self._lacking, self._wanted, self._asked):
             held.clear()
@@ -280,7 +270,6 @@ class Inputs:
 
 
 def too_large(inputs: Sequence[Input]) -> str:
-    """What is to be said of a node that would get more than one may; empty: it may have them."""
     size = sum(len(one.output) for one in inputs)
     if size <= MOST:
         return ""

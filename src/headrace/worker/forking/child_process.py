@@ -141,7 +141,6 @@ def listen(numbers: Iterable[int]) -> int:
 
 
 def taken_signals() -> Counter[int]:
-    """Those that have come since, and how often."""
     try:
         return Counter(os.read(_ends[0], 1 << 16))
     except BlockingIOError:
@@ -162,7 +161,6 @@ def hold_back() -> None:
 
 
 def let_in() -> None:
-    """Signals that were held back are handled now, and so are those that the starting process had blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HEARD, *UNHEARD))
 
 
@@ -219,7 +217,6 @@ def how(status: int) -> str:
 
 
 def kill_group(pid: int) -> None:
-    """End a child that was not reaped yet, and all that it started: its process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -253,7 +250,6 @@ def _held_child(pid: int) -> int | None:
 
 
 def reap() -> Iterator[tuple[int, int, int]]:
-    """The children that have ended: process id, status, and peak memory as the system counts it."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.wait4(-1, os.WNOHANG))[0]:
             yield ended[0], ended[1], ended[2].ru_maxrss

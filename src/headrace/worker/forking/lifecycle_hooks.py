@@ -60,7 +60,6 @@ def run_each(hooks: Sequence[Hook], seconds: float, failed: Callable[[Hook, Base
 
 
 def run_around_fork(hooks: Sequence[Hook]) -> None:
-    """Run hooks before or after a fork; what goes wrong with one is logged."""
     if hooks:
         run_each(hooks, AROUND_FORK, _failed_around_fork)
 
@@ -82,7 +81,6 @@ def _ring(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the f
 
 
 def name_of(hook: object) -> str:
-    """What people call a hook: ``module.function``."""
     name = getattr(hook, "__qualname__", None)
     return f"{getattr(hook, '__module__', '?')}.{name}" if isinstance(name, str) else repr(hook)
 
@@ -92,8 +90,6 @@ PATIENCE = 0.5
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Threads by identity, and sockets by descriptor and inode."""
-
     threads: frozenset[threading.Thread]
     sockets: frozenset[tuple[int, int]]
 
@@ -104,7 +100,6 @@ def read_state(*, sockets: bool = True) -> Seen:
 
 
 def threads_since(before: Seen) -> list[str]:
-    """Threads that were started since and live on, in words."""
     started = [thread for thread in threading.enumerate() if thread not in before.threads]
     for thread in started:
         thread.join(PATIENCE / len(started))
@@ -112,7 +107,6 @@ def threads_since(before: Seen) -> list[str]:
 
 
 def sockets_since(before: Seen) -> list[str]:
-    """Sockets that were opened since and are open still, in words."""
     return [_socket(number) for number, inode in sorted(_sockets()) if (number, inode) not in before.sockets]
 
 
@@ -184,7 +178,6 @@ class Mapping(NamedTuple):
 
     @property
     def resident(self) -> int:
-        """Bytes that are in memory."""
         return self.sizes[b"Rss:"]
 
     @property
@@ -194,7 +187,6 @@ class Mapping(NamedTuple):
 
     @property
     def joinable(self) -> bool:
-        """Whether it is memory that is in use."""
         return self.mode == b"rw-p" and not self.file and self.end - self.start - self.resident <= _SPARE
 
 

@@ -229,7 +229,6 @@ class Streams:
             stream.pass_on()
 
     def be_patient(self) -> None:
-        """From now on to write waits for room, as in any program: in a runner."""
         for stream in self._all:
             stream.be_patient()
 
@@ -246,7 +245,6 @@ STREAMS = Streams()
 
 
 def flush() -> None:
-    """Write out what Python has buffered for both; one that cannot be written to is passed over."""
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105 - what suppress() touches, each fork of one job would copy
             stream.flush()

@@ -50,13 +50,11 @@ class AdviceRow(msgspec.Struct):
 
     @property
     def losses(self) -> list[tuple[str, int]]:
-        """What one first start loses, in microseconds, by name; the dearest first."""
         count = max(1, self.profiled)
         return [(name, cost // count) for name, cost in (self.imports + self.functions).most_common()]
 
     @property
     def sums(self) -> tuple[int, int]:
-        """Microseconds that one first start loses, and all starts so far."""
         # The function that had most of the time had the others below it.
         lost = (self.imports.total() + max(self.functions.values(), default=0)) // max(1, self.profiled)
         # A fork child starts once, and only some were watched; other runners lose it once in their lives.
@@ -80,7 +78,6 @@ class Advice:
         self._tell_at: Counter[str] = Counter()
 
     def renew(self) -> None:
-        """A new incarnation begins, which the summary was not sent for."""
         self.changed = bool(self.rows)
 
     def profiles(self, kind: Kind) -> bool:

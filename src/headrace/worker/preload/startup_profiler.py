@@ -83,7 +83,6 @@ def _leads(code: CodeType, hot: Hot) -> bool:
 
 
 def _shortest(module: str, attribute: str, value: object) -> str:
-    """The name by which people import it: of the outermost package that has it."""
     parts = module.split(".")
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])
@@ -110,7 +109,6 @@ class StartupProfiler:
     """What one runner found; ``noted``: there is something that was not told."""
 
     def __init__(self, forked: int, never: Collection[object] = ()) -> None:
-        """Begin in a runner that was forked at ``forked``, nanoseconds of the monotonic clock."""
         self.noted = True
         self._forked = forked
         self._never = never
@@ -137,7 +135,6 @@ class StartupProfiler:
         self._first = self.noted = True
 
     def imported(self, name: str, microseconds: int) -> None:
-        """A module was imported by user code, with all that it imports itself."""
         try:
             number = current_job().number
         except NoCurrentJob:
@@ -147,7 +144,6 @@ class StartupProfiler:
             self.noted = True
 
     def found(self, number: int) -> Found:
-        """The notes of a start, and of work outside of any start; they are not told again."""
         told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, number)]
         found = Found(
             number,

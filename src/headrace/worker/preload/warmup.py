@@ -56,7 +56,6 @@ def preload(name: str) -> None:
 
 
 def find(name: str) -> Callable[[], object]:
-    """The function that ``module:function`` names; see :func:`preload`."""
     module, _, path = name.partition(":")
     value: Any = import_module(module)
     for part in path.split("."):
@@ -97,7 +96,6 @@ def _ours(file: str) -> bool:
 
 
 def complaints(step: str, before: lifecycle_hooks.Seen) -> Iterator[str]:
-    """What a step left behind since ``before``, each with what to do about it."""
     found = (("thread", lifecycle_hooks.threads_since(before)), ("socket", lifecycle_hooks.sockets_since(before)))
     for kind, culprits in found:
         if culprits:
@@ -122,7 +120,6 @@ class StoreUse:
     """Whether a job of a small image has used the store: then what is forked later has it before the fork."""
 
     def __init__(self) -> None:
-        """Make it in the supervisor, with whose children it is shared."""
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
 
     def learn(self, app: Headrace) -> None:

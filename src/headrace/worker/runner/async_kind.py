@@ -51,7 +51,6 @@ class Drive(Generator[Any, Any, Any]):
     task: asyncio.Task[Any]
 
     def __init__(self, gate: MainGate, blockers: set[str]) -> None:
-        """Make one. Adds to ``blockers``, the tasks that a warning has named because they block the loop."""
         self._gate = gate
         self._blockers = blockers
         # What is to be raised at the next step; and whether a shutdown began before the job did.
@@ -167,8 +166,6 @@ LONG = 1.0
 
 
 class Loop:
-    """One process whose event loop runs many jobs at once."""
-
     def __init__(self, runner_context: RunnerContext, options: RunnerOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.gate = MainGate(self._check, SIGNALS)
         self._channel = options.channel

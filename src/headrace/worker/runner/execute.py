@@ -97,8 +97,6 @@ _NOTHING = object()
 
 
 class Refused(Exception):
-    """The job ended before its code could begin."""
-
     def __init__(self, ended: Ended) -> None:
         super().__init__()
         self.ended = ended
@@ -209,7 +207,6 @@ def _faulty(runner: RunnerContext, claim: Claim, error: BaseException) -> Ended:
 
 
 def opened(runner: RunnerContext, seal: Seal, claim: Claim) -> Claim:
-    """A claim in plain. Raises Refused: its signature is not right, or it cannot be decrypted."""
     try:
         return seal.opened(claim)
     except CorruptRecord as error:

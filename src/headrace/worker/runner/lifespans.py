@@ -46,7 +46,6 @@ class Lifespans:
     """
 
     def __init__(self, lifespans: Sequence[Lifespan], loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Make them. ``loop``: that of the runner, which does not run yet."""
         self.state: Any = None
         self._lifespans = lifespans
         self.loop = loop
@@ -83,7 +82,6 @@ class Lifespans:
         await entered
 
     async def aleave(self) -> None:
-        """Leave those that were entered by :meth:`aenter`."""
         if self._task is not None:
             self._one_by_one = False
             self._leaving.set()
@@ -91,7 +89,6 @@ class Lifespans:
 
     @property
     def ends(self) -> list[Callable[[], None]]:
-        """What leaves those that were entered, to be called in this order."""
         return [self._leave if self.loop is None else self._leave_on_loop] * len(self._entered)
 
     def _leave_on_loop(self) -> None:
@@ -206,7 +203,6 @@ class Lifespans:
                 _uncancel()
 
     def _on_leaving(self, left: asyncio.Future[None] | None) -> None:
-        """One was left: the code that waits for it goes on."""
         if self._cut:
             self._cut = False
             _uncancel()
