@@ -28,7 +28,7 @@ def _of_script(script: Script, prefix: str) -> tuple[str, ...]:
     return (
         "resetkeys", "resetchannels", "nocommands",
         "+evalsha", *(f"+{name}" for name in sorted(commands_of(script))),
-        *(f"~{_start(key, prefix)}" for key in (*(key for key in header.keys if not key.hole), *header.derives)),
+        *(f"~{_start(key, prefix)}" for key in header.derives),
         *(f"&{_start(channel, prefix)}" for channel in header.channels),
     )  # fmt: skip
 

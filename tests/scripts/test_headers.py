@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.admin.keyspace import documented
 from headrace.protocol import script_header
 from headrace.protocol.access import commands_of
-from headrace.protocol.keys import Keys
+from headrace.protocol.keys import Keys, documented
 from headrace.protocol.script import Call, Script, load
 from headrace.protocol.script_header import Header, included, parse_header
 from tests.scripts.guard import USER, Guard, rules
@@ -58,7 +57,7 @@ def unused(name: str) -> list[str]:
     header = parse_header(SOURCES[name])
     # What an include needs may be declared by the includer alone, so that its own use counts too.
     text = body("\n".join(SOURCES[part] for part in (*included(header.includes), name)))
-    names = [*names_of(header), *(["now"] if header.clock else [])]
+    names = names_of(header)
     # A name that only fills a key's hole is used by the header itself.
     holes = {hole for key in header.keys for hole in re.findall(r"<(\w+)>", key.pattern)}
     holes.add(header.removes)

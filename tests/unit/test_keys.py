@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.admin.keyspace import documented, kind_of
+from headrace.admin.keyspace import kind_of
 from headrace.errors import OptionsError
 from headrace.model import ids
 from headrace.model.ids import (
@@ -25,7 +25,7 @@ from headrace.model.ids import (
     ordered_id,
     shard_of,
 )
-from headrace.protocol.keys import Keys, keys_of
+from headrace.protocol.keys import Keys, documented, keys_of
 from headrace.protocol.script_header import parse_header
 
 CHANNELS = {"mail", "done"}

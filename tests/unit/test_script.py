@@ -27,21 +27,21 @@ def made(monkeypatch: pytest.MonkeyPatch, **sources: str) -> Script:
 
 def test_a_header_is_read_in_order() -> None:
     header = parse_header(
-        TITLE + "-- include other\n-- clock   now\n"
+        TITLE + "-- include other\n"
         "-- key     one  zset  ready:<queue>   where jobs wait\n"
-        "-- key     two  hash  totals\n"
-        "-- derive  job  hash  job:<id>\n"
+        "-- keys    totals job\n-- keys    about=owner\n"
         "-- channel done done:<id>  told the state\n"
         "-- arg     queue text  its name\n-- arg rows packed\n-- arg n int\n"
         "-- return  words: arg and key are words of people here\n"
         "return 1\n-- arg late text\n"
     )
     assert header.title == "Try: a job is tried."
-    assert header.keys == (Key("one", "zset", "ready:<queue>"), Key("two", "hash", "totals"))
-    assert header.derives == (Key("job", "hash", "job:<id>"),)
+    assert header.keys == (Key("one", "zset", "ready:<queue>"),)
+    totals, job = Key("totals", "hash", "totals"), Key("job", "hash", "job:<id>")
+    assert header.derives == (totals, job, Key("about", "hash", "owner:<owner>"))
     assert header.channels == (Key("done", "channel", "done:<id>"),)
     assert header.args == (Argument("queue", "text"), Argument("rows", "packed"), Argument("n", "int"))
-    assert (header.includes, header.clock) == (("other",), True)
+    assert header.includes == ("other",)
 
 
 @pytest.mark.parametrize("text", ["", "return 1", "--Try", "\n-- Try: late"])
@@ -56,8 +56,8 @@ def test_a_script_opens_with_its_title(text: str) -> None:
         "-- arg id",
         "-- arg id float",
         "-- key one zset",
-        "-- derive job",
-        "-- clock then",
+        "-- key one zset paused",
+        "-- keys",
         "-- include",
         "-- channel done",
     ],
@@ -65,6 +65,11 @@ def test_a_script_opens_with_its_title(text: str) -> None:
 def test_a_line_that_cannot_be_read_is_shown(line: str) -> None:
     with pytest.raises(HeaderError, match=line):
         parse_header(TITLE + line)
+
+
+def test_a_key_that_the_table_has_not_is_refused() -> None:
+    with pytest.raises(HeaderError, match="no key 'jobs' is documented"):
+        parse_header(TITLE + "-- keys job one=jobs")
 
 
 def test_names_take_positions_and_lines_without_code_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,17 +89,17 @@ def test_names_take_positions_and_lines_without_code_are_left_out(monkeypatch: p
 
 
 def test_a_call_sends_the_keys_that_have_an_argument_and_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    constant = "-- key all set all\n-- key totals hash totals\n"
+    constant = "-- keys job all=queues totals\n"
     script = made(monkeypatch, main=TITLE + constant + "-- key ready zset ready:<queue>\n-- arg queue text\nreturn all")
     assert script.bind(Keys(), int, queue="mail").keys == ("{hr:0}:ready:mail",)
-    assert "local all = prefix .. 'all'" in script.text
-    script = made(monkeypatch, main=TITLE + constant + "return {all, totals}")
-    assert script.bind(Keys(), int).keys == ("{hr:0}:all",)
-    assert "local all = KEYS[1] local totals = prefix .. 'totals'" in script.text
+    assert "local all = prefix .. 'queues'" in script.text
+    script = made(monkeypatch, main=TITLE + constant + "return {all, totals, job}")
+    assert script.bind(Keys(), int).keys == ("{hr:0}:queues",)
+    assert "local all = KEYS[1] local job = prefix .. 'job:' local totals = prefix .. 'totals'" in script.text
 
 
 def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = made(monkeypatch, main=TITLE + "-- clock now\n-- arg id text\nreturn now")
+    script = made(monkeypatch, main=TITLE + "-- arg id text\nreturn now")
     call = script.bind(Keys(), int, id="x")
     assert call.args == ("{hr:0}:", 0, "x")
     assert call.at(5).args == ("{hr:0}:", 5, "x")
@@ -103,19 +108,18 @@ def test_a_clock_comes_before_the_arguments(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_includes_come_first_each_once_with_their_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
-    part = "-- Part: included.\n-- key totals hash totals\n-- clock now\n-- a remark\nlocal function f()\n  return now\nend\n"
-    more = "-- More: included.\n-- include part\n-- derive job hash job:<id>\nlocal function g() return f() end\n"
-    main = TITLE + "-- include more\n-- include part\n-- key totals hash totals\n-- arg id text\nreturn g()\n"
+    part = "-- Part: included.\n-- keys totals\n-- a remark\nlocal function f()\n  return now\nend\n"
+    more = "-- More: included.\n-- include part\n-- keys job\nlocal function g() return f() end\n"
+    main = TITLE + "-- include more\n-- include part\n-- keys totals\n-- arg id text\nreturn g()\n"
     script = made(monkeypatch, main=main, part=part, more=more)
-    assert script.header.keys == (Key("totals", "hash", "totals"),)
-    assert script.header.derives == (Key("job", "hash", "job:<id>"),)
+    assert script.header.derives == (Key("totals", "hash", "totals"), Key("job", "hash", "job:<id>"))
     assert script.header.clock
     assert script.text.count("local function f()") == 1
     assert script.text.index("local function f()") < script.text.index("local function g()")
     assert "remark" not in script.text
     lines = script.text.split("\n")
     for file, line, text in (
-        ("part", 6, "return now"),
+        ("part", 5, "return now"),
         ("more", 4, "local function g() return f() end"),
         ("main", 6, "return g()"),
     ):
@@ -127,7 +131,7 @@ BATCH = "-- Part: included.\n-- batch rows {}\n-- step store_rows\nlocal functio
 
 def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "-- Other: included.\n-- include part\n-- batch n 0\n-- step count\nlocal function count() end\n"
-    main = TITLE + "-- include other\n-- commit batch\nlocal one = 1\nreturn one\n"
+    main = TITLE + "-- include other\nlocal one = 1\nreturn one\n"
     lines = made(monkeypatch, main=main, part=BATCH, other=other).text.split("\n")
     assert "local batch = {rows = {}, n = 0}" in lines[0]
     begun = lines.index("local function body()")
@@ -137,7 +141,7 @@ def test_a_batch_is_made_before_the_body_and_stored_after_it(monkeypatch: pytest
 
 
 def test_a_script_of_one_line_has_its_steps_behind_it_without_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = TITLE + "-- include part\n-- commit batch\nreturn 1\n"
+    main = TITLE + "-- include part\nreturn 1\n"
     lines = made(monkeypatch, main=main, part=BATCH).text.split("\n")
     assert "local function body()" not in lines
     assert lines[-1].startswith("local reply = 1 store_rows() ")
@@ -146,10 +150,8 @@ def test_a_script_of_one_line_has_its_steps_behind_it_without_a_function(monkeyp
 @pytest.mark.parametrize(
     ("main", "why"),
     [
-        (TITLE + "-- include part\nreturn 1", "commit batch"),
-        (TITLE + "-- commit batch\nreturn 1", "commit batch"),
         (TITLE + "-- removes first paused\nreturn 1", "not a declared key"),
-        (TITLE + "-- key token string token\n-- removes first token\nreturn 1", "nothing can be removed"),
+        (TITLE + "-- keys token\n-- removes first token\nreturn 1", "nothing can be removed"),
     ],
 )
 def test_a_header_that_promises_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, main: str, why: str) -> None:
@@ -157,9 +159,9 @@ def test_a_header_that_promises_what_cannot_be_is_refused(monkeypatch: pytest.Mo
         made(monkeypatch, main=main, part=BATCH)
 
 
-@pytest.mark.parametrize(("kind", "command"), [("zset", "ZREM"), ("set", "SREM"), ("hash", "HDEL")])
-def test_a_removal_of_nothing_comes_first(monkeypatch: pytest.MonkeyPatch, kind: str, command: str) -> None:
-    main = TITLE + f"-- key one {kind} paused\n-- removes first one\nredis.call('SET', one, 1)"
+@pytest.mark.parametrize(("key", "command"), [("scheduled", "ZREM"), ("paused", "SREM"), ("totals", "HDEL")])
+def test_a_removal_of_nothing_comes_first(monkeypatch: pytest.MonkeyPatch, key: str, command: str) -> None:
+    main = TITLE + f"-- keys one={key}\n-- removes first one\nredis.call('SET', one, 1)"
     assert f"redis.call('{command}', one, '')" in made(monkeypatch, main=main).text.split("\n")[0]
 
 
@@ -172,10 +174,10 @@ def test_a_command_for_many_values_is_made_once(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_error_is_located(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = made(monkeypatch, main=TITLE + "-- include part\n-- commit batch\nreturn x.y", part=BATCH)
+    script = made(monkeypatch, main=TITLE + "-- include part\nreturn x.y", part=BATCH)
     error = ValueError("@user_script: 2: user_script:3: oops script: on @user_script:1.", 7)
     script.locate(error)
-    assert error.args == ("part.lua:4: main.lua:4: oops script: on main.lua:1.", 7)
+    assert error.args == ("part.lua:4: main.lua:3: oops script: on main.lua:1.", 7)
 
 
 def test_arguments_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +227,7 @@ LAZY = "-- Part: included.\n-- batch rows {}\n-- lazy parts f\nlocal function f(
 def test_lazy_includes_are_in_one_function_that_gives_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "-- Other: included.\n-- include part\n-- lazy parts g\n-- step store\nlocal function g() return f() end\nlocal function store() batch.rows = {} end\n"
     last = "-- Last: included.\n-- include other\nlocal function h() return parts().g() end\n"
-    main = TITLE + "-- include last\n-- commit batch\nreturn h()\n"
+    main = TITLE + "-- include last\nreturn h()\n"
     script = made(monkeypatch, main=main, last=last, other=other, part=LAZY)
     lines = script.text.split("\n")
     opening = lines.index("local function parts() if batch.parts then return batch.parts end batch.rows = {}")
@@ -249,11 +251,8 @@ def test_a_lazy_function_makes_what_this_script_needs_only(monkeypatch: pytest.M
 
 
 def test_keys_that_only_lazy_includes_name_are_bound_inside_their_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    lazy = "-- Part: included.\n-- batch rows {}\n-- step f\n-- key totals hash totals\n-- derive job hash job:<id>\n-- many ZADD\n-- lazy parts f\nlocal function f() zadd_all(totals, {job}) end\n"
-    main = (
-        TITLE
-        + "-- include part\n-- key ready zset ready:<queue>\n-- derive job hash job:<id>\n-- arg queue text\n-- commit batch\nreturn job\n"
-    )
+    lazy = "-- Part: included.\n-- batch rows {}\n-- step f\n-- keys totals job\n-- many ZADD\n-- lazy parts f\nlocal function f() zadd_all(totals, {job}) end\n"
+    main = TITLE + "-- include part\n-- key ready zset ready:<queue>\n-- keys job\n-- arg queue text\nreturn job\n"
     lines = made(monkeypatch, main=main, part=lazy).text.split("\n")
     opening = next(line for line in lines if line.startswith("local function parts()"))
     for code in ("local totals = prefix .. 'totals'", "local function zadd_all("):

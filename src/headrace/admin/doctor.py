@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from headrace.admin.flow_rules import flow_breaches
-from headrace.admin.keyspace import Keyspace, documented, pages, text_of
+from headrace.admin.keyspace import Keyspace, pages, text_of
 from headrace.admin.keyspace_rules import (
     lane_breaches,
     name_breaches,
@@ -43,6 +43,7 @@ from headrace.model.environment import MOST_EVIDENCE, Finding, Severity
 from headrace.model.ids import FINAL, LENGTH, flow_of, is_node, is_ordered, is_unique, shard_of
 from headrace.model.options import KINDS
 from headrace.protocol import consume, operations
+from headrace.protocol.keys import documented
 from headrace.protocol.overviews import WorkerFacts, overview
 from headrace.settings import microseconds
 from headrace.store.client import Client

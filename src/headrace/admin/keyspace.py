@@ -1,6 +1,6 @@
 """The keys of a namespace as they are stored, read in bounded pages. Reads only.
 
-1. :func:`documented` and :func:`kind_of`: what the table in :mod:`headrace.protocol.keys` says of each key.
+1. :func:`kind_of`: which key of the table in :mod:`headrace.protocol.keys` a name is.
 2. :class:`Keyspace` and :func:`pages`: keys and values, sorted by that table, a page at a time; :func:`read` puts the
    pages together, for small stores. ``keyspace_rules.py`` has what must be true of them.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.model.ids import FINAL, check_name
-from headrace.protocol import keys as layout
+from headrace.model.ids import check_name
+from headrace.protocol.keys import documented
 
 if TYPE_CHECKING:
     import redis
@@ -27,7 +26,6 @@ PAGE = 1000
 
 Values = Mapping[str, dict[str, Any]]
 
-_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
 _READ: dict[str, Callable[[Any, str], object]] = {
     "hash": lambda pipe, key: pipe.hgetall(key),
     "zset": lambda pipe, key: pipe.zrange(key, 0, -1, withscores=True),
@@ -61,18 +59,6 @@ _EXPIRING = (
     *("acts", "events", "deaths", "causes", "cause", "floods", "own", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
-
-
-@cache
-def documented() -> dict[str, str]:
-    """Pattern and type of every key, as the table that opens :mod:`headrace.protocol.keys` says. A pattern is a name,
-    or a name and what it is appended to: ``scheduled``, ``job:<id>``.
-    """
-    found: dict[str, str] = {}
-    for pattern, more, kind, _ in _ROW.findall(layout.__doc__ or ""):
-        for name in FINAL if more else (pattern,):
-            found[name] = kind
-    return found
 
 
 def kind_of(key: str, documents: dict[str, str]) -> tuple[str, str] | None:

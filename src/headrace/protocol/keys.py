@@ -3,6 +3,24 @@
 All keys of a shard share its hash tag, so one script may touch them in a cluster. Documented per key: type, owner
 (whose life it shares) and end.
 
+Channels (no key): ``mail:<owner>`` carries cancellations, questions, commands; ``done:<id>`` announces a finished job
+to its waiters, and by the word ``~`` a change of it to those who read its changes.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from headrace.errors import SettingsError
+from headrace.model.ids import FINAL, check_name
+from headrace.settings import Settings
+
+if TYPE_CHECKING:
+    from headrace.model.sealing import Seal
+
+TABLE = """
 =====================  ======  ==================================================================================
 key                    type    meaning, owner and end
 =====================  ======  ==================================================================================
@@ -115,22 +133,9 @@ key                    type    meaning, owner and end
                                it ends with the move, at the source when its keys are deleted.
 ``migration``          hash    A migration that is under way or was interrupted. Ends with its last step.
 =====================  ======  ==================================================================================
-
-Channels (no key): ``mail:<owner>`` carries cancellations, questions, commands; ``done:<id>`` announces a finished job
-to its waiters, and by the word ``~`` a change of it to those who read its changes.
 """
 
-from __future__ import annotations
-
-from functools import lru_cache
-from typing import TYPE_CHECKING
-
-from headrace.errors import SettingsError
-from headrace.model.ids import check_name
-from headrace.settings import Settings
-
-if TYPE_CHECKING:
-    from headrace.model.sealing import Seal
+_ROW = re.compile(r"^``([^`]+)``( \.\.\.)?\s+(hash|zset|set|list|string|stream)\s+(\S.*)$", re.MULTILINE)
 
 # What this version writes, and the oldest that it can work on: see headrace.migrations.
 SCHEMA = 2
@@ -217,3 +222,15 @@ def seal_of(settings: Settings) -> Seal | None:
     return Seal(
         settings.namespace, settings.signing_keys, settings.encryption_keys, required=settings.require_signature
     )
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Pattern and type of every key, as the table says. A pattern is a name, or a name and what it is appended to:
+    ``scheduled``, ``job:<id>``.
+    """
+    found: dict[str, str] = {}
+    for pattern, more, kind, _ in _ROW.findall(TABLE):
+        for name in FINAL if more else (pattern,):
+            found[name] = kind
+    return found

@@ -9,11 +9,11 @@ A header is executable, so that Lua and Python cannot disagree::
 
     -- Settle: record how starts ended.                    title; the loader's bindings count as its line
     -- include finish journal                              functions (and declarations) of other files
-    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument;
-                                                           a constant one is made of the prefix, see Header.sent
-    -- derive  job     hash    job:<id>                    local job = the key's constant part; bodies append the id
-    -- channel done    done:<id>                           likewise, for PUBLISH
-    -- clock   now                                         local now = microseconds of the server's clock, or as told
+    -- keys    scheduled job about=owner                   of the table in ``keys.py``: local scheduled = the key, local
+                                                           job = its constant part, to which bodies append the id;
+                                                           about: a name of this file's own
+    -- key     claims  zset    claims:<owner>              local claims = the key, <owner> filled from the argument
+    -- channel done    done:<id>                           as keys, for PUBLISH
     -- arg     owner   text    who settles                 text, int or packed (a list: MessagePack, unpacked; an empty
                                                            one is sent as an empty text)
     -- many    ZADD                                        zadd_all(key, list) sends the command in pieces of 1000
@@ -22,8 +22,8 @@ A header is executable, so that Lua and Python cannot disagree::
                                                            script has removed, a server whose memory is full lets it
                                                            write on
     -- batch   gone    {}      keys that are removed       in an include: batch.gone, which the script collects in
-    -- step    store_ends                                  in an include: the function that stores its part of the batch
-    -- commit  batch                                       the loader runs the steps when the body has returned
+    -- step    store_ends                                  in an include: the function that stores its part of the
+                                                           batch; the loader runs them when the body has returned
     -- lazy    limiting lanes gates                        in an include: limiting().lanes and limiting().gates. All
                                                            includes with this word are in one function, which runs
                                                            when it is first called: most calls need none of them.
@@ -34,7 +34,8 @@ A header is executable, so that Lua and Python cannot disagree::
                                                            ``all``, or ``desk`` (that of the caller)
     -- return  ...                                         words for people
 
-A body that commits may return a function. It is called after the steps, and makes the reply from what is stored then.
+Code that names ``now`` has the microseconds of the server's clock, or as told. The body of a script with steps may
+return a function. It is called after the steps, and makes the reply from what is stored then.
 The steps run from the last include to the first: a step may add to the parts of the files that its own file includes.
 Each step leaves its part of the batch empty, so that a script may also call one in between.
 
@@ -55,12 +56,11 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from headrace.protocol.keys import documented
+
 Kind = Literal["text", "int", "packed"]
 
-_WORDS = (
-    *("arg", "key", "derive", "channel", "include", "clock", "many", "removes", "batch", "step", "commit", "lazy"),
-    "route",
-)
+_WORDS = ("arg", "key", "keys", "channel", "include", "many", "removes", "batch", "step", "lazy", "route")
 _HOLE = re.compile(r"<(\w+)>")
 
 
@@ -69,7 +69,7 @@ class HeaderError(Exception):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key that a script touches: ``pattern`` may hold ``<argument>`` (declared) or ``<anything>`` (derived)."""
+    """A key that a script touches: ``pattern`` may hold ``<argument>`` (sent) or ``<anything>`` (derived)."""
 
     name: str
     type: str
@@ -110,8 +110,10 @@ class Header(msgspec.Struct, frozen=True):
     """What one file declares or, merged, what a script and its includes do.
 
     Attributes:
+        keys: sent, since an argument fills them. derives: made of the prefix: a key that is sent costs every call.
+        clock: its code names ``now``; known of whole scripts only.
         removes: name of the key from which nothing is removed first; empty: no such removal.
-        steps: functions that store the batch, in their order; ``commits``: the loader runs them.
+        steps: functions that store the batch, in their order.
         route: the shard that is called; empty in includes.
         lazy, gives: the function that has this include inside, and what of it that function gives.
     """
@@ -127,15 +129,14 @@ class Header(msgspec.Struct, frozen=True):
     removes: str = ""
     batch: tuple[Part, ...] = ()
     steps: tuple[str, ...] = ()
-    commits: bool = False
     lazy: str = ""
     gives: tuple[str, ...] = ()
     route: str = ""
 
     @property
     def sent(self) -> tuple[Key, ...]:
-        """The keys with an argument, or one, by which a cluster finds the server: each key sent costs every call."""
-        return tuple(key for key in self.keys if key.hole) or self.keys[:1]
+        """The keys that a call sends: those with an argument, or one, by which a cluster finds the server."""
+        return self.keys or tuple(key for key in self.derives if not key.hole)[:1]
 
 
 @cache  # a file is in many scripts
@@ -155,11 +156,11 @@ def parse_header(text: str) -> Header:
 
 class _Found:
     def __init__(self) -> None:
-        self.keys: dict[str, list[Key]] = {"key": [], "derive": [], "channel": []}
+        self.keys: dict[str, list[Key]] = {"key": [], "keys": [], "channel": []}
         self.args: list[Argument] = []
         self.many: list[Many] = []
         self.batch: list[Part] = []
-        singles = ("include", "clock", "removes", "step", "commit", "route")
+        singles = ("include", "removes", "step", "route")
         self.words: dict[str, list[str]] = {name: [] for name in singles}
         self.lazy: list[str] = [""]
 
@@ -169,14 +170,14 @@ class _Found:
                 self.words["include"] += names
             case ["step", name]:
                 self.words["step"].append(name)
-            case ["key" | "derive" as word, name, kind, pattern, *_]:
-                self.keys[word].append(Key(name, kind, pattern))
+            case ["key", name, kind, pattern, *_] if "<" in pattern:
+                self.keys["key"].append(Key(name, kind, pattern))
+            case ["keys", *names] if names:
+                self.keys["keys"] += map(_documented, names)
             case ["channel", name, pattern, *_]:
                 self.keys["channel"].append(Key(name, "channel", pattern))
             case ["arg", name, ("text" | "int" | "packed") as kind, *_]:
                 self.args.append(Argument(name, kind))
-            case ["clock", "now"] | ["commit", "batch"]:
-                self.words[words[0]].append(words[1])
             case ["removes", "first", name, *_]:
                 self.words["removes"].append(name)
             case ["many", command] | ["many", command, _] if command.isupper():
@@ -196,20 +197,26 @@ class _Found:
         return Header(
             title,
             keys=tuple(self.keys["key"]),
-            derives=tuple(self.keys["derive"]),
+            derives=tuple(self.keys["keys"]),
             channels=tuple(self.keys["channel"]),
             args=tuple(self.args),
             includes=tuple(words["include"]),
-            clock=bool(words["clock"]),
             many=tuple(self.many),
             removes=(words["removes"] or [""])[0],
             batch=tuple(self.batch),
             steps=tuple(words["step"]),
-            commits=bool(words["commit"]),
             lazy=self.lazy[0],
             gives=tuple(self.lazy[1:]),
             route=(words["route"] or [""])[0],
         )
+
+
+def _documented(word: str) -> Key:
+    name, _, own = word.rpartition("=")
+    for pattern, kind in documented().items():
+        if pattern.partition(":")[0] == own:
+            return Key(name or own, kind, pattern)
+    raise HeaderError(f"no key {own!r} is documented in keys.py")
 
 
 class _Named(Protocol):
@@ -230,25 +237,20 @@ def merge(header: Header, includes: list[Header]) -> Header:
         _union([part.channels for part in parts]),
         header.args,
         header.includes,
-        any(part.clock for part in parts),
+        False,
         _union([part.many for part in parts]),
         header.removes,
         _union([part.batch for part in parts]),
         tuple(step for part in reversed(parts) for step in part.steps),
-        header.commits,
         route=header.route,
     )
-    if bool(merged.steps) != merged.commits:
-        raise HeaderError(
-            f"{header.title!r}: a script whose includes collect a batch says -- commit batch, no other does"
-        )
     if merged.removes and removable(merged).type not in ("zset", "set", "hash"):
         raise HeaderError(f"{header.title!r}: nothing can be removed from {merged.removes}")
     return merged
 
 
 def removable(header: Header) -> Key:
-    for key in header.keys:
+    for key in (*header.keys, *header.derives):
         if key.name == header.removes:
             return key
     raise HeaderError(f"{header.title!r} removes first from {header.removes}, which is not a declared key")
@@ -382,6 +384,7 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
     header = merge(own, list(parts.values()))
     order = _grouped(parts)
     rows, words = _by_place(name, order, parts, header)
+    header = msgspec.structs.replace(header, clock=any("now" in some for some in words.values()))
     prelude, lazy = _bound(header, words)
     text: list[Row] = [(prelude, (name, 1))]
     for part in order:
@@ -391,7 +394,7 @@ def assemble(name: str) -> tuple[Header, list[Row]]:
         elif word in rows:
             group = {one: parts[one] for one in order if parts[one].lazy == word}
             text += _inside(word, _gives(word, group, words), [*group], rows.pop(word), lazy[word])
-    body = _committed(name, header, parts, rows[""]) if header.commits else rows[""]
+    body = _committed(name, header, parts, rows[""]) if header.steps else rows[""]
     return header, text + body
 
 
@@ -482,7 +485,7 @@ def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, 
     """
     sent = header.sent
     lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}
-    derived = (*(key for key in header.keys if key not in sent), *header.derives, *header.channels)
+    derived = (*(key for key in header.derives if key not in sent), *header.channels)
     lua |= {f"local {key.name} = prefix .. '{key.constant}'": key.name for key in derived}
     lua |= {_in_pieces(many): many.name for many in header.many}
     names = {code: {home for home, words in own.items() if name in words} for code, name in lua.items()}

@@ -5,8 +5,7 @@
 -- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each
 -- with the job that its request id had made.
 -- include request_ids lane_entry backlog
--- clock   now
--- key     scheduled  zset    scheduled
+-- keys    scheduled
 -- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns
 -- where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua.
 -- before: what seen was, where it is this request's by now.

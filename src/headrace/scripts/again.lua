@@ -1,6 +1,5 @@
 -- Again: a job that waited elsewhere lines up. Included, never run alone; the caller takes it out of its old structure.
 -- include turn
--- clock   now
 -- Score 0 means: as if it came now, less what its priority is worth.
 local function ready_again(id, queue, priority, score)
   if is_ordered(id) and not turns().may_line_up(id) then return end

@@ -1,8 +1,6 @@
 -- Alarm note: where alarms stand after a look; an event tells of each that was raised or cleared.
 -- include telling
--- clock   now
--- key     watches  zset    watches
--- derive  watch    hash    watch:<watch>
+-- keys    watches watch
 -- removes first watches
 -- arg     alarms   packed  {{alarm, when it had been raised before the look or 0, {field, value, ...} to store, kind of
 --                          the event or empty, {field, value, ...} of it}, ...}

@@ -4,8 +4,7 @@
 -- unique ones are not counted when they come.
 -- lazy    limiting overfull
 -- include lane_classes limited_values
--- clock   now
--- derive  lane  zset  lane:<lane>
+-- keys    lane
 -- Of batches as accept has them: {limit, its backlog, jobs that wait} of a lane that would have too many, else nothing.
 local function overfull(batches)
   local coming, most = {}, {}

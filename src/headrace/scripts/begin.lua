@@ -1,7 +1,7 @@
 -- Begin: what waits for a workflow's start lines up: its roots, and what was held while it was stopped. Included.
 -- include compensate edges
 -- lazy    graph begin_roots begin_held
--- derive  held  zset  held:<flow>
+-- keys    held
 -- Each goes on until the script's room is used up, and leaves the rest as a chore.
 local function begin_roots(fid, f, from)
   local roots = redis.call('HGET', flow .. fid, 'roots') or ''

@@ -1,9 +1,6 @@
 -- Broadcast: a job for each of some live incarnations, in a line that only this one serves; each hears of it at once.
--- clock   now
 -- key     seen    string  sender:<sender>   makes a repeat safe
--- key     owners  zset    owners
--- derive  ready   zset    ready:<queue>
--- derive  job     hash    job:<id>
+-- keys    owners ready job
 -- channel mail    mail:<owner>
 -- arg     sender  text    the first job's id
 -- arg     expires int     microseconds within which they must start; 0: none

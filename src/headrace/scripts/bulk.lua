@@ -1,13 +1,7 @@
 -- Bulk: which jobs a bulk operation is meant for, in bounded pieces. Included, never run alone.
 -- include slice telling queue_lanes
--- derive  succeeded_at    zset  succeeded
--- derive  failed_at       zset  failed
--- derive  cancelled_at    zset  cancelled
--- derive  quarantined_at  zset  quarantined
--- derive  scheduled_at    zset  scheduled
--- derive  ready_at        zset  ready:<queue>
--- derive  parked_at       zset  parked:<task>
--- derive  lane_at         zset  lane:<lane>
+-- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
+-- keys    scheduled_at=scheduled ready_at=ready parked_at=parked lane_at=lane
 -- Fields that are read of a job; where fewer are asked for, the first ones are enough: each costs the server a sixth of
 -- a look.
 local FIELDS = {'st', 'task', 'queue', 'key', 'priority', 'started'}

@@ -1,6 +1,5 @@
 -- Bulk count: for how many jobs a bulk operation would be, of a bounded piece.
 -- include bulk ids
--- clock   now
 -- arg     state   text
 -- arg     queue   text  empty: any, as for those below
 -- arg     task    text

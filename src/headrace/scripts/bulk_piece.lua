@@ -1,7 +1,5 @@
 -- Bulk piece: a bulk operation does its next piece; its job, if it has one, is stored with how far it is.
 -- include bulk retry_job discard telling
--- commit  batch
--- clock   now
 -- removes first expires
 -- arg     id       text    the job; empty: a program does the pieces itself
 -- arg     request  text    names the operation: a job that it has retried is not retried again

@@ -1,7 +1,6 @@
 -- Cache delete: values go, and a caller that computes one of them now may not store it any more.
 -- include cache_untag
--- key     cached   zset    cached
--- derive  filling  string  filling:<name>
+-- keys    cached filling
 -- arg     names    packed  {name, ...}, at most 1000
 -- route   home
 -- return  how many there were

@@ -1,9 +1,7 @@
 -- Cache drop: values with a tag go, a bounded number at a time; a caller that computes one now may not store it any
 -- more.
 -- include cache_untag
--- clock   now
--- key     cached   zset    cached
--- key     leases   string  leases
+-- keys    cached leases
 -- key     dropped  string  dropped:<tag>
 -- removes first cached
 -- arg     tag      text    or * for all values

@@ -1,10 +1,9 @@
 -- Cache lease: a caller that computes an absent value is told by what number its store will be accepted, or how long to
 -- wait.
 -- include cache_stale
--- clock   now
 -- key     value    string  cache:<name>
 -- key     filling  string  filling:<name>
--- key     leases   string  leases
+-- keys    leases
 -- arg     name     text
 -- arg     tags     text    the value's, joined by commas
 -- arg     life     int     seconds until the lease ends

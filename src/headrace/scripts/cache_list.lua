@@ -1,7 +1,6 @@
 -- Cache list: cached values, those that end soonest first, each with its size and tags. Changes nothing.
 -- include slice cache_untag
--- clock   now
--- key     cached  zset  cached
+-- keys    cached
 -- arg     tag     text  only values with this tag; empty: all
 -- arg     after   text  cursor: the end of the last value seen, or empty
 -- arg     member  text  cursor: its name

@@ -1,8 +1,7 @@
 -- Cache set: a value is stored; one that was computed under a lease only if nothing was written or dropped since.
 -- include cache_untag cache_stale
--- clock   now
 -- key     filling  string  filling:<name>
--- key     cached   zset    cached
+-- keys    cached
 -- arg     name     text
 -- arg     data     text    MessagePack
 -- arg     ttl      int     milliseconds

@@ -1,6 +1,5 @@
 -- Cache untag: a cached value leaves the indexes of its tags.
--- derive  value   string  cache:<name>  tags joined by commas, a line feed, MessagePack
--- derive  tagged  zset    tagged:<tag>
+-- keys    value=cache tagged
 local function tags_of(one)
   local head = redis.pcall('GETRANGE', value .. one, 0, 2047)
   return type(head) == 'string' and string.match(head, '^([^\n]*)\n') or ''

@@ -1,8 +1,7 @@
 -- Callback: the node that is told of its workflow's end begins, once for each end. Included, never run alone.
 -- include ids again
 -- lazy    graph call_back
--- key     failed       zset  failed
--- key     quarantined  zset  quarantined
+-- keys    failed quarantined
 local function start_callback(id)
   local c = redis.call('HMGET', job .. id, 'queue', 'priority', 'st')
   if c[3] == 'failed' then

@@ -1,8 +1,6 @@
 -- Cancel: a waiting job ends as cancelled; a running one is asked to stop.
 -- include withdraw
--- clock   now
 -- removes first scheduled
--- commit  batch
 -- arg     id         text
 -- arg     ttl        int   microseconds that the cancelled job stays
 -- route   of id

@@ -1,8 +1,7 @@
 -- Causes read: what failures have in common and how many there were of each, with what is stored of the newest ones.
 -- Changes nothing.
 -- include records
--- key     causes    zset  causes
--- derive  cause_at  hash  cause:<cause>
+-- keys    causes cause_at=cause
 -- arg     task      text  only causes of this task; empty: of any
 -- arg     by        text  number: those with the most failures first; last: those with the newest failure
 -- arg     limit     int   most causes that are told, at most 100

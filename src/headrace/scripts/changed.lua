@@ -1,7 +1,6 @@
 -- Changed: callers that read the changes of a job hear that it has changed. Included, never run alone.
 -- till: what its record says: until when its changes are read.
 -- lazy    naming changed
--- clock   now
 -- channel done   done:<id>
 local function changed(id, till)
   if (tonumber(till) or 0) > now then redis.call('PUBLISH', done .. id, '~') end

@@ -1,12 +1,8 @@
 -- Claim: ready jobs of several queues become running, leased to one dispatcher incarnation.
 -- include ids wake lease unique_start serve node_start pass_over changed
--- commit  batch
--- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last request
 -- key     claims     zset    claims:<owner>
--- key     paused     set     paused
--- key     last       string  token            last fencing token
--- key     scheduled  zset    scheduled
+-- keys    paused scheduled last=token
 -- removes first claims
 -- arg     owner      text    the incarnation
 -- arg     request    int     number of the request; the same again means: the reply was lost, answer alike

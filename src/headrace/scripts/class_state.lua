@@ -2,10 +2,7 @@
 -- Included, never run alone.
 -- include lane_classes
 -- lazy    limiting
--- clock   now
--- derive  classes  hash  classes:<queue>
--- derive  class    zset  class:<class>
--- derive  lane     zset  lane:<lane>
+-- keys    classes class lane
 -- batch   classes_touched  {}  by class: {score of a job that came, if one did}
 -- In a class, lanes that are behind a gate have their turn above this.
 local PARKED = 2 ^ 50

@@ -1,6 +1,5 @@
 -- Command: a live incarnation hears a word at once, or it is not sent.
--- clock   now
--- key     owners  zset  owners
+-- keys    owners
 -- channel mail    mail:<owner>
 -- arg     owner   text
 -- arg     word    text  such as scale:process:8

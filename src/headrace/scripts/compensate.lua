@@ -2,10 +2,7 @@
 -- Included, never run alone.
 -- include node callback telling
 -- lazy    graph
--- clock   now
--- key     lapses  zset    lapses
--- key     waited  zset    waited
--- derive  live    string  live:<live>
+-- keys    lapses waited live
 -- channel done    done:<id>
 -- step    count_all
 -- Nothing of it is active any more: it has ended, or goes back over what can be undone, or waits to be started again.

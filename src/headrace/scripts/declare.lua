@@ -4,16 +4,7 @@
 -- there, or starts again, says what was superseded, and is heard only where no worker says what counts that lives and
 -- goes on claiming.
 -- include look_anew sort_anew
--- clock   now
--- derive  about         hash  owner:<owner>
--- derive  limit_at      hash  limit:<limit>
--- derive  known_by      hash  tasks:<owner>     beside its tasks: %limit:<limit>, %task:<task>, %queue:<queue>, a mark
---                                               of what it says of each
--- derive  former        hash  superseded
--- derive  replaced      set   replaced:<owner>
--- key     limited       hash  limited
--- key     owners        zset  owners
--- key     limit_names   zset  limits
+-- keys    about=owner limit_at=limit known_by=tasks former=superseded replaced limited owners limit_names=limits
 -- Marks that are kept of one limit, task or queue.
 local MARKS = 10
 

@@ -1,9 +1,5 @@
 -- Declarers: whether code that runs declares a schedule of code. Included, never run alone.
--- clock   now
--- key     owners  zset  owners
--- derive  plan    hash  schedule:<name>
--- derive  known   hash  tasks:<owner>
--- derive  about   hash  owner:<owner>
+-- keys    owners plan=schedule known=tasks about=owner
 -- Undeclared for so long (microseconds): orphaned.
 local UNDECLARED = 600000000
 -- By worker: whether it is shutting down.

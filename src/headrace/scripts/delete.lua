@@ -2,7 +2,6 @@
 -- cancelled.
 -- include discard
 -- removes first scheduled
--- commit  batch
 -- arg     id  text
 -- route   of id
 -- return  deleted | missing | node: its workflow is deleted as a whole | broadcast: its worker's alone | running

@@ -1,10 +1,6 @@
 -- Discard: a job leaves with all that is stored of it, unless it runs. Included, never run alone.
 -- include withdraw
--- clock   now
--- key     expires  zset  expires
--- key     totals   hash  totals
--- derive  job      hash  job:<id>
--- derive  log      list  log:<id>
+-- keys    expires totals job log
 -- Returns deleted | missing | node | broadcast | running | blocked. A node belongs to its workflow, which is deleted as
 -- a whole.
 local function discard(id)

@@ -1,14 +1,7 @@
 -- Drop: a workflow leaves with everything that it owns, at once or, where it is large, as a chore.
 -- Included, never run alone.
 -- include finish take_out
--- clock   now
--- key     lapses   zset    lapses
--- key     chores   zset    chores
--- derive  flow     hash    flow:<flow>
--- derive  flows    zset    flows:<view>
--- derive  broken   zset    broken:<flow>
--- derive  undo     zset    undo:<flow>
--- derive  live     string  live:<live>
+-- keys    lapses chores flow flows broken undo live
 local function tell_gone(id, word)
   if redis.call('ZREM', waited, id) == 1 then redis.call('PUBLISH', done .. id, word) end
 end

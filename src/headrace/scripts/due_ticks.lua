@@ -1,7 +1,6 @@
 -- Due ticks: which of the due ticks of a schedule make their jobs; the history tells of them and of the others.
 -- Included by fire, never run alone.
 -- include tick tick_failures telling
--- clock   now
 -- What of a schedule its ticks go by.
 local FIELDS = {'ticks', 'left', 'again_to', 'runs', WORK[1], WORK[2], WORK[3], 'source', 'declared', 'fingerprint'}
 -- A tick is late after so long (microseconds); of those that were missed this many run.

@@ -1,7 +1,6 @@
 -- Enqueue: new jobs are stored, and become ready or scheduled; all of them but those whose request ids made one before
 -- or, when repeated, none.
 -- include accept
--- commit  batch
 -- key     seen     string  sender:<sender>  number of this sender's last request
 -- arg     sender   text    a producer's slot; its requests come one after another
 -- arg     number   text    number of the request; the same again means: the reply was lost

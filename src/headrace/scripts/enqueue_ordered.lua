@@ -1,6 +1,5 @@
 -- Enqueue: as enqueue, with ordered jobs among them: one of a key lines up, the others wait until it has ended.
 -- include accept turn
--- commit  batch
 -- key     seen     string  sender:<sender>  number of this sender's last request
 -- arg     sender   text    a producer's slot; its requests come one after another
 -- arg     number   text    number of the request; the same again means: the reply was lost

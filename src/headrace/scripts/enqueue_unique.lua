@@ -1,7 +1,6 @@
 -- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is
 -- refused.
 -- include accept turn unique_alive unique_rows
--- commit  batch
 -- key     seen     string  sender:<sender>  number of this sender's last request, and what else than ok was answered
 -- arg     sender   text    a producer's slot; its requests come one after another
 -- arg     number   text    number of the request; the same again means: the reply was lost

@@ -3,13 +3,7 @@
 -- and settles it as cancelled.
 -- include lane_classes
 -- lazy    limiting
--- clock   now
--- derive  owners_at  zset  owners
--- derive  job      hash  job:<id>
--- derive  lane     zset  lane:<lane>
--- derive  slots_at    hash  slots:<owner>
--- derive  claims_at   zset  claims:<owner>
--- derive  cancels_at  set   cancels:<owner>
+-- keys    owners_at=owners job lane slots_at=slots claims_at=claims cancels_at=cancels
 -- channel mail     mail:<owner>
 local LEFT_OUT = '1'
 

@@ -1,15 +1,7 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
 -- The caller takes the job out of its old structure.
 -- include compensate edges turn telling unique_end
--- clock   now
--- key     succeeded    zset  succeeded     finished and kept, by time
--- key     failed       zset  failed        likewise
--- key     cancelled    zset  cancelled     likewise
--- key     quarantined  zset  quarantined   likewise
--- key     expires      zset  expires       finished and kept, by the end of retention
--- key     totals       hash  totals        bytes that kept results and errors take
--- key     waited       zset  waited        ids that a caller waits for
--- derive  log          list  log:<id>
+-- keys    succeeded failed cancelled quarantined expires totals waited log
 -- channel done         done:<id>           told the final state
 -- many    UNLINK
 -- batch   gone      {}   keys of the jobs that do not stay

@@ -1,11 +1,8 @@
 -- Fire: due ticks of schedules make their jobs, each once; what was missed or would overlap is noted in the history.
 -- include due_ticks declarers
--- clock   now
 -- removes first ticking
--- commit  batch
 -- many    ZADD
--- key     ticking    zset  ticking
--- key     schedules  zset  schedules
+-- keys    ticking schedules
 -- arg     limit      int   most ticks, at most 500; those of the last schedule may be more
 -- route   desk
 -- return  {ticks that ran, now, when the next tick is due or 0, {name, version, about, last known tick, missed ticks

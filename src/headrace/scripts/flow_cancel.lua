@@ -1,7 +1,5 @@
 -- Cancel: nothing of a workflow starts any more, and what runs is asked to stop; a chore does it node by node.
 -- include compensate background_work
--- commit  batch
--- clock   now
 -- arg     id     text
 -- route   of id
 -- return  asked | missing | the final state that it is in

@@ -1,6 +1,5 @@
 -- Delete: a workflow leaves with all that it owns, in whatever state; outcomes of nodes that still run are refused.
 -- include drop
--- commit  batch
 -- arg     id      text
 -- route   of id
 -- return  ok | missing

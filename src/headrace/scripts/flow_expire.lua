@@ -1,7 +1,5 @@
 -- Expire: how long a workflow stays after its end; counted from now where it has ended.
--- clock   now
--- key     lapses  zset  lapses
--- derive  flow    hash  flow:<flow>
+-- keys    lapses flow
 -- removes first lapses
 -- arg     id      text
 -- arg     ttl     int   microseconds; negative: for ever

@@ -1,5 +1,5 @@
 -- Nodes: everything stored of some nodes of a workflow.
--- derive  job     hash    job:<id>
+-- keys    job
 -- arg     ids     packed  at most 500
 -- route   each ids
 -- return  {{field, value, ...}, ...}; no fields: not stored

@@ -1,10 +1,7 @@
 -- Page: workflows with their records, a bounded piece at a time, by creation.
 -- include slice
 -- key     line    zset  flows:<view>
--- key     lapses  zset  lapses
--- derive  flow    hash  flow:<flow>
--- derive  broken  zset  broken:<flow>
--- derive  job     hash  job:<id>
+-- keys    lapses flow broken job
 -- arg     view    text  definition|state
 -- arg     after   text  cursor: score of the last id seen, or empty
 -- arg     member  text  cursor: the last id seen

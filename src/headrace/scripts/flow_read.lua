@@ -1,8 +1,5 @@
 -- Read: the records of some workflows.
--- key     lapses  zset    lapses
--- derive  flow    hash    flow:<flow>
--- derive  broken  zset    broken:<flow>
--- derive  job     hash    job:<id>
+-- keys    lapses flow broken job
 -- arg     ids     packed  at most 500
 -- route   each ids
 -- return  {{id, end of retention or 0, facts of the first broken node or '', {field, value, ...}}, ...}; no fields: not

@@ -1,6 +1,5 @@
 -- Flow state: a workflow as a script finds it, and what the script adds to its counters. Included, never run alone.
--- derive  flow     hash  flow:<flow>
--- derive  flows    zset  flows:<view>
+-- keys    flow flows
 -- lazy    graph touch is_over count become
 -- batch   touched  {}    by id: workflows as the script found them, and what it adds to their counters
 -- `there` is false once it was deleted.

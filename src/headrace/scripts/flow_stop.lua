@@ -1,6 +1,6 @@
 -- Stop: nothing of a workflow starts any more; what runs goes on. What is ready is held when its claim comes.
 -- include flow_state
--- key     chores  zset  chores
+-- keys    chores
 -- removes first chores
 -- arg     id     text
 -- route   of id

@@ -1,7 +1,5 @@
 -- Watch: a waiter asks for a workflow's end; if it is not there yet, it will be announced on the channel done:<id>.
--- clock   now
--- key     waited  zset  waited
--- derive  flow    hash  flow:<flow>
+-- keys    waited flow
 -- removes first waited
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait

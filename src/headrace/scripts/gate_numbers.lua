@@ -1,9 +1,7 @@
 -- Gate numbers: what a limit says: its numbers by code, and over them those of an operator. Included, never run alone.
 -- include rates
 -- lazy    limiting
--- clock   now
--- derive  limit_at      hash  limit:<limit>
--- derive  overrides_at  hash  overrides:<limit>
+-- keys    limit_at=limit overrides_at=overrides
 -- batch   numbers  {}  by limit: its numbers
 -- Numbers with what is reckoned from them: microseconds between two starts, and how late a start may be made good.
 local function reckoned(found)

@@ -1,7 +1,6 @@
 -- Gate opening: whether gates are open, and when those that are closed open. Included, never run alone.
 -- include gates
 -- lazy    limiting cost_of closed_until
--- clock   now
 -- What a start costs, as its record says.
 local function cost_of(text)
   local cost = tonumber(text or 1) or 1

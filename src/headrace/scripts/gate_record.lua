@@ -1,9 +1,7 @@
 -- Gate record: how a gate is stored: 29 bytes, 9 more where a call was refused, and 12 for each of its cells.
 -- Included, never run alone.
 -- lazy    limiting
--- clock   now
--- key     rewound  string  rewound
--- derive  newest   string  token
+-- keys    rewound newest=token
 -- The shape of the rate by which it counted: cells mean nothing to another one.
 local SHAPES = {window = 1, clock = 2}
 

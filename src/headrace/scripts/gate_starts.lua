@@ -1,7 +1,6 @@
 -- Gate starts: jobs that start, end or are refused count at their gates. Included, never run alone.
 -- include gate_opening
 -- lazy    limiting charge_all release_gate
--- clock   now
 -- A job starts.
 local function charge_all(list, cost)
   local changed = batch.gates_changed

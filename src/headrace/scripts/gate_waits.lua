@@ -2,9 +2,7 @@
 -- Stores the gates that changed. Included, never run alone.
 -- include gate_opening
 -- lazy    limiting
--- clock   now
--- key     timers  zset    timers
--- derive  behind  set     behind:<gate>
+-- keys    timers behind
 -- many    MSET
 -- many    UNLINK
 -- many    ZADD

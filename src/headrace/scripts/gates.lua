@@ -2,7 +2,7 @@
 -- Included, never run alone.
 -- include gate_numbers gate_record
 -- lazy    limiting gate_of gate_of_all read_gates
--- derive  gate    string  gate:<gate>
+-- keys    gate
 -- batch   gates_met      {}  by name
 -- batch   gates_unread   {}  those of them that are to be read
 -- batch   gates_changed  {}  by name

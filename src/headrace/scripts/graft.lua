@@ -1,7 +1,7 @@
 -- Graft: what a running node adds is stored, up to 500 nodes a call; it is reached when the node is settled as grown.
 -- include ids flow_state
 -- key     claims  zset  claims:<owner>
--- derive  job     hash  job:<id>
+-- keys    job
 -- arg     owner   text
 -- arg     id      text    the node that grows
 -- arg     token   int

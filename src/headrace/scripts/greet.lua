@@ -1,8 +1,5 @@
 -- Greet: a client compares its layout with the store's, and leaves its own in an empty store.
--- key     schema     string  schema
--- key     migration  hash    migration
--- key     moving     hash    move
--- key     place      string  shard
+-- keys    schema migration moving=move place=shard
 -- arg     version    int     what this client writes
 -- arg     count      int     of shards, as this client takes it
 -- arg     store      text    of several shards, the store's id as this client knows it; empty: it makes no shard

@@ -2,11 +2,7 @@
 -- outage. Included, never run alone.
 -- include lanes gate_starts limited_values
 -- lazy    limiting hold_again hold_off spend_held
--- clock   now
--- derive  newest     string  token
--- derive  owners_at  zset    owners
--- derive  slots      hash    slots:<owner>
--- derive  job        hash    job:<id>
+-- keys    newest=token owners_at=owners slots job
 -- channel mail       mail:<owner>
 -- What a start holds: its lane, what it cost, and when that was charged.
 local function held_by(text)

@@ -2,8 +2,7 @@
 -- Included, never run alone.
 -- Only jobs whose first start did not succeed have one, in a field of the record; `attempts` beside it counts every
 -- start that was added.
--- clock   now
--- derive  job  hash  job:<id>
+-- keys    job
 local function note_start(id, ready_at, started, where, outcome, line, number, code)
   local f = redis.call('HMGET', job .. id, 'journal', 'attempts', 'st')
   -- The record is gone: a field written now would be a key without an owner.

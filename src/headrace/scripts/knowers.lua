@@ -1,9 +1,6 @@
 -- Knowers: live workers that know a task and serve its queue hear that jobs of it are parked.
 -- Included, never run alone.
--- clock   now
--- key     owners  zset  owners
--- derive  about   hash  owner:<owner>
--- derive  known   hash  tasks:<owner>
+-- keys    owners about=owner known=tasks
 -- channel mail    mail:<owner>
 -- batch   heard   {}    tasks and queues that workers have heard of
 -- Each hears once of a task and queue, however many jobs of it a batch parks. Few are told, and not many looked at: the

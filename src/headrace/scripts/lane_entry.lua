@@ -1,8 +1,7 @@
 -- Lane entry: limited jobs that become ready go to their lanes. Included, never run alone.
 -- include lane_exit limited_values excess
 -- lazy    limiting enter_lane sort_line
--- clock   now
--- derive  ready  zset  ready:<queue>
+-- keys    ready
 -- many    ZADD
 -- batch   entering  {}  by lane: {score, id, ...} of the jobs that come
 -- step    store_entering

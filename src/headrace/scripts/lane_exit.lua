@@ -1,7 +1,7 @@
 -- Lane exit: jobs leave their lanes without a start. Included, never run alone.
 -- include lanes
 -- lazy    limiting leave_lane clear_lanes
--- derive  job  hash  job:<id>
+-- keys    job
 -- Jobs left a lane without a start. One that is empty leaves its class, and the gate that it is behind.
 local function end_empty(c, name)
   if redis.call('EXISTS', lane .. name) == 1 then return end

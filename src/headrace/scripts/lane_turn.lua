@@ -1,8 +1,7 @@
 -- Lane turn: jobs of one lane start until the turn of another one comes, or a gate closes. Included, never run alone.
 -- include class_state gate_starts gate_waits
 -- lazy    limiting
--- clock   now
--- derive  gate     string  gate:<gate>
+-- keys    gate
 -- batch   holding  {}  {id, what it holds, ...} of the limited jobs that this claim leases
 -- A turn of a lane of weight 1 moves it this far.
 local TURN = 1000

@@ -4,10 +4,7 @@
 -- gate is behind that gate instead: a lane, or, where the limit goes by no value, its class.
 -- include wake class_state gate_waits
 -- lazy    limiting timers_moved
--- clock   now
--- key     scheduled  zset    scheduled
--- derive  ready      zset    ready:<queue>
--- derive  waiting    set     waiting:<limit>
+-- keys    scheduled ready waiting
 -- batch   moved_timers  nil  whether the first of the timers may be another one now
 -- step    store_lanes
 -- A gate opened for a lane or a class.

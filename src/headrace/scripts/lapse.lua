@@ -3,7 +3,6 @@
 -- stays a minute longer.
 -- include drop
 -- removes first lapses
--- commit  batch
 -- arg     limit   int   most workflows, at most 500
 -- route   desk
 -- return  {removed, now, next end of retention or 0}

@@ -1,16 +1,11 @@
 -- Lease: whose runs, though the server may have been away, and its clock set. Included, never run alone.
 -- lazy    leases repair lease_end
--- clock   now
--- key     owners  zset  owners
--- derive  about   hash  owner:<owner>    the lease that an incarnation declared, the end that it was given when it was
---                                        spared, and how often that was in a row Renewals come each 0.4 of a lease.
---                                        When none came from anybody for half of one, the server was away, or every
---                                        worker. Then each incarnation whose lease is over, or soon will be, gets time
---                                        to come back: a stall of the server is not a crash of a job. An incarnation
---                                        that does not come back between such outages is spared a few times only, since
---                                        it may be dead. Leases may differ: half of the lease of the one at stake
---                                        counts. Where only workers with longer leases have said nothing for so long,
---                                        they may just have had no reason to, and it is spared once.
+-- keys    owners about=owner
+-- Renewals come each 0.4 of a lease. When none came from anybody for half of one, the server was away, or every worker.
+-- Then each incarnation whose lease is over, or soon will be, gets time to come back: a stall of the server is not a
+-- crash of a job. An incarnation that does not come back between such outages is spared a few times only, since it may
+-- be dead. Leases may differ: half of the lease of the one at stake counts. Where only workers with longer leases have
+-- said nothing for so long, they may just have had no reason to, and it is spared once.
 local COME_BACK, HALF, SPARED_MOST = 5000000, 0.5, 10
 
 -- For who finds an end that cannot be, or is over: costs as much as there are workers, no more often than they all were

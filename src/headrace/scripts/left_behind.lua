@@ -1,7 +1,7 @@
 -- Left behind: a broadcast to an incarnation that leaves, which has not begun, ends as cancelled.
 -- Included, never run alone.
 -- include finish
--- derive  ready   zset  ready:<queue>
+-- keys    ready
 local function leave_behind(owner, limit, ttl)
   local popped = limit > 0 and redis.call('ZPOPMIN', ready .. '@' .. owner, limit) or {}
   for n = 1, #popped, 2 do

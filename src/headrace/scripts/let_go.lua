@@ -2,7 +2,7 @@
 -- Nothing is read of the jobs, whose records may be gone: what a start holds is said beside the claims.
 -- include lone_gates held_gates
 -- lazy    limiting let_go
--- key     rewound  string  rewound
+-- keys    rewound
 -- Starts by what they hold, in lists: class, gates of its values, {cost, since}, how many, how many were none, whether
 -- one was fine. Those of one claim mostly hold the same.
 local function by_held(ids, texts, unused, poor)

@@ -1,11 +1,9 @@
 -- Limit change: an operator puts numbers, a weight or a pause over those of a limit or of one of its values, or takes
 -- them away; what waits feels it at once.
 -- include look_anew overrides declare
--- clock   now
--- commit  batch
 -- key     numbers    hash  limit:<limit>
 -- key     overrides  hash  overrides:<limit>
--- key     timers     zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': all of it

@@ -1,9 +1,7 @@
 -- Limit declare: the store learns which limits code has, and which tasks and queues have them; the word of the newest
 -- code counts.
 -- include declare
--- clock   now
--- commit  batch
--- key     timers  zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     owner   text    the incarnation whose code it is; empty: a program that is not a worker
 -- arg     tasks   packed  {task, ...} that it knows

@@ -1,10 +1,8 @@
 -- Limit hold: a program passes a gate as a job would, and holds it until it lets go or its lease is over.
 -- A hold is an entry of timers: hold:<gate>|<holder>, scored by the end of its lease.
 -- include limit_timers declare
--- clock   now
--- commit  batch
 -- key     numbers    hash  limit:<limit>
--- key     timers     zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     limit      text
 -- arg     value      text    '*': the limit goes by none

@@ -1,8 +1,6 @@
 -- Limit keep: a program goes on holding a gate, for one more lease.
 -- include lanes
--- clock   now
--- commit  batch
--- key     timers  zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     passed  text    the gate, <limit>:<value>
 -- arg     holder  text

@@ -1,15 +1,7 @@
 -- Limit read: limits, or one of their values: what is said of them, how many of their jobs run and wait, and when the
 -- next may start. Changes nothing.
 -- include lanes
--- commit  batch
--- clock   now
--- key     limit_names  zset    limits
--- key     limited      hash    limited
--- derive  limit_at     hash    limit:<limit>
--- derive  overrides_at hash    overrides:<limit>
--- derive  classes      hash    classes:<queue>
--- derive  class        zset    class:<class>
--- derive  lane         zset    lane:<lane>
+-- keys    limit_names=limits limited classes class lane limit_at=limit overrides_at=overrides
 -- arg     names        packed  of limits; none: a page of all, by name
 -- arg     after        text    the page begins behind this name
 -- arg     limit        int     most limits of a page, or most values that are told, at most 500

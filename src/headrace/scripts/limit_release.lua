@@ -1,8 +1,6 @@
 -- Limit release: a program lets go of a gate; what waits for it hears of it.
 -- include lanes gate_starts
--- clock   now
--- commit  batch
--- key     timers  zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     limit   text
 -- arg     passed  text    the gate, <limit>:<value>

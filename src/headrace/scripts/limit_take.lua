@@ -1,9 +1,7 @@
 -- Limit take: a start on another shard passes all gates of its job, or none, and holds them until it lets go or its
 -- lease is over.
 -- include limit_timers limited_values
--- clock   now
--- commit  batch
--- key     timers  zset  timers
+-- keys    timers
 -- removes first timers
 -- arg     task    text
 -- arg     queue   text

@@ -2,8 +2,7 @@
 -- looked at anew. Included, never run alone.
 -- include look_anew sort_anew gate_starts overrides
 -- lazy    limiting run_timers keep_lease
--- clock   now
--- key     timers  zset  timers
+-- keys    timers
 local function gate_named(name)
   return gate_of(name, string.match(name, '^[^:]*'))
 end

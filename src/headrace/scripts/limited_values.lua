@@ -2,7 +2,7 @@
 -- A value is read from the stored arguments, so that producers with old code, or without any, need not know of limits.
 -- include argument_values
 -- lazy    limiting limits_of lane_of
--- key     limited  hash  limited
+-- keys    limited
 -- batch   rules    {}    by queue and task: what limits_of found
 -- The limits of a task in a queue: {names, '=' behind those that go by a value, and {name, by, position, default} of
 -- these}; false for none.

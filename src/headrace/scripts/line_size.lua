@@ -1,8 +1,7 @@
 -- Line size: how many jobs are ready in a queue: those in lanes, too, and without the classes that stand in its line.
 -- Included, never run alone.
 -- lazy    limiting line_size
--- derive  ready    zset  ready:<queue>
--- derive  classes  hash  classes:<queue>
+-- keys    ready classes
 -- Also how many of them are behind limits, in classes that do not stand in the line; and since when the first of these
 -- waits, or nil (the pace of its class).
 local function line_size(queue)

@@ -2,14 +2,7 @@
 -- Changes nothing.
 -- Bounded by the workers and by `look`, not by the jobs that are stored.
 -- include line_size
--- clock   now
--- key     scheduled  zset  scheduled
--- key     owners     zset  owners
--- key     ticking    zset  ticking
--- key     paused     set   paused
--- key     limited    hash  limited
--- derive  job        hash  job:<id>
--- derive  claims     zset  claims:<owner>
+-- keys    scheduled owners ticking paused limited job claims
 -- arg     names      packed  queues whose ready jobs are counted, at most 1000
 -- arg     soon       int   microseconds ahead within which a scheduled job comes due
 -- arg     look       int   most running jobs (one a worker at least), and most scheduled ones, whose queue is looked up

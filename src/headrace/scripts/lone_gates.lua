@@ -2,8 +2,7 @@
 -- It is read, changed and stored as text, without being made. Included, never run alone.
 -- include lane_classes
 -- lazy    limiting
--- clock   now
--- derive  gate     string  gate:<gate>
+-- keys    gate
 -- many    UNLINK
 -- Lets go of those that one start holds, for which nothing waits and no call was refused. Returns the ids of the
 -- others, what they hold, and how many it looked at.

@@ -1,8 +1,7 @@
 -- Look anew: what is said of a limit changed, and what waits for it hears of that. Included, never run alone.
 -- include lanes
 -- lazy    limiting look_anew look_at_limit look_at_all
--- clock   now
--- key     timers   zset  timers
+-- keys    timers
 -- The numbers of a limit changed: its classes are looked at now, their lanes a piece at a time.
 local function look_anew(name)
   for _, unit in ipairs(redis.call('SMEMBERS', waiting .. name)) do

@@ -1,10 +1,7 @@
 -- Move: a job that waits gets another queue, priority or time; all else of it stays.
 -- include again take_out
--- clock   now
--- key     scheduled  zset  scheduled
--- derive  lane       zset  lane:<lane>
+-- keys    scheduled lane
 -- removes first scheduled
--- commit  batch
 -- arg     id        text
 -- arg     queue     text  empty: as it is
 -- arg     priority  text  empty: as it is

@@ -2,13 +2,7 @@
 -- A node is known by its id: nothing is read of a plain job.
 -- include ids wake again flow_state callback
 -- lazy    graph is_part end_node open_node
--- clock   now
--- key     scheduled  zset  scheduled
--- key     failed      zset  failed
--- key     quarantined zset  quarantined
--- derive  broken     zset  broken:<flow>
--- derive  undo       zset  undo:<flow>
--- derive  held       zset  held:<flow>
+-- keys    scheduled failed quarantined broken undo held
 -- batch   walks      {}    nodes that ended, whose children are told
 local SUCCESS = {succeeded = true, skipped = true}
 

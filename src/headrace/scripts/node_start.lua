@@ -1,10 +1,7 @@
 -- Node start: whether a workflow's node may start. Included by claim, never run alone.
 -- lazy  starting may_start
 -- include ids
--- derive  job   hash  job:<id>
--- derive  log   list  log:<id>
--- derive  flow  hash  flow:<flow>
--- derive  held  zset  held:<flow>
+-- keys    job log flow held
 -- batch   flows {}    by workflow: its state, and whether it was stopped or cancelled
 -- Not while its workflow is stopped, never when that was deleted. Nodes that undo a cancelled one may, and the one that
 -- is told of its end.

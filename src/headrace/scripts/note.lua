@@ -1,10 +1,8 @@
 -- Note: progress and log lines of running jobs are stored, if the start that sent them is still the newest.
 -- include held_gates changed
--- clock   now
--- commit  batch
 -- key     self    hash    owner:<owner>    the incarnation's last notes
 -- key     claims  zset    claims:<owner>
--- derive  log     list    log:<id>
+-- keys    log
 -- many    RPUSH
 -- removes first claims
 -- arg     owner   text

@@ -2,10 +2,7 @@
 -- Included by settle, never run alone.
 -- include finish again crash knowers held_gates
 -- lazy    outs new_handlers
--- clock   now
--- key     scheduled  zset  scheduled
--- key     parking    set   parking        tasks that have parked jobs
--- derive  parked     zset  parked:<task>
+-- keys    scheduled parking parked
 local CANCELLED = '{"type":"Cancelled","message":"cancelled while it ran"}'
 
 -- What a node added becomes part of the graph: its children wait for the join instead, and it leads to what was added.

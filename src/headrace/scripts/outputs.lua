@@ -1,5 +1,5 @@
 -- Outputs: what nodes returned, for those that take it.
--- derive  job     hash    job:<id>
+-- keys    job
 -- arg     ids     packed  at most 500
 -- arg     most    int     bytes; what does not fit is left out, but never the first
 -- route   each ids

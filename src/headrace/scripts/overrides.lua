@@ -1,10 +1,7 @@
 -- Overrides: what an operator says of a limit, or of one of its values, over what code declares.
 -- Included, never run alone.
 -- lazy    limiting overrule
--- clock   now
--- key     timers        zset  timers
--- derive  limit_at      hash  limit:<limit>
--- derive  overrides_at  hash  overrides:<limit>
+-- keys    timers limit_at=limit overrides_at=overrides
 local function pause_until(ends) return {'paused', string.format('%.0f', ends)} end
 
 -- Puts parts, {part, microseconds that it counts or 0, {field, value or '', ...}, ...}, over the numbers of a value

@@ -3,25 +3,8 @@
 -- A queue that is empty, not paused and served by no worker is idle. Of idle ones the first 500 are told, and the
 -- others forgotten.
 -- include line_size own_jobs
--- clock   now
--- key     scheduled    zset  scheduled
--- key     succeeded    zset  succeeded
--- key     failed       zset  failed
--- key     cancelled    zset  cancelled
--- key     quarantined  zset  quarantined
--- key     queues       set   queues
--- key     paused       set   paused
--- key     resumes      zset  resumes
--- key     pauses       hash  pauses
--- key     owners       zset  owners
--- key     parking      set   parking
--- key     totals       hash  totals
--- key     limited      hash  limited
--- key     timers       zset  timers
--- derive  wake         zset  wake:<queue>
--- derive  parked       zset  parked:<task>
--- derive  claims       zset  claims:<owner>
--- derive  facts        hash  owner:<owner>
+-- keys    scheduled succeeded failed cancelled quarantined queues paused resumes pauses owners parking totals limited
+-- keys    timers wake parked claims facts=owner
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners

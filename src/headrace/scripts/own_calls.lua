@@ -1,9 +1,5 @@
 -- Own calls: what happened behind the cursor of each hook. One that is new begins with what happens from now on.
--- clock   now
--- key     watches  zset    watches
--- key     events   stream  events
--- derive  watch    hash    watch:<watch>
--- derive  job      hash    job:<id>
+-- keys    watches events watch job
 -- removes first watches
 -- arg     hooks   packed  {{hook, microseconds between two calls, {kind, ...}}, ...}; no kinds: of any
 -- arg     limit   int     events of one call

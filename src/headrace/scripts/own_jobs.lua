@@ -1,6 +1,5 @@
 -- Own jobs: the built-in jobs that are stored; counts and lists leave them out. Included, never run alone.
--- key     own  zset  own
--- derive  job  hash  job:<id>
+-- keys    own job
 -- Their ids, as keys of a table, and how many are in each state.
 local function own_jobs()
   local ids, counts = {}, {}

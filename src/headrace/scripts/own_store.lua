@@ -1,10 +1,6 @@
 -- Own store: a built-in job is stored; a call of a hook moves its cursor, and is not stored where that has moved.
 -- include turn
--- commit  batch
--- clock   now
--- key     own      zset  own
--- key     expires  zset  expires
--- derive  watch    hash  watch:<watch>
+-- keys    own expires watch
 -- arg     id       text    of the job; empty: only the cursor moves
 -- arg     key      text    of an ordered job; empty: it is not ordered
 -- arg     fields   packed  {field, value, ...} of its record

@@ -1,7 +1,7 @@
 -- Page: the jobs in one structure, a bounded piece at a time: their ids, or what is stored of them, too.
 -- include slice records line_size
 -- key     line    zset  <index>
--- key     timers  zset  timers
+-- keys    timers
 -- arg     index   text  scheduled, succeeded, failed, cancelled, quarantined, ready:<queue>, parked:<task> or
 --                       claims:<owner>
 -- arg     after   text  cursor: score of the last id seen, or empty

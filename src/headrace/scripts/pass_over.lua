@@ -2,7 +2,7 @@
 -- Included by claim, never run alone.
 -- include slice wake serve
 -- lazy    crowding pass_over
--- derive  ready  zset  ready:<queue>
+-- keys    ready
 -- Entries that one claim looks at in a queue: all at its front, or FRONT there and the rest behind the cursor. What
 -- comes to be in between meanwhile, by its priority, is found when it is at the front.
 local LOOK, FRONT = 200, 50

@@ -1,10 +1,7 @@
 -- Pause: no job of a queue is claimed any more; enqueuing goes on, running jobs finish.
 -- End and reason of an earlier pause do not count any more.
 -- include hurry telling
--- clock   now
--- key     paused    set   paused
--- key     resumes   zset  resumes
--- key     pauses    hash  pauses
+-- keys    paused resumes pauses
 -- removes first paused
 -- arg     queue     text
 -- arg     duration  int   microseconds after which it ends by itself; 0: it does not

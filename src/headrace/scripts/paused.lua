@@ -1,5 +1,5 @@
 -- Paused: which queues are.
--- key     paused  set   paused
+-- keys    paused
 -- route   all
 -- return  their names
 return redis.call('SMEMBERS', paused)

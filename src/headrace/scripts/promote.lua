@@ -1,8 +1,6 @@
 -- Promote: scheduled jobs whose time has come become ready.
 -- include again limit_timers
--- clock   now
--- commit  batch
--- key     scheduled  zset  scheduled
+-- keys    scheduled
 -- arg     limit      int   most jobs, at most 1000
 -- route   desk
 -- return  {promoted, now, next due time or 0, 1 where gates were opened}

@@ -1,9 +1,7 @@
 -- Purge: ready jobs of a queue are deleted, a bounded number at a time; callers that wait for them hear that they were
 -- cancelled.
 -- include finish lane_exit line_size
--- commit  batch
--- key     queues  set   queues
--- derive  wake    zset  wake:<queue>
+-- keys    queues wake
 -- arg     queue   text
 -- arg     limit   int   most jobs, at most 1000
 -- route   desk

@@ -1,7 +1,6 @@
 -- Queue lanes: the lanes in which limited jobs of a queue wait. Included, never run alone.
 -- include slice
--- derive  classes  hash  classes:<queue>
--- derive  class    zset  class:<class>
+-- keys    classes class
 -- Turns of lanes that are behind a gate are above this; see class_state.
 local BEHIND_GATE = 2 ^ 50
 

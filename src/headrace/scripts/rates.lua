@@ -4,7 +4,6 @@
 -- What a gate remembers of its rate: `next`, before which none starts; `at`, when the last one did; and `cells`, {time,
 -- units, ...}, which spread starts need not.
 -- lazy    limiting
--- clock   now
 -- batch   rates  {}  by shape: its functions, made where a script meets the shape
 -- Evenly spread (GCRA): a start that comes late is made good, up to the slack of its limit.
 local function even_rate()

@@ -1,8 +1,6 @@
 -- Reclaim: what a dead incarnation ran goes back to its queues, each start counted as a crash.
 -- include finish line crash journal left_behind lease let_go worker_lost
--- clock   now
 -- removes first owners
--- commit  batch
 -- key     victim    hash  owner:<owner>
 -- key     tasks     hash  tasks:<owner>
 -- key     claims    zset  claims:<owner>

@@ -1,8 +1,5 @@
 -- Records: what is stored of some jobs: everything, or what a list shows. Included, never run alone.
--- key     scheduled  zset    scheduled
--- derive  job        hash    job:<id>
--- derive  ready      zset    ready:<queue>
--- derive  lane       zset    lane:<lane>
+-- keys    scheduled job ready lane
 local function lean(key, most)
   local size = redis.pcall('HSTRLEN', key, 'args')
   if type(size) ~= 'number' then return size end

@@ -1,5 +1,5 @@
 -- Recount: a counter of the shard becomes what was counted, if it is still what it was before.
--- key     totals  hash  totals
+-- keys    totals
 -- arg     field   text  bytes or blocked
 -- arg     seen    int   what it was
 -- arg     right   int   what was counted

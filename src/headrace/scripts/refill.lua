@@ -1,8 +1,7 @@
 -- Refill: further ticks of schedules are kept, which a dispatcher reckoned, unless another one did so before.
 -- include tick_note
--- clock   now
 -- removes first ticking
--- key     ticking zset    ticking
+-- keys    ticking
 -- arg     rows    packed  {name, version, last known tick, its ticks (nominal and due time of each, two doubles),
 --                         missed ticks that are left out, 1 if there were more, 1 if these are the last} each
 -- route   desk

@@ -1,13 +1,8 @@
 -- Register: a dispatcher incarnation begins its lease, before its first claim.
 -- include lease set_back telling
--- clock   now
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
--- key     schema  string  schema
--- key     moving  hash    migration
--- key     move    hash    move
--- key     last    string  token
--- key     copy    hash    copy
+-- keys    schema move copy moving=migration last=token
 -- many    HSET
 -- removes first self
 -- arg     owner   text

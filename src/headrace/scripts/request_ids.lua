@@ -1,7 +1,6 @@
 -- Request ids: which jobs they made, so that a request that comes twice makes them once. Included, never run alone.
 -- lazy    request_ids unmade refuse
--- derive  job    hash    job:<id>
--- derive  asked  string  request:<request>
+-- keys    job asked=request
 -- The job that a request id made, or the one of this very id: nothing may be stored over it. From now on the request id
 -- names this one.
 local function made_by(wish, id)

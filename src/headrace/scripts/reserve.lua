@@ -1,7 +1,6 @@
 -- Reserve: a running node that grows gets numbers for what it adds; a later attempt gets the same ones if they suffice.
 -- key     claims  zset  claims:<owner>
--- derive  flow    hash  flow:<flow>
--- derive  job     hash  job:<id>
+-- keys    flow job
 -- arg     owner   text
 -- arg     id      text  the node
 -- arg     flow_id text  its workflow

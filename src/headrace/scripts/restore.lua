@@ -1,14 +1,8 @@
 -- Restore: jobs whose claims the store forgot are running again under the same tokens, if they still wait to start.
 -- include held_gates lane_exit unique_start
--- commit  batch
--- clock   now
 -- key     self    hash    owner:<owner>
 -- key     claims  zset    claims:<owner>
--- key     last    string  token            last fencing token
--- key     scheduled zset  scheduled
--- key     rest    zset    owners
--- key     copy    hash    copy
--- derive  ready   zset    ready:<queue>
+-- keys    last=token scheduled copy ready rest=owners
 -- many    ZADD
 -- removes first claims
 -- arg     owner   text

@@ -1,5 +1,5 @@
 -- Restored: workers may claim again from a store that was put back to an old copy, once an operator has decided.
--- key     copy    hash  copy
+-- keys    copy
 -- arg     go      int   1: they may; 0: look only
 -- route   all
 -- return  microseconds that were lost; 0: it was not put back

@@ -1,9 +1,6 @@
 -- Resume: jobs of a paused queue are claimed again, and a worker is woken for them.
 -- include wake hurry telling
--- key     paused   set   paused
--- key     resumes  zset  resumes
--- key     pauses   hash  pauses
--- derive  ready    zset  ready:<queue>
+-- keys    paused resumes pauses ready
 -- arg     queue    text
 -- route   all
 -- return  1 if it was paused

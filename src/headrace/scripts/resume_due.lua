@@ -1,10 +1,6 @@
 -- Resume due: pauses end whose time has come, soonest first, as if a person had resumed their queues.
 -- include wake hurry telling
--- clock   now
--- key     paused   set   paused
--- key     resumes  zset  resumes
--- key     pauses   hash  pauses
--- derive  ready    zset  ready:<queue>
+-- keys    paused resumes pauses ready
 -- arg     limit    int   most queues, at most 1000
 -- route   desk
 -- return  {resumed, now, next end of a pause or 0}

@@ -1,8 +1,7 @@
 -- Retire: an incarnation that holds nothing any more leaves.
 -- A broadcast to it that has not begun ends as cancelled.
 -- include finish left_behind telling worker_lost
--- commit  batch
--- key     owners   zset  owners
+-- keys    owners
 -- key     self     hash  owner:<owner>
 -- key     known    hash  tasks:<owner>
 -- key     claims   zset  claims:<owner>

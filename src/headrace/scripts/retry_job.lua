@@ -1,13 +1,7 @@
 -- Retry job: a finished job becomes ready again, with fresh budgets; its arguments and options are as they were.
 -- Included, never run alone.
 -- include again unique_holder
--- clock   now
--- key     succeeded    zset  succeeded
--- key     failed       zset  failed
--- key     cancelled    zset  cancelled
--- key     quarantined  zset  quarantined
--- key     expires      zset  expires
--- key     totals       hash  totals
+-- keys    succeeded failed cancelled quarantined expires totals
 -- Returns retried | missing | node | broadcast: its worker's alone | the state that does not allow it | taken <id>:
 -- that job has its name. A node's workflow goes on from it, see flow_retry.
 local function retry_job(id, request)

@@ -1,7 +1,6 @@
 -- Rounds: jobs of the lanes of a class start, by turns. Included by claim, never run alone.
 -- include lane_turn
 -- lazy    limiting
--- clock   now
 -- many    MSET
 -- many    ZADD
 -- many    ZREM

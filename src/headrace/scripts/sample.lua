@@ -1,9 +1,6 @@
 -- Sample: the first dispatcher that asks within a minute learns how many jobs of each queue are ready.
--- clock   now
--- key     sampled  string  sampled
--- key     queues   set     queues
+-- keys    sampled queues ready
 -- removes first queues
--- derive  ready    zset    ready:<queue>
 -- route   desk
 -- return  {now, {queue, ready, ...}}; {now} where another one was first
 local minute = string.format('%.0f', math.floor(now / 60000000))

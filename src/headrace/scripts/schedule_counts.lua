@@ -1,6 +1,5 @@
 -- Schedule counts: what became of the ticks of schedules, a page of them by name.
--- key     schedules  zset  schedules
--- derive  plan       hash  schedule:<name>
+-- keys    schedules plan=schedule
 -- arg     limit      int   most schedules, at most 500
 -- route   home
 -- return  {name, {jobs made, ticks that were missed, skipped, and that had run before}, ...}; counts as texts, or nil

@@ -1,14 +1,7 @@
 -- Schedule declare: schedules come to be, change, or stay as they are; those of code belong to the workers that declare
 -- them.
 -- include hurry
--- clock   now
--- key     ticking    zset  ticking
--- key     schedules  zset  schedules
--- key     owners     zset  owners
--- derive  plan       hash  schedule:<name>
--- derive  known      hash  tasks:<owner>      beside its tasks: ~<schedule>, fingerprint
--- derive  about      hash  owner:<owner>
--- derive  replaced   set   replaced:<owner>
+-- keys    ticking schedules owners replaced plan=schedule known=tasks about=owner
 -- arg     owner      text    the incarnation whose code declares them; empty: they are stored at run time
 -- arg     rows       packed  {name, fingerprint, {field, value, ...}} each, at most 500
 -- route   desk

@@ -1,8 +1,7 @@
 -- Schedule delete: a schedule and its history are gone; jobs that it made stay.
 -- key     plan       hash  schedule:<name>
 -- key     history    list  ticks:<name>
--- key     ticking    zset  ticking
--- key     schedules  zset  schedules
+-- keys    ticking schedules
 -- arg     name       text
 -- route   home
 -- return  1 if there was one

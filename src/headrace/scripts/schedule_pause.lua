@@ -1,7 +1,6 @@
 -- Schedule pause: no tick of a schedule makes a job any more, and none of them is missed.
--- clock   now
 -- key     plan    hash  schedule:<name>
--- key     ticking zset  ticking
+-- keys    ticking
 -- arg     name    text
 -- arg     note    text  why, for people
 -- route   home

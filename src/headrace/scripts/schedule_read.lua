@@ -1,8 +1,5 @@
 -- Schedule read: definitions of schedules and what is next for them.
--- clock   now
--- key     schedules  zset  schedules
--- derive  plan       hash  schedule:<name>
--- derive  history    list  ticks:<name>
+-- keys    schedules plan=schedule history=ticks
 -- arg     names      packed  of schedules; none: a page of all, by name
 -- arg     after      text    the page begins behind this name
 -- arg     limit      int     most schedules of a page, at most 500

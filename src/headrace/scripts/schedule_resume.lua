@@ -1,8 +1,7 @@
 -- Schedule resume: ticks of a paused schedule make jobs again, from the next one on.
 -- include hurry
--- clock   now
 -- key     plan    hash  schedule:<name>
--- key     ticking zset  ticking
+-- keys    ticking
 -- arg     name    text
 -- route   home
 -- return  resumed | was (it was not paused) | missing

@@ -1,10 +1,8 @@
 -- Schedule run: jobs of a schedule come to be now, for given ticks or for this moment, as its overlap policy or another
 -- one allows.
 -- include tick
--- clock   now
--- commit  batch
 -- key     seen     string  sender:<sender>
--- derive  plan     hash    schedule:<name>
+-- keys    plan=schedule
 -- arg     sender   text    names this request: the same again makes no job twice
 -- arg     name     text
 -- arg     ticks    packed  nominal times, at most 500; none: this moment

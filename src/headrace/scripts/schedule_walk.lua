@@ -1,10 +1,7 @@
 -- Schedule walk: schedules that fell silent tick again; those of code that no live worker declares are orphaned, and in
 -- the end deleted.
 -- include declarers
--- clock   now
--- key     ticking    zset  ticking
--- key     schedules  zset  schedules
--- derive  history    list  ticks:<name>
+-- keys    ticking schedules history=ticks
 -- removes first ticking
 -- arg     after      text  the walk begins behind this name
 -- arg     limit      int   most schedules, at most 500

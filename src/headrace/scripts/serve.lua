@@ -1,8 +1,7 @@
 -- Serve: a claim takes jobs from a line in which classes of limited jobs stand. Included by claim, never run alone.
 -- include rounds lane_entry
 -- lazy    limiting serve_line store_holding held_by_these take_plain to_lane
--- clock   now
--- derive  slots  hash  slots:<owner>
+-- keys    slots
 -- many    HSET
 -- Jobs that one claim moves to their lanes.
 local MOVES = 500

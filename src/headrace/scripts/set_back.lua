@@ -2,12 +2,7 @@
 -- What began while it was ahead ends when its length is over, not when the clock is there again. Included, never run
 -- alone.
 -- lazy    leases set_back
--- clock   now
--- key     scheduled  zset  scheduled
--- key     timers     zset  timers
--- key     chores     zset  chores
--- key     resumes    zset  resumes
--- key     pauses     hash  pauses
+-- keys    scheduled timers chores resumes pauses
 local function set_back()
   -- Limits: timers are looked at in pieces, see limit_timers.
   if redis.call('EXISTS', timers) == 1 then

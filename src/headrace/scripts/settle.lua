@@ -1,7 +1,5 @@
 -- Settle: running jobs leave their owner's claims as their outcomes say; only the newest token may.
 -- include finish outcomes journal let_go changed
--- commit  batch
--- clock   now
 -- key     self       hash    owner:<owner>    the incarnation's last settled request
 -- key     claims     zset    claims:<owner>
 -- key     cancels    set     cancels:<owner>  running ids that were asked to stop

@@ -2,14 +2,7 @@
 -- What waits goes where it belongs now, in pieces. Included, never run alone.
 -- include lane_entry
 -- lazy    limiting sort_anew sort_piece
--- clock   now
--- key     timers   zset  timers
--- key     queues   set   queues
--- key     limited  hash  limited
--- derive  waiting  set   waiting:<limit>
--- derive  classes  hash  classes:<queue>
--- derive  class    zset  class:<class>
--- derive  lane     zset  lane:<lane>
+-- keys    timers queues limited waiting classes class lane
 -- many    ZREM
 -- batch   sorted   0     jobs that this script has looked at
 -- batch   all_lines nil  whether all lines are due already: a worker may declare many tasks

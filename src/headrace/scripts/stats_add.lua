@@ -1,6 +1,5 @@
 -- Stats_add: a writer's merged counts are added to their buckets, once however often they are sent.
 -- include stats_apply
--- clock   now
 -- key     seen     string  sender:<sender>  number of this sender's last batch
 -- arg     sender   text    a writer; its batches come one after another
 -- arg     number   text    number of the batch; the same again means: the reply was lost

@@ -1,7 +1,5 @@
 -- Stats_apply: merged counts are added to their buckets, and their labels to the index. Included, never run alone.
--- clock   now
--- derive  stat      hash  stat:<bucket>
--- derive  children  zset  stat-sub:<label>
+-- keys    stat children=stat-sub
 -- many    ZADD GT
 -- A bucket's end is absolute, so that late counts do not prolong it; what has ended is not made again.
 local function apply(buckets, index)

@@ -1,8 +1,7 @@
 -- Stats_children: the labels right below one, as long as something counted under them is kept; the last to end first.
 -- With some of their buckets.
--- clock   now
 -- key     children  zset    stat-sub:<label>
--- derive  stat      hash    stat:<bucket>
+-- keys    stat
 -- arg     label     text    the parent after a slash
 -- arg     offset    int     labels to pass over
 -- arg     limit     int     at most 1000; with dates: 1000 buckets in all

@@ -1,8 +1,6 @@
 -- Stats_consume: the oldest batches of the line leave it, and what they hold together is added to the buckets.
 -- include stats_apply
--- clock   now
--- key     line     stream  stat-stream
--- key     flow     hash    stat-flow
+-- keys    line=stat-stream flow=stat-flow
 -- arg     first    text    id of the oldest batch that was merged
 -- arg     beyond   text    the least id after the last one
 -- arg     keep     int     seconds after which a line that is not used goes away

@@ -1,8 +1,7 @@
 -- Stats_event: something that happened is stored with what is known of it, and counted; once for each id.
 -- include stats_apply
--- clock   now
 -- key     event    string  stat-event:<id>
--- key     events   zset    stat-events
+-- keys    events=stat-events
 -- arg     id       text
 -- arg     at       int     when it happened, microseconds
 -- arg     keep     int     seconds that it stays from then, or from now if that is later

@@ -1,5 +1,5 @@
 -- Stats_look: stored events by their ids.
--- derive  event  string  stat-event:<id>
+-- keys    event=stat-event
 -- arg     ids    packed  at most 1000
 -- route   home
 -- return  {body or false, ...}

@@ -1,7 +1,5 @@
 -- Stats_peek: the oldest batches that wait to be added, and how far behind the worker is that adds them.
--- clock   now
--- key     line   stream  stat-stream
--- key     flow   hash    stat-flow
+-- keys    line=stat-stream flow=stat-flow
 -- arg     limit  int     most batches
 -- route   home
 -- return  {now, batches that wait, id of the oldest or empty, lost batches, when one was taken last or 0, {{id, {batch,

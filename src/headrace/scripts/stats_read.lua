@@ -1,5 +1,5 @@
 -- Stats_read: what buckets hold, all of it at one moment: no writer comes between a sum and what is subtracted from it.
--- derive  stat    hash    stat:<bucket>
+-- keys    stat
 -- arg     names   packed  {date:label, ...}, at most 1000
 -- arg     fields  packed  the fields that are wanted; empty for all
 -- route   home

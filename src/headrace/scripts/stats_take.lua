@@ -1,8 +1,6 @@
 -- Stats_take: batches that came over a message broker are added to the buckets as one, unless some were added before.
 -- include stats_apply
--- clock   now
--- key     flow     hash    stat-flow
--- derive  seen     string  sender:<sender>  number of this sender's last batch
+-- keys    flow=stat-flow seen=sender
 -- arg     batches  packed  {sender, number of its first batch here, number of its last one, ...}
 -- arg     gaps     int     1: numbers that are missing are batches that the broker dropped
 -- arg     lost     int     how many are missing among these

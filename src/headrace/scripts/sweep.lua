@@ -1,15 +1,6 @@
 -- Sweep: finished jobs leave whose retention is over, or that exceed the caps on count and bytes.
 -- The soonest to expire leaves first.
--- clock   now
--- key     succeeded    zset  succeeded
--- key     failed       zset  failed
--- key     cancelled    zset  cancelled
--- key     quarantined  zset  quarantined
--- key     expires      zset  expires
--- key     totals       hash  totals
--- key     waited       zset  waited
--- derive  job          hash  job:<id>
--- derive  log          list  log:<id>
+-- keys    succeeded failed cancelled quarantined expires totals waited job log
 -- many    UNLINK
 -- arg     limit        int   most jobs, at most 1000
 -- arg     most         int   jobs kept at most

@@ -1,12 +1,7 @@
 -- Take out: a job leaves the structure of its state, or is asked to stop where it runs. Included, never run alone.
 -- include turn lane_exit
 -- lazy    naming take_out ask_to_stop
--- key     scheduled  zset  scheduled
--- key     parking    set   parking
--- derive  ready      zset  ready:<queue>
--- derive  parked     zset  parked:<task>
--- derive  cancels    set   cancels:<owner>
--- derive  held       zset  held:<flow>
+-- keys    scheduled parking ready parked cancels held
 -- channel mail       mail:<owner>
 -- Takes a job out of the structure of its state; false for one that is in none, since it runs or has ended.
 local function take_out(id, state, queue, task)

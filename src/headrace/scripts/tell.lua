@@ -1,6 +1,5 @@
 -- Tell: what a person did, or what a worker found, is added to a stream; the oldest beyond 10,000 leave.
--- key     acts     stream  acts
--- key     events   stream  events
+-- keys    acts events
 -- arg     line     text    acts or events
 -- arg     keep     int     seconds for which the stream stays after its newest entry
 -- arg     request  text    names this request; the same again, among the newest 20 entries, adds nothing

@@ -1,12 +1,7 @@
 -- Telling: what failed or changed is told as an event, to those who follow. Included, never run alone.
 -- What succeeds tells nothing. All of this is made at first use, so that a script that tells nothing pays nothing.
 -- lazy    telling happened ended_badly cause_of store_causes
--- clock   now
--- key     events  stream  events
--- key     causes  zset    causes
--- key     floods  hash    floods
--- derive  job     hash    job:<id>
--- derive  cause_at hash   cause:<cause>
+-- keys    events causes floods job cause_at=cause
 -- batch   tells   nil     whether this script has told something
 -- batch   causes  {}      causes that this script has seen: how many failures, ids of the newest, and what they have in
 --                         common

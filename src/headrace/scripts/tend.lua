@@ -1,7 +1,5 @@
 -- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals.
 -- include drop withdraw begin again_node
--- commit  batch
--- clock   now
 -- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
 -- route   desk
 -- return  {chores that are due, pieces done, now, when the next one is due or 0}

@@ -1,9 +1,7 @@
 -- Tick: a tick of a schedule makes its job, unless another one of the schedule is at work. Included, never run alone.
 -- The id of the job is made of the schedule's name and the tick, so that the same tick never makes two.
 -- include withdraw unique_store tick_note
--- clock   now
--- derive  turn     string  turn:<key>
--- derive  chain    zset    chain:<key>
+-- keys    turn chain
 -- Jobs that wait with the policy buffer_all.
 local BUFFER = 1000
 -- What start_tick takes of a schedule. digits: ten, of its name, for the ids of its jobs.

@@ -1,7 +1,6 @@
 -- Tick failures: pauses a schedule whose jobs failed too often, one after the other. Included, never run alone.
 -- include tick telling
--- clock   now
--- derive  plan  hash  schedule:<name>
+-- keys    plan=schedule
 -- Whether the last jobs of a schedule failed, one after the other, so often (most) that it is paused now.
 local function failed_too_often(name, most)
   local f = redis.call('HMGET', plan .. name, 'last_job', 'failing')

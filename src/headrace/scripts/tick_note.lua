@@ -1,7 +1,5 @@
 -- Tick note: the history of a schedule tells what became of a tick. Included, never run alone.
--- clock   now
--- derive  history  list  ticks:<name>  what became of the last ticks
--- derive  plan     hash  schedule:<name>  how many became what, but for those that ran: its runs
+-- keys    history=ticks plan=schedule
 -- Ticks that a history keeps.
 local KEPT = 100
 

@@ -4,11 +4,7 @@
 -- whatever happens in between.
 -- include ids line
 -- lazy    turns await_turns may_line_up pass_on leave_chain
--- clock   now
--- derive  sums    hash    totals         blocked: how many jobs wait for their turn
--- derive  job     hash    job:<id>
--- derive  turn    string  turn:<key>
--- derive  chain   zset    chain:<key>
+-- keys    sums=totals job turn chain
 local ENDED = {succeeded = true, failed = true, cancelled = true, quarantined = true}
 
 local function key_of(id)

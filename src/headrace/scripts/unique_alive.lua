@@ -1,7 +1,5 @@
 -- Unique alive: taking a free name, and whether a job keeps others from its name. Included, never run alone.
--- clock   now
--- derive  job     hash    job:<id>
--- derive  unique  string  unique:<name>
+-- keys    job unique
 -- Whether the name was free. It has an end of its own only where its rule says how long it is held.
 local function set_name(name, id, rule)
   if rule == true or rule[1] ~= 'within' and rule[1] ~= 'window' then

@@ -1,9 +1,7 @@
 -- Unique clash: what happens to a unique job whose name another one has. Included, never run alone.
 -- include unique_holder take_out
 -- lazy    naming
--- clock   now
--- derive  sums       hash    totals         blocked: how many jobs wait for their turn
--- derive  lane       zset    lane:<lane>
+-- keys    sums=totals lane
 local function at_time(head, due)
   return {head[1], head[2], 0, due, head[5], head[6], head[7], head[8]}
 end

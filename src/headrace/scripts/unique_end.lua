@@ -3,8 +3,7 @@
 -- The value of a name is the job that holds it or, where another one waits for its end, both: '<id> <id>'.
 -- include again
 -- lazy    naming name_ended
--- derive  unique  string  unique:<name>
--- derive  sums    hash    totals         blocked: how many jobs wait for their turn
+-- keys    unique sums=totals
 -- The one that follows holds the name, and lines up.
 local function hand_on(name, id)
   local f = redis.pcall('HMGET', job .. id, 'st', 'queue', 'priority', 'unique')

@@ -2,7 +2,6 @@
 -- See unique_end.lua for the value of a name. It has an end of its own only where a time says how long it is held.
 -- include unique_end unique_alive
 -- lazy    naming retake
--- clock   now
 -- Who has the name: a job that has not ended, or any while a time is not over; what is known of it; who follows it.
 -- nil: it is free.
 local function holder_of(name)

@@ -1,7 +1,7 @@
 -- Unique rows: what becomes of unique jobs that enqueue_unique does not store at once. Included, never run alone.
 -- include unique_store
 -- lazy    naming store_by_rule clashes_of
--- derive  asked   string  request:<request>
+-- keys    asked=request
 -- batch   wishes  nil     by job: its request id, once asked for
 local function wishes()
   if batch.wishes then return batch.wishes end

@@ -2,8 +2,7 @@
 -- A job that has started never takes the name again.
 -- include ids
 -- lazy    naming name_started
--- derive  job     hash    job:<id>
--- derive  unique  string  unique:<name>
+-- keys    job unique
 local function name_started(id)
   local f = redis.pcall('HMGET', job .. id, 'unique', 'hold')
   if not f.err and f[1] and f[2] == 'start' and redis.call('GET', unique .. f[1]) == id then

@@ -2,8 +2,7 @@
 -- Included, never run alone.
 -- include turn unique_clash
 -- lazy    naming store_named
--- clock   now
--- key     scheduled  zset    scheduled
+-- keys    scheduled
 -- A new job with its name, stored as accept stores others. blocked: it follows the one that has the name.
 local function put(id, name, args, head, blocked, cap)
   local queue, priority, delay, at, ends, fields, key = unpack(head)

@@ -1,6 +1,5 @@
 -- Wake: a worker that sleeps on a queue hears that it has work. Included, never run alone.
--- key     queues  set   queues         names of queues that held work
--- derive  wake    zset  wake:<queue>
+-- keys    queues wake
 -- One token a queue, a set's only member so that two become one: it wakes one idle dispatcher, which passes it on when
 -- it leaves work behind.
 local function wake_up(queue)

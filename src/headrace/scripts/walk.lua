@@ -2,15 +2,8 @@
 -- that may match.
 -- Behind the line of a queue come the lanes in which its limited jobs wait.
 -- include slice records queue_lanes line_size own_jobs
--- key     succeeded_at    zset  succeeded
--- key     failed_at       zset  failed
--- key     cancelled_at    zset  cancelled
--- key     quarantined_at  zset  quarantined
--- key     scheduled_at    zset  scheduled
--- derive  ready_at        zset  ready:<queue>
--- derive  parked_at       zset  parked:<task>
--- derive  claims_at       zset  claims:<owner>
--- derive  chain_at        zset  chain:<key>
+-- keys    succeeded_at=succeeded failed_at=failed cancelled_at=cancelled quarantined_at=quarantined
+-- keys    scheduled_at=scheduled ready_at=ready parked_at=parked claims_at=claims chain_at=chain
 -- arg     names   packed  structures in their order, at most 50: a state, or ready:<queue>, parked:<task>,
 --                         claims:<owner>, chain:<key>; own: built-in jobs, which the others leave out
 -- arg     place   text    cursor in the first of them: a lane of its queue, see queue_lanes; empty: its line

@@ -1,7 +1,5 @@
 -- Watch: a waiter asks for a job's end; if it is not there yet, its finish will be announced on the channel done:<id>.
--- clock   now
--- key     waited  zset  waited
--- derive  job     hash  job:<id>
+-- keys    waited job
 -- removes first waited
 -- arg     id      text
 -- arg     wait    int   microseconds that the waiter is ready to wait

@@ -1,7 +1,5 @@
 -- Watches: the hooks and alarms that a worker knew within a week.
--- clock   now
--- key     watches  zset  watches
--- derive  watch    hash  watch:<watch>
+-- keys    watches watch
 -- arg     limit    int   at most 1000
 -- route   home
 -- return  {now, {{name, when that was last, {field, value, ...}}, ...}}

@@ -1,18 +1,7 @@
 -- Why: what keeps a job from running: its record, its place, the jobs it waits for, and live workers that may run it.
 -- Changes nothing.
 -- include why_others why_workers why_gates why_server
--- commit  batch
--- clock   now
--- key     scheduled  zset    scheduled
--- key     paused     set     paused
--- key     resumes    zset    resumes
--- key     pauses     hash    pauses
--- key     schema     string  schema
--- derive  flow       hash    flow:<flow>
--- derive  parked     zset    parked:<task>
--- derive  held       zset    held:<flow>
--- derive  cancels    set     cancels:<owner>
--- derive  asked      string  request:<request>
+-- keys    scheduled paused resumes pauses schema flow parked held cancels asked=request
 -- arg     id         text
 -- arg     fields     packed  names of fields of its record
 -- arg     flow_fields packed names of fields of its workflow's record

@@ -1,7 +1,6 @@
 -- Why, gates: the lane in which a limited job waits, and what its gates say. Included, never run alone.
 -- include lanes
--- clock   now
--- derive  lane  zset  lane:<lane>
+-- keys    lane
 -- Its score in the lane, how many are before it there, and its gates: {limit, value ('*': of all values), when it
 -- opens: 0 open, -1 when a job of it ends or it is resumed, how many hold it, why it is closed: paused | full | refused
 -- | rate} each.

@@ -1,10 +1,7 @@
 -- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, or
 -- parents that have not succeeded. Included, never run alone.
 -- include ids
--- derive  job    hash    job:<id>
--- derive  unique string  unique:<name>
--- derive  turn   string  turn:<key>
--- derive  chain  zset    chain:<key>
+-- keys    job unique turn chain
 -- Parents that are looked at, and told of.
 local PARENTS, TOLD = 1000, 5
 

@@ -1,11 +1,5 @@
 -- Why, workers: what incarnations say of themselves, as far as one job is concerned. Included, never run alone.
--- clock   now
--- key     owners  zset  owners
--- key     paused  set   paused
--- derive  about   hash  owner:<owner>
--- derive  known   hash  tasks:<owner>
--- derive  claims  zset  claims:<owner>
--- derive  ready   zset  ready:<queue>
+-- keys    owners paused claims ready about=owner known=tasks
 -- Queues of one worker that are looked at; workers whose lease is over that are, too; names of tasks that are told.
 local QUEUES, SILENT, NAMES = 20, 20, 2000
 

@@ -1,7 +1,7 @@
 -- Worker lost: a worker died, which is an event, and news where no program looks through all events.
 -- Included, never run alone.
 -- include telling
--- key     deaths  stream  deaths
+-- keys    deaths
 -- Seconds for which a death is news, and how many are kept.
 local NEWS, MOST_DEATHS = 3600, 20
 
