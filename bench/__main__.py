@@ -31,6 +31,7 @@ _BENCHMARKS = (
     "mixed",
     "enqueue",
     "durability",
+    "scale",
     "unique",
     "memory",
     "kill",

@@ -35,7 +35,7 @@ Parts = dict[str, float]
 Rows = list[tuple[str, float, str]]
 
 
-def _busy(pid: int) -> float:
+def processor_time(pid: int) -> float:
     """Seconds that all threads of a process had a processor."""
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
@@ -51,7 +51,7 @@ class _Watch:
         """Seconds of processor time by process, and microseconds by command."""
         found: Parts = dict.fromkeys(_PARTS, 0.0)
         for pid, part in self.pids.items():
-            found[part] += _busy(pid)
+            found[part] += processor_time(pid)
         return found | {name: float(told["usec"]) for name, told in self.client.info("commandstats").items()}
 
 
