@@ -73,6 +73,25 @@ def test_a_job_waits_for_the_commit_of_its_session(app: Headrace, engine: sqlalc
     assert len(stored(app)) == 4
 
 
+def test_jobs_of_one_transaction_follow_each_other(
+    app: Headrace, engine: sqlalchemy.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = app.tasks["fetch"].enqueue(0)
+    with Session(engine) as session:
+        session.add(Order())
+        session.flush()
+        bound = app.tasks["fetch"].options(after_commit=session)
+        first = bound.enqueue(1)
+        second = bound.options(after=first).enqueue(2)
+        lost = bound.options(after=gone).enqueue(3)
+        gone.delete()
+        session.commit()
+    assert (first.state, second.state) == (State.READY, State.BLOCKED)
+    assert stored(app) == [first.id]
+    assert f"job {lost.id} of fetch was not stored (JobNotFound" in caplog.text
+    assert f"it was to follow {gone.id}" in caplog.text
+
+
 def test_a_savepoint_hands_over_or_drops_its_jobs(
     app: Headrace, engine: sqlalchemy.Engine, client: redis.Redis
 ) -> None:

@@ -53,6 +53,16 @@ def test_it_runs_what_jobs_enqueue(headrace_app: Kit) -> None:
     assert headrace_app.drain().starts == 4
 
 
+def test_it_runs_jobs_that_follow_others(headrace_app: Kit) -> None:
+    first, bad = shop.send.enqueue(1), shop.broken.enqueue()
+    second = shop.send.options(after=first).enqueue(2)
+    third = shop.send.options(after=[second, bad]).enqueue(3)
+    last = shop.send.options(after=[third, bad], after_failure=True).enqueue(4)
+    drained = headrace_app.drain(raises=False)
+    assert drained.left == {}
+    assert [job.state.value for job in (second, third, last)] == ["succeeded", "cancelled", "succeeded"]
+
+
 def test_it_runs_coroutines_on_a_loop_of_its_own(headrace_app: Kit) -> None:
     job = shop.notify.enqueue(7)
     shop.achain.enqueue(2)

@@ -296,7 +296,7 @@ class Flows(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 4))
     def tend(self, limit: int) -> None:
-        self.stage.run(protocol.tend(self.stage.keys, limit))
+        self.stage.run(protocol.tend(self.stage.keys, KEEP, limit))
 
     @rule(long=st.booleans())
     def lapse(self, long: bool) -> None:
@@ -339,7 +339,7 @@ class Flows(RuleBasedStateMachine):
             self.running = {}
             if held:
                 self.stage.settle(*(Outcome(id, token, "succeeded", b"", KEEP) for id, token in held.items()))
-            due = self.stage.run(protocol.tend(self.stage.keys, 500))[0]
+            due = self.stage.run(protocol.tend(self.stage.keys, KEEP, 500))[0]
             if not held and not due and all(flow.state in FINAL for flow in self.flows.values()):
                 break
         states = {flow.id: flow.state for flow in self.flows.values()}

@@ -152,7 +152,7 @@ class Flow:
         return self._say(protocol.delete)
 
     def tend(self, limit: int = 500) -> int:
-        return self.stage.run(protocol.tend(self.stage.keys, limit))[0]
+        return self.stage.run(protocol.tend(self.stage.keys, KEEP, limit))[0]
 
     def tend_all(self, limit: int = 500) -> int:
         """Tend until nothing is due; how often that took."""

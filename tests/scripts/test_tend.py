@@ -5,11 +5,11 @@ import pytest
 from headrace.protocol import graph as protocol
 from headrace.protocol.consume import renew
 from tests.scripts.graphs import Flow, fan
-from tests.scripts.stage import SECOND, Stage
+from tests.scripts.stage import KEEP, SECOND, Stage
 
 
 def test_without_chores_there_is_nothing_to_do(stage: Stage) -> None:
-    assert stage.run(protocol.tend(stage.keys, 500))[0] == 0
+    assert stage.run(protocol.tend(stage.keys, KEEP, 500))[0] == 0
     assert stage.everything() == {}
 
 
@@ -42,7 +42,7 @@ def test_several_chores_fit_into_one_piece(stage: Stage) -> None:
     flows = [Flow(stage, "a>b").started() for _ in range(5)]
     for flow in flows:
         flow.cancel()
-    assert stage.raw(protocol.tend(stage.keys, 500))[:2] == [0, 5]
+    assert stage.raw(protocol.tend(stage.keys, KEEP, 500))[:2] == [0, 5]
     assert {flow.state for flow in flows} == {"cancelled"}
 
 
@@ -67,7 +67,7 @@ def test_what_ended_by_a_chore_frees_what_comes_after_it(stage: Stage) -> None:
 @pytest.mark.mangles
 def test_a_chore_that_nobody_knows_is_dropped(stage: Stage) -> None:
     stage.client.zadd(stage.keys("chores"), {"dance:x:1": 1, "": 2, "walk:": 3})
-    assert stage.run(protocol.tend(stage.keys, 500))[0] == 0
+    assert stage.run(protocol.tend(stage.keys, KEEP, 500))[0] == 0
     assert stage.members("chores") == {}
 
 

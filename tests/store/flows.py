@@ -102,6 +102,6 @@ class Dispatcher:
         while found := self.claim():
             done += found
             self.end(ends)
-            while self.app.client.run(graph.tend(self.app.client.keys))[0]:
+            while self.app.client.run(graph.tend(self.app.client.keys, 0))[0]:
                 pass
         return done

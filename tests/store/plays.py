@@ -87,6 +87,11 @@ JOBS: dict[str, Play] = {
         lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1).at(t),
         says("repeated"),
     ),
+    "enqueue_ordered, of a job that follows another": Play(
+        lambda s: [s.job(after=s.put()[0])],
+        lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1).at(t),
+        says("repeated"),
+    ),
     "enqueue_unique": Play(
         lambda s: [s.job(unique=NAMED), s.job()],
         lambda k, jobs, t: produce.enqueue(k, jobs, "p", 1).at(t),

@@ -141,7 +141,7 @@ FLOWS: dict[str, Play] = {
     "reserve": Play(running, lambda k, one, _: graph.reserve(k, "w1", one.id, one.token, 3)),
     "graft": Play(reserved, graft),
     "lapse": Play(lapsing, lambda k, _, t: graph.lapse(k, 10).at(t), fewer),
-    "tend": Play(chores, lambda k, _, t: graph.tend(k, 1000).at(t)),
+    "tend": Play(chores, lambda k, _, t: graph.tend(k, KEEP, 1000).at(t)),
     "settle, nodes": Play(endings, settle, settled_before),
     "settle, what was added": Play(added, settle, settled_before),
     "claim, nodes": Play(lambda s: (nodes(s), s.register())[1], claim, claims_alike),

@@ -17,7 +17,8 @@ from tests.store.plays import PLAYS
 # New work, and what users store for themselves. Of the rest some writes, too: it ends work that there is, makes room, or
 # keeps workers and waiters alive, in a bounded number of small fields.
 REFUSED = {
-    "enqueue", "enqueue_ordered", "enqueue_unique", "enqueue_unique, of a name that is held",
+    "enqueue", "enqueue_ordered", "enqueue_ordered, of a job that follows another", "enqueue_unique",
+    "enqueue_unique, of a name that is held",
     "broadcast", "rerun", "greet", "own_store",
     "flow_create", "flow_create, a part", "flow_retry", "reserve",
     "stats_add", "stats_send", "stats_take", "stats_event",

@@ -239,7 +239,7 @@ def test_nodes_come_in_pages_and_by_state(app: Headrace, dispatcher: Dispatcher)
     run.start()
     dispatcher.claim(1)
     dispatcher.end()
-    while app.client.run(graph.tend(app.client.keys))[0]:
+    while app.client.run(graph.tend(app.client.keys, 0))[0]:
         pass
     assert [seen.facts.name for seen in run.nodes(limit=3)] == ["first", "part-1", "part-2"]
     page = run.nodes(limit=1000)

@@ -39,7 +39,7 @@ def test_the_records_have_what_travels_and_nothing_else() -> None:
     travels = {name for name, row in ROWS.items() if row.travels in ("field", "enqueue")}
     assert set(Form.__struct_fields__) == {*travels, "task", "options"}
     assert {name for name, row in ROWS.items() if row.envelope} <= OPTION_FIELDS.keys()
-    assert ROWS.keys() - OPTION_FIELDS.keys() == {"after_commit", "durability", "replicas"}
+    assert ROWS.keys() - OPTION_FIELDS.keys() == {"after", "after_commit", "after_failure", "durability", "replicas"}
 
 
 def test_a_job_has_the_fields_that_the_table_names() -> None:

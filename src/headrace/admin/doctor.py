@@ -119,7 +119,7 @@ class KeyspaceDoctor:
         self._known: set[tuple[str, str]] = set()
         # Seconds that the server works for a page or for an id of a piece, at least.
         self._least: dict[str, float] = defaultdict(lambda: math.inf)
-        self._followers, self._chains, self._walked = 0, set[str](), 0
+        self._followers, self._chains, self._followed, self._walked = 0, set[str](), set[str](), 0
         self._ttl = microseconds(client.settings.failure_ttl)
         self._apart = client.settings.lease if apart is None else apart
 
@@ -245,6 +245,7 @@ class KeyspaceDoctor:
         for key in {*values["turn"], *values["chain"]}:
             self._suspect("order", key, partial(self._of_order, key))
         self._chains |= values["chain"].keys()
+        self._followed |= values["after"].keys()
         for family in (*OF_QUEUES, *OF_WORKERS, *OF_LIMITS):
             self._known |= {(family, hole) for hole in values[family]}
 
@@ -341,7 +342,9 @@ class KeyspaceDoctor:
 
     def _blocked(self) -> int:
         waiting: list[int] = [self._server.zcard(self._keys(f"chain:{key}")) for key in self._chains]
-        return self._followers + sum(waiting)
+        ids = {id for other in self._followed for piece in self._members(f"after:{other}") for id in piece}
+        blocked = sum(state == "blocked" for _, state in self._fields(list(ids), "st"))
+        return self._followers + sum(waiting) + blocked
 
     def _reclaim(self) -> None:
         """Have jobs of claims without a lease crash, as a worker would that finds the lease over."""

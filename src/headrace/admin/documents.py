@@ -68,6 +68,7 @@ def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
         "limited": record.limited,
         "progress_text": record.progress_text or None,
         "progress_data": record.progress_data,
+        "after": list(record.after),
         "form": record.form,
         "args": args,
         "kwargs": kwargs,

@@ -197,7 +197,7 @@ def _orphans(values: Values, flows: dict[str, _Flow]) -> Iterator[str]:
     for word, *rest in map(_chore, values["chores"].get("", {})):
         if word == "drop":
             dropping[rest[0]] = int(rest[1])
-        elif word not in (*COUNTED, "held", "abandon"):
+        elif word not in (*COUNTED, "held", "abandon", "after"):
             yield f"chores: no chore is called {word}"
     for id in filter(is_node, values["job"]):
         if flow_of(id) not in flows and number_of(id) < dropping[flow_of(id)]:

@@ -41,7 +41,7 @@ def _structures(space: Keyspace) -> dict[str, dict[str, int]]:
 
 def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     state, lane = _state(record), text_of(record.get("lane"))
-    if (place := home(id, state)) is not None:
+    if (place := "" if _follows_jobs(record) else home(id, state)) is not None:
         return place
     if state == "blocked" and (is_ordered(id) or is_unique(id)):
         return "" if follows(space.values, id, record) else f"chain:{text_of(record.get('key', b''))}"
@@ -159,9 +159,26 @@ def order_breaches(space: Keyspace) -> Iterator[str]:
 
 def _blocked(space: Keyspace) -> Iterator[str]:
     waiting, total = sum(map(len, space.values["chain"].values())), int(space.one("totals").get("blocked", 0))
-    waiting += followers(space.values)
+    waiting += followers(space.values) + sum(map(_follows_jobs, space.values["job"].values()))
     if waiting != total:
-        yield f"totals: blocked says {total}, {waiting} jobs wait in chains, or for their names"
+        yield f"totals: blocked says {total}, {waiting} jobs wait in chains, for their names or for other jobs"
+
+
+def _follows_jobs(record: dict[str, Any]) -> bool:
+    return "after" in record and _state(record) == "blocked"
+
+
+def _after(space: Keyspace) -> Iterator[str]:
+    records, behind = space.values["job"], space.values["after"]
+    ended = {chore.split(":")[1] for chore in space.one("chores") if chore.startswith("after:")}
+    for id in behind.keys() - ended:
+        if _state(records.get(id, {})) in ("", *FINAL) or id not in space.one("waited"):
+            yield f"after:{id}: jobs follow it, and nothing will free them at its end"
+    for id, record in records.items():
+        if _follows_jobs(record):
+            left = [one for one in text_of(record["after"]).split() if id in behind.get(one, {})]
+            if len(left) != int(record.get("pending", b"0")) or not left:
+                yield f"job {id}: it waits for {text_of(record.get('pending'))} jobs, and {len(left)} will free it"
 
 
 def _cached(space: Keyspace) -> Iterator[str]:
@@ -370,6 +387,7 @@ _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
     owner_breaches,
     _finished,
     order_breaches,
+    _after,
     _blocked,
     queue_breaches,
     _cached,

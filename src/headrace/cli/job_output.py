@@ -80,6 +80,7 @@ def _facts(record: Record, now: float) -> list[tuple[str, object]]:
         ("priority", record.priority or None),
         ("key", record.key),
         ("note", record.note),
+        ("follows", ", ".join(record.after[:5]) + (", ..." if len(record.after) > 5 else "")),
         ("enqueued", moment(record.created_us, now)),
         ("due", moment(record.due_us, now) if record.state == "scheduled" else None),
         ("started", moment(record.started_us, now) if record.started_us else None),

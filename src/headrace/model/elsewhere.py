@@ -34,7 +34,7 @@ OPTIONS = {
     "actor_name": "write name=",
     "task_id": "write request_id=: the same one makes no second job",
     "job_id": "write request_id=: the same one makes no second job",
-    "depends_on": "jobs that follow others are nodes of a workflow: @app.workflow",
+    "depends_on": "write after=job, or a list of jobs; many that follow each other are a workflow: @app.workflow",
     "link": "jobs that follow others are nodes of a workflow: @app.workflow",
     "acks_late": "a job is acknowledged after it ran, always; at_most_once=True is the opposite",
     "rate_limit": 'declare app.limit("api", Rate(10, per=1)) and write limits=["api"]',

@@ -129,6 +129,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 _pack = msgspec.msgpack.Encoder().encode
 _overrides = msgspec.msgpack.Decoder(Overrides)
+_NOT_AFTER = ("delay", "at", "ordered", "unique")
 _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", "options", "headers"))
 
 
@@ -138,6 +139,8 @@ _SHARED = tuple(name for name in Form.__struct_fields__ if name not in ("task", 
 def of_task(given: Mapping[str, Any]) -> Options:
     if given.get("request_id") is not None:
         raise OptionsError("request_id names one job: give it to task.options(request_id=...), not to the task")
+    if given.get("after") is not None:
+        raise OptionsError("after names jobs that one job follows: give it to task.options(after=...), not to the task")
     return _consistent(Options(**_checked(given)))
 
 
@@ -208,6 +211,11 @@ def _consistent(options: Options) -> Options:
         )
     if options.unique:
         options.unique.check_times(delayed=bool(options.delay or options.at), expires=options.expires)
+    if options.after_failure and not options.after:
+        raise OptionsError("after_failure says how a job follows others: name these with after=")
+    wrong = next((name for name in _NOT_AFTER if options.after and getattr(options, name)), "")
+    if wrong:
+        raise OptionsError(f"after and {wrong} contradict each other: each says when the job starts; leave out one")
     if options.expires and options.delay >= options.expires:
         raise OptionsError("expires must be more than delay: the job would expire before it becomes ready")
     return options

@@ -237,6 +237,11 @@ class Record:
         return utc(self.expires_us)
 
     @property
+    def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that it follows."""
+        return tuple(self.fields.get("after", b"").decode().split())
+
+    @property
     def form(self) -> Literal["msgpack", "json"]:
         """How its arguments are stored: as JSON where they were given as JSON."""
         return "json" if codec.is_json(self.packed_args) else "msgpack"

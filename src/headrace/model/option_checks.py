@@ -7,14 +7,14 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, cast
 
 import msgspec
 
 from headrace.errors import OptionsError
-from headrace.model.ids import check_name
+from headrace.model.ids import check_name, is_plain
 from headrace.model.job import MOST_PRIORITY
 from headrace.model.notation import EPOCH
 from headrace.model.retry import Retry, policy
@@ -158,6 +158,20 @@ def queue(name: str, value: Any) -> str:
 
 def retries(name: str, value: Any) -> Retry:  # noqa: ARG001 - one shape for all checks
     return policy(value)
+
+
+def predecessors(name: str, value: Any) -> str:
+    """The ids of jobs, with a space between two: of handles or ids, one or several, each once."""
+    several = list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+    ids = tuple(dict.fromkeys(getattr(one, "id", one) for one in several))
+    if not 0 < len(ids) <= 1000:
+        raise OptionsError(f"{name} must name 1 to 1,000 jobs, not {len(ids):,}")
+    for id in ids:
+        if not isinstance(id, str) or not is_plain(id):
+            raise OptionsError(
+                f"{name} takes handles or ids of jobs, not {id!r:.80}: nodes follow each other by flow.run(after=...)"
+            )
+    return " ".join(ids)
 
 
 def places(name: str, value: Any) -> str:

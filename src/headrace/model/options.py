@@ -282,6 +282,30 @@ class JobOptions(TypedDict, total=False):
 class CallOptions(JobOptions, total=False):
     """What ``task.options(...)`` takes."""
 
+    after: Annotated[
+        Any,
+        OptionRow(
+            check=check.predecessors,
+            doc="a stored job, or a list of at most 1,000 (handles or ids), which it follows: it waits, ``blocked``, "
+            "until all have succeeded, and is cancelled when one has ended otherwise. Not with ``delay``, ``at``, "
+            "``ordered`` or ``unique``.",
+            travels="enqueue",
+            default="",
+            flag=Flag(value="ID", text="Start it when the job ID has succeeded; cancel it when that ended otherwise."),
+        ),
+    ]
+    after_failure: Annotated[
+        bool | None,
+        OptionRow(
+            check=check.flag,
+            doc="with ``after``: it starts when these jobs have ended, however.",
+            travels="enqueue",
+            kind=bool,
+            default=False,
+            flag=Flag(text="With --after: start it after any end of that job."),
+        ),
+    ]
+
     request_id: Annotated[
         str | None,
         OptionRow(
@@ -355,5 +379,5 @@ def _document(kind: Any, rows: Mapping[str, OptionRow]) -> None:
 
 
 _document(JobOptions, rows_of(JobOptions))
-_document(CallOptions, {"request_id": ROWS["request_id"]})
+_document(CallOptions, {name: ROWS[name] for name in ("after", "after_failure", "request_id")})
 _document(TaskOptions, {name: row for name, row in rows_of(TaskOptions).items() if name in TASK_ONLY})

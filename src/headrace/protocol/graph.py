@@ -211,11 +211,12 @@ def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
     return load("lapse").bind(keys, done_and_next, limit=min(limit, 500))
 
 
-def tend(keys: Keys, limit: int = 400) -> Call[tuple[int, int, int]]:
+def tend(keys: Keys, ttl: int, limit: int = 400) -> Call[tuple[int, int, int]]:
     """Do a piece of what is left to do of long verbs, oldest first. Returns how many chores are left and due, server
-    time, and when the next one is due (0: none is left).
+    time, and when the next one is due (0: none is left). ``ttl``: microseconds that a job stays which cannot follow
+    another one any more.
     """
-    return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit)
+    return load("tend").bind(keys, lambda reply: (reply[0], reply[2], moment(reply[3])), limit=limit, ttl=ttl)
 
 
 # -- growing --------------------------------------------------------------------------------------------------------

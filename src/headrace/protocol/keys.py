@@ -54,9 +54,12 @@ key                    type    meaning, owner and end
 ``succeeded`` ...      zset    Finished and kept ids, by the time they finished; one per final state. Of the nodes of
                                workflows those that failed or are quarantined; they stay as long as their workflow.
 ``expires``            zset    Finished and kept ids, by the end of their retention; no nodes.
-``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait in chains. One per shard.
+``totals``             hash    ``bytes`` that kept results take, ``blocked`` jobs that wait for others outside
+                               of workflows. One per shard.
 ``turn:<key>``         string  The ordered job of this key whose turn it is. Ends with the last of the key.
 ``chain:<key>``        zset    Ordered jobs of this key that wait for their turn, first come first. Empty means absent.
+``after:<id>``         zset    Jobs that follow this one, in the order in which they are freed; also some that were
+                               cancelled since. The chore that its end leaves removes it.
 ``schedules``          zset    Names of schedules, all with the score 0. A deletion, or the end of the last, ends it.
 ``schedule:<name>``    hash    A schedule: its times, its jobs' form, its next ticks. Deleted by hand, 7 days after its
                                last tick, or when no worker declares it any more.
@@ -87,7 +90,8 @@ key                    type    meaning, owner and end
                                the first of the times is the score of ``~`` in ``scheduled``.
 ``unique:<name>``      string  The unique job that has this name, and the one that waits for its end. Ends with what
                                the job's ``hold`` says: its end, its first start, or a time, then it expires.
-``waited``             zset    Ids that a caller waits for, scored by when the wait ends; swept.
+``waited``             zset    Ids that a caller waits for, scored by when the wait ends; swept. Those that other jobs
+                               follow have a score beyond all times.
 ``flow:<flow>``        hash    A workflow's record. Lives until the end of its retention; unsealed ones for an hour.
 ``flows:<view>``       zset    Workflows by creation; a view is ``definition|state``, where either part may be empty.
 ``lapses``             zset    Workflows that have ended or wait for their start, by when they are to be removed.

@@ -32,17 +32,19 @@ class Accepted(msgspec.Struct, frozen=True):
     """The store's answer to an enqueue.
 
     Attributes:
-        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``, ``full``:
-            nothing was stored.
+        word: ``ok``; ``repeated``: this very request had been applied, and its reply was lost; ``clash``, ``full``,
+            ``missing``: nothing was stored.
         duplicates: ids that were not stored, each with the job that its request id had made, or that has its name.
         clashes: ids of unique jobs for which nothing was stored, each with the job that has its name.
         full: a limit, its backlog, and how many jobs wait in a lane of it.
+        missing: a job that one of these was to follow, and which is not stored.
     """
 
     word: str
     duplicates: dict[str, str] = {}
     clashes: dict[str, str] = {}
     full: tuple[str, int, int] | None = None
+    missing: str = ""
 
 
 def fields_of(form: Form, without: frozenset[str] = frozenset()) -> list[Any]:
@@ -69,6 +71,8 @@ def head_of(form: Form) -> msgspec.Raw:
     if form.options:
         fields += ("options", blob(form.options))
     fields += fields_of(form)
+    if form.after:
+        fields += ("after", form.after, *(("anyway", "1") if form.after_failure else ()))
     if form.options or is_claimed(form) or (form.unique and form.unique.hold == "start"):
         # A claim reads these only where the record says that there is more than task and arguments.
         fields += ("more", "1")
@@ -79,6 +83,8 @@ def head_of(form: Form) -> msgspec.Raw:
         head += [form.ordered and form.key, form.unique.packed]
     elif form.ordered:
         head.append(form.key)
+    elif form.after:
+        head.append([int(form.after_failure), *form.after.split()])
     return msgspec.Raw(_pack(head))
 
 
@@ -87,7 +93,7 @@ def packed_args(job: NewJob) -> msgspec.Raw | str:
 
 
 def script_of(form: Form) -> str:
-    return "enqueue_unique" if form.unique else "enqueue_ordered" if form.ordered else "enqueue"
+    return "enqueue_unique" if form.unique else "enqueue_ordered" if form.ordered or form.after else "enqueue"
 
 
 # Of the scripts that store the jobs of one call, the last one that any of these needs.
@@ -115,6 +121,8 @@ def batches_of(jobs: Sequence[NewJob]) -> tuple[list[Batch], str]:
 def accepted(reply: Any) -> Accepted:
     if reply == b"ok":
         return Accepted("ok")
+    if not isinstance(reply, bytes) and len(reply[1]) == 1:
+        return Accepted("missing", missing=reply[1][0].decode())
     if not isinstance(reply, bytes):
         limit, backlog, waits = reply[1]
         return Accepted("full", full=(limit.decode(), backlog, waits))

@@ -193,7 +193,7 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _form(name: str, form: Form, overlap: str, request_id: str) -> Form:
-    wrong = {"delay": form.delay, "at": form.at, "request_id": request_id}
+    wrong = {"delay": form.delay, "at": form.at, "after": form.after, "request_id": request_id}
     for option, value in wrong.items():
         if value:
             raise OptionsError(f"a schedule says when its jobs start, so they take no {option}=")

@@ -1,22 +1,23 @@
 -- Accept: new jobs are stored, and become ready or scheduled; of ordered ones those wait whose turn it is not.
 -- Included, never run alone.
 -- Returns ok, where all were stored, or
--- {full, {limit, its backlog, jobs that wait in the lane}}, where none was, or
+-- {full, {limit, its backlog, jobs that wait in the lane}} or {full, {a job that one is to follow, and which is not
+-- stored}}, where none was, or
 -- 'ok | repeated <id> <id> ...': repeated: this very request was applied before; of those that were not stored, each
 -- with the job that its request id had made.
 -- include request_ids lane_entry backlog
 -- keys    scheduled
 -- ordered: gives the functions of turn.lua. take_names: gives the first jobs of a unique batch their names; returns
 -- where their rows end, and where those begin that are stored by_rule, which gives the functions of unique_rows.lua.
--- before: what seen was, where it is this request's by now.
-local function accept(ordered, take_names, by_rule, before)
+-- before: what seen was, where it is this request's by now. following: gives the functions of after.lua.
+local function accept(ordered, take_names, by_rule, before, following)
   if before == nil then before = redis.call('SET', seen, number, 'EX', 600, 'GET') end
   local repeated = before == number
   local left, twice = batches, {}
   if #requests > 0 then left, twice = request_ids().unmade(repeated) end
   if repeated then return 'repeated ' .. table.concat(twice, ' ') end
   local limits = #left > 0 and redis.call('EXISTS', limited) == 1
-  local full = limits and limiting().overfull(left)
+  local full = following and following().unknown(left) or limits and limiting().overfull(left)
   if full then return request_ids().refuse(full, left, before) end
   for _, batch in ipairs(left) do
     local queue, priority, delay, at, ends, fields, key = unpack(batch[1])
@@ -54,15 +55,15 @@ local function accept(ordered, take_names, by_rule, before)
         line[n], line[n + 1] = score, rows[n]
       end
     end
-    if key and ordered and not waits and #line > 0 then line = ordered().await_turns(key, line) end
+    if key and ordered and not waits and #line > 0 then
+      line = (type(key) == 'table' and following().await_ends or ordered().await_turns)(key, line)
+    end
     if key and rule then line = limiting().sort_line(queue, line) end
     if waits and #line > 0 then
       -- A worker that sleeps until the next due time must learn of an earlier one.
       local nearest = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
       if not nearest or due < tonumber(nearest) then wake_up(queue) end
-    elseif #line > 0 then
-      wake_up(queue)
-    end
+    elseif #line > 0 then wake_up(queue) end
     if #line > 0 then redis.call('ZADD', waits and scheduled or ready .. queue, unpack(line)) end
     if rest then by_rule().store_by_rule(batch, rest, twice, limits) end
   end

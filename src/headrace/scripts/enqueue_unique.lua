@@ -1,6 +1,6 @@
 -- Enqueue: as enqueue, with unique jobs among them: one whose name another job has is not stored, or the whole call is
 -- refused.
--- include accept turn unique_alive unique_rows
+-- include accept turn unique_alive unique_rows after
 -- key     seen     string  sender:<sender>  number of this sender's last request, and what else than ok was answered
 -- arg     sender   text    a producer's slot; its requests come one after another
 -- arg     number   text    number of the request; the same again means: the reply was lost
@@ -48,6 +48,6 @@ for _, one in ipairs(batches) do
   if rule and rule ~= true and rule[2] == 'raise' and not clashes then clashes = naming().clashes_of() end
 end
 local reply = clashes and #clashes > 0 and 'clash ' .. table.concat(clashes, ' ')
-  or accept(turns, take_names, naming, before)
+  or accept(turns, take_names, naming, before, following)
 if type(reply) == 'string' and reply ~= 'ok' and before ~= number then redis.call('APPEND', seen, '|' .. reply) end
 return reply

@@ -1,6 +1,6 @@
 -- Examine: jobs whose record and structures contradict each other are found and, where asked for, led back.
--- include ids crash again journal let_go
--- keys    scheduled parking ready parked claims cancels held chain lane unique flow victim=owner
+-- include ids crash again journal let_go take_out after
+-- keys    scheduled parking ready parked claims cancels held chain after lane unique flow victim=owner
 -- removes first waited
 -- arg     place      text    the structure that the ids come from, such as ready:default; empty: their records
 -- arg     list       packed  ids, at most 1000
@@ -10,7 +10,8 @@
 -- return  {bytes of their kept results and errors, id, fault, evidence, 1 where it was led back, ...}
 local fixed = {scheduled = scheduled, expires = expires}
 for state, index in pairs(finals) do fixed[state] = index end
-local families = {ready = ready, parked = parked, claims = claims, held = held, chain = chain, lane = lane}
+local families = {ready = ready, parked = parked, claims = claims, held = held, chain = chain, lane = lane,
+  after = after}
 local bytes = 0
 
 local function key_at(where)
@@ -28,6 +29,7 @@ local function home_of(id, f)
     if state == 'blocked' or state == 'skipped' or state == 'succeeded' or state == 'cancelled' then return '' end
   end
   if state == 'blocked' then
+    if f.after then return following().will_be_freed(id, f.after) and '' or 'after:' end
     if f.unique and string.sub(redis.call('GET', unique .. f.unique) or '', 23) == id then return '' end
     return f.key and 'chain:' .. f.key
   elseif state == 'ready' then
@@ -78,6 +80,10 @@ end
 
 local function lead_home(id, f, home)
   if f.st == 'running' then return crashed(id, f) end
+  if home == 'after:' then
+    naming().take_out(id, f.st)
+    return finish(id, 'cancelled', '{"type":"Lost","message":"the jobs that it follows are gone"}', ttl)
+  end
   if f.st == 'ready' then return ready_again(id, f.queue, f.priority, 0) end
   if home == '' then return end
   redis.call('ZADD', key_at(home), f.finished or now, id)
@@ -95,7 +101,7 @@ local function without_record(id)
   return 'no-record', place, done_now
 end
 
-local NAMES = {'st', 'queue', 'task', 'owner', 'lane', 'key', 'unique', 'priority', 'finished', 'token'}
+local NAMES = {'st', 'queue', 'task', 'owner', 'lane', 'key', 'unique', 'priority', 'finished', 'token', 'after'}
 local function examined(id)
   local row, f = redis.pcall('HMGET', job .. id, unpack(NAMES)), {}
   if row.err then return 'unreadable', 'its key holds another type' end

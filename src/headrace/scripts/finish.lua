@@ -1,7 +1,7 @@
 -- Finish: a job reaches a final state; the one way out, whatever the cause. Included, never run alone.
 -- The caller takes the job out of its old structure.
 -- include compensate edges turn telling unique_end
--- keys    succeeded failed cancelled quarantined expires totals waited log
+-- keys    succeeded failed cancelled quarantined expires totals waited chores log
 -- channel done         done:<id>           told the final state
 -- many    UNLINK
 -- batch   gone      {}   keys of the jobs that do not stay
@@ -11,6 +11,7 @@
 -- batch   told      {}   {id, state} of each that is waited for
 -- batch   ended_badly  nil  whether any job failed or is quarantined
 -- batch   waits     nil  whether any job is waited for, once that was asked
+-- batch   followed  nil  whether other jobs follow one of them
 -- step    store_ends
 local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, quarantined = quarantined}
 
@@ -20,7 +21,15 @@ local finals = {succeeded = succeeded, failed = failed, cancelled = cancelled, q
 local function finish(id, state, data, ttl)
   if batch.waits == nil then batch.waits = redis.call('EXISTS', waited) == 1 end
   local waits = batch.waits and redis.call('ZSCORE', waited, id)
-  if waits then ttl = math.max(ttl, 60000000) batch.told[#batch.told + 1] = {id, state} end
+  if waits then
+    ttl = math.max(ttl, 60000000)
+    batch.told[#batch.told + 1] = {id, state}
+    -- Other jobs follow it: see after.
+    if tonumber(waits) >= 9000000000000000 then
+      redis.call('ZADD', chores, now, 'after:' .. id .. ':' .. state)
+      batch.followed = true
+    end
+  end
   if state == 'failed' or state == 'quarantined' then
     batch.ended_badly = true
     telling().ended_badly(id, state, data)

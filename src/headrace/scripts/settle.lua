@@ -14,7 +14,7 @@
 -- return  {ok | repeated, {stale ids}, kept jobs, kept bytes, chores}; kept is 0 when nothing was kept now, chores when
 --         none were made Once the batch is stored: what is kept and left to do, where this settle has added to it.
 local function answer(word, stale)
-  local walked, kept = #batch.walks > 0, #batch.retained > 0
+  local walked, kept = #batch.walks > 0 or batch.followed, #batch.retained > 0
   return function()
     return {word, stale, kept and redis.call('ZCARD', expires) or 0,
       kept and tonumber(redis.call('HGET', totals, 'bytes') or 0) or 0, walked and redis.call('ZCARD', chores) or 0}

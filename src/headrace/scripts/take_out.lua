@@ -13,7 +13,8 @@ local function take_out(id, state, queue, task)
     redis.call('ZREM', parked .. (task or ''), id)
     if redis.call('EXISTS', parked .. (task or '')) == 0 then redis.call('SREM', parking, task or '') end
   elseif state ~= 'blocked' then return false
-  elseif is_ordered(id) then turns().leave_chain(id) end
+  elseif is_ordered(id) then turns().leave_chain(id)
+  elseif is_plain(id) then redis.call('HINCRBY', sums, 'blocked', -1) end
   return true
 end
 

@@ -1,6 +1,9 @@
--- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals.
+-- Tend: a bounded piece of what scripts left to do, oldest first: walks, starts, cancellations, retries, removals, jobs
+-- that wait for others.
 -- include drop withdraw begin again_node
--- arg     limit   int   nodes or edges, at most 1000; a cancelled node counts as two
+-- keys    after
+-- arg     limit   int   nodes, edges or jobs, at most 1000; a cancelled node counts as two
+-- arg     ttl     int   microseconds that a job stays which is cancelled since one that it follows did not succeed
 -- route   desk
 -- return  {chores that are due, pieces done, now, when the next one is due or 0}
 -- Each chore takes one for itself.
@@ -69,6 +72,36 @@ DO.drop = function(fid, from, size)
   end
 end
 DO.abandon = function(fid) drop_flow(fid) end
+
+local function follow(id, other, state)
+  local f = redis.call('HMGET', job .. id, 'st', 'pending', 'anyway', 'queue', 'priority')
+  -- One that was cancelled stays a member, also where a person has retried it.
+  if f[1] ~= 'blocked' or not f[2] then return end
+  if state ~= 'succeeded' and not f[3] then
+    naming().take_out(id, f[1])
+    finish(id, 'cancelled', '{"type":"Cancelled","message":"job ' .. other .. ', which it follows, has not succeeded: '
+      .. state .. '"}', ttl)
+  elseif redis.call('HINCRBY', job .. id, 'pending', -1) == 0 then
+    naming().take_out(id, f[1])
+    redis.call('HDEL', job .. id, 'pending')
+    ready_again(id, f[4], f[5], 0)
+  end
+end
+DO.after = function(id, ended)
+  local state = redis.pcall('HGET', job .. id, 'st')
+  if type(state) ~= 'string' then state = ended end
+  if not finals[state] then
+    -- It was retried since: its next end counts.
+    redis.call('ZADD', waited, 9000000000000000, id)
+    return
+  end
+  local popped = redis.call('ZPOPMIN', after .. id, batch.room)
+  for n = 1, #popped, 2 do
+    batch.room = batch.room - 1
+    pcall(follow, popped[n], id, state)
+  end
+  if redis.call('EXISTS', after .. id) == 1 then redis.call('ZADD', chores, now, 'after:' .. id .. ':' .. state) end
+end
 
 local pieces = 0
 while batch.room > 0 do

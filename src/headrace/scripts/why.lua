@@ -10,9 +10,9 @@
 -- return  {now, what Redis calls the type of its record, values of its fields, values of its workflow's, {name, value,
 --         ...} of its place, others, gates, live workers, worker rows, {name, value, ...} of the server}; see
 --         why_others, why_gates, why_workers and why_server for the rows. A place has of these what is known: score (in
---         the structure of its state), ahead, follows (its name, which the job has whose end it waits for), paused,
---         until, note (why it is paused), request (the job that a request id of this name made), schema, asked (1: its
---         worker was told to stop it)
+--         the structure of its state), ahead, follows (its name, which the job has whose end it waits for), behind
+--         (how many jobs that it follows have not ended, 5 at most), paused, until, note (why it is paused), request
+--         (the job that a request id of this name made), schema, asked (1: its worker was told to stop it)
 local kind = redis.call('TYPE', job .. id).ok
 local place, others, gates_met, rows = {}, {}, {}, {}
 local function tell(name, value)
@@ -28,7 +28,8 @@ if kind ~= 'hash' then
     {}, 0, {}, {}}
 end
 
-local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique')
+local f = redis.call('HMGET', job .. id, 'st', 'queue', 'task', 'owner', 'key', 'lane', 'parents', 'unique',
+  'after')
 local state, queue, task, owner = f[1] or '', f[2] or 'default', f[3] or '', f[4]
 
 local function of_line()
@@ -62,6 +63,10 @@ local looks = {
   blocked = function()
     if is_node(id) then
       others = unfinished(id, f[7] or '')
+      return
+    elseif f[9] then
+      others = followed(id, f[9])
+      tell('behind', #others > 0 and #others)
       return
     end
     local holder = f[8] and who_has_name(f[8], id)

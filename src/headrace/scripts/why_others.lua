@@ -1,7 +1,7 @@
--- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, or
--- parents that have not succeeded. Included, never run alone.
+-- Why, others: the jobs that a job waits for: the one that has its name, the one of its key whose turn it is, those
+-- that it follows, or parents that have not succeeded. Included, never run alone.
 -- include ids
--- keys    job unique turn chain
+-- keys    job unique turn chain after
 -- Parents that are looked at, and told of.
 local PARENTS, TOLD = 1000, 5
 
@@ -23,6 +23,15 @@ end
 local function who_has_turn(key, id)
   local holder = redis.call('GET', turn .. key)
   return holder and {row_of(holder)} or {}, redis.call('ZRANK', chain .. key, id)
+end
+
+-- Of the jobs that it follows, the first whose end has not been counted.
+local function followed(id, ids)
+  local found = {}
+  for other in string.gmatch(ids, '%w+') do
+    if #found < TOLD and redis.call('ZSCORE', after .. other, id) then found[#found + 1] = row_of(other) end
+  end
+  return found
 end
 
 -- The letter of the edge from a parent to a child: s stop, c continue, k skip.

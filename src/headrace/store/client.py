@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from headrace.errors import DuplicateJob, LaneFull, OptionsError, ServerError, SettingsError, StoreUnavailable
+from headrace.errors import (
+    DuplicateJob,
+    JobNotFound,
+    LaneFull,
+    OptionsError,
+    ServerError,
+    SettingsError,
+    StoreUnavailable,
+)
 from headrace.model.form import NewJob
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.type_registry import Types
@@ -271,6 +279,7 @@ class Client:
 
         Raises:
             DuplicateJob: a unique job clashes, and its rule says so.
+            JobNotFound: a job that one of them follows is not stored.
             LaneFull: a limit has too many jobs that wait.
             NotConfirmed: they are stored, and not in time as safe as is asked for.
 
@@ -410,6 +419,11 @@ class Client:
 def _checked(accepted: Accepted, *, spread: bool = False) -> Accepted:
     if accepted.full is not None:
         raise LaneFull(*accepted.full)
+    if accepted.missing:
+        raise JobNotFound(
+            f"job {accepted.missing} is not stored, so no job can follow it: it never existed, or its retention is "
+            f"over. Nothing of this call was stored{' on its shard' if spread else ''}"
+        )
     if not accepted.clashes:
         return accepted
     id, holder = next(iter(accepted.clashes.items()))

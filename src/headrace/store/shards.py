@@ -327,7 +327,8 @@ def accepted_of(told: Sequence[Accepted]) -> Accepted:
     clashes = {id: holder for one in told for id, holder in one.clashes.items()}
     full = next((one.full for one in told if one.full is not None), None)
     word = next((one.word for one in told if one.word not in ("ok", "repeated")), told[0].word)
-    return Accepted(word, duplicates, clashes, full)
+    missing = next((one.missing for one in told if one.missing), "")
+    return Accepted(word, duplicates, clashes, full, missing)
 
 
 Args = Mapping[str, Any]

@@ -16,7 +16,7 @@ from headrace.errors import OptionsError
 from headrace.model.form import Form, NewJob, Options, form_of, of_call
 from headrace.model.headers import added, packed
 from headrace.model.hidden_values import with_all
-from headrace.model.ids import id_at, make_tail, ordered_id, unique_id
+from headrace.model.ids import id_at, make_tail, ordered_id, shard_of, unique_id
 from headrace.model.options import CallOptions
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.unique_names import check_by, unique_name
@@ -105,6 +105,7 @@ class BoundTask(Generic[P, R]):
             DuplicateJob: it is unique with ``clash="raise"``, and another job has its name.
             StoreUnavailable: no answer within the settings' ``timeout``; the job may or may not be stored.
             StoreFull: the server refused to store it.
+            JobNotFound: a job of its option ``after`` is not stored.
             NotConfirmed: it is stored, and not as safe as its ``durability`` asks for.
 
         Cost: one round trip.
@@ -169,7 +170,7 @@ class BoundTask(Generic[P, R]):
 
     def _broadcasting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Submission]:
         options = self._options
-        for name in ("delay", "at", "ordered", "unique", "request_id"):
+        for name in ("delay", "at", "ordered", "unique", "request_id", "after"):
             if getattr(options, name):
                 raise OptionsError(f"a broadcast goes to each worker that lives now: it takes no {name}=")
         data = self._signature.pack(args, kwargs, self.context.client.settings.max_payload)
@@ -256,15 +257,34 @@ class BoundTask(Generic[P, R]):
     def _shard(self, name: str = "") -> int:
         """Where a job lives, of several shards: with its key, its name or its request id; a limited one at home."""
         context, options = self.context, self._options
+        if options.after:
+            return self._shard_of_others()
         if options.unique and options.key:
             raise OptionsError(f"{self.task} is unique and has a key, which may live on two shards: use one of the two")
         if not (name or self._place) and context.limits_of(self._limits(), options.queue):
             return context.client.keys.shard
         return context.client.shard_for(name or self._place)
 
+    def _shard_of_others(self) -> int:
+        """The shard of the jobs that it follows: their end and its start are one step there."""
+        context, options = self.context, self._options
+        shards = {shard_of(id) for id in options.after.split()}
+        if len(shards) > 1:
+            raise OptionsError(
+                "the jobs of after= are on several shards, whose ends no script sees together: use a workflow, or give "
+                "these jobs one key="
+            )
+        (shard,) = shards
+        home = context.limits_of(self._limits(), options.queue) and context.client.keys.shard != shard
+        wrong = "limits" if home else next((name for name in ("key", "request_id") if getattr(options, name)), "")
+        if wrong:
+            raise OptionsError(f"of several shards, after= chooses one, and {wrong} another: use one of the two")
+        return shard
+
     def placed(self, id: str, name: str) -> str:
         """An id that was drawn for a job that may live anywhere, or another where it may not."""
-        return new_id(self._shard(name)) if name or self._place or self._limits() else id
+        fixed = name or self._place or self._options.after or self._limits()
+        return new_id(self._shard(name)) if fixed else id
 
     def _limits(self) -> Any:
         known = self.context.tasks.get(self.task)

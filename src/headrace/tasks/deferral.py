@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from headrace.errors import DuplicateJob, LaneFull, StoreUnavailable
+from headrace.errors import DuplicateJob, JobNotFound, LaneFull, StoreUnavailable
 from headrace.model.form import NewJob
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import CHUNK
@@ -148,7 +148,7 @@ def _sending(works: Sequence[Pending]) -> Generator[list[Pending], Any, None]:
         group = groups[0]
         try:
             value = yield group
-        except (DuplicateJob, LaneFull) as error:
+        except (DuplicateJob, JobNotFound, LaneFull) as error:
             # Nothing of the group was stored, and one refused job must not keep the others from it.
             groups[:1] = [[one] for one in group] if len(group) > 1 else []
             _lost(group if len(group) == 1 else (), error)
@@ -190,4 +190,6 @@ def _envelope(row: NewJob, request_id: str) -> str:
 
     if row.form.secrets:
         return "it has secret arguments, so its envelope is not shown"
+    if row.form.after:
+        return f"no envelope has a job that follows others; it was to follow {row.form.after}"
     return f"envelope: {base64.b64encode(packed(row.id, row.args, row.form, request_id, row.name)).decode()}"

@@ -179,6 +179,8 @@ def packed(id: str, args: bytes, form: Form, request_id: str, name: str = "", se
     """A job as an envelope. ``args``: ``[args, kwargs]`` as they are stored: MessagePack or JSON. ``name``: of a unique
     job; it travels, since its reader may not have the code that makes it. ``seal``: of the application, if it has one.
     """
+    if form.after:
+        raise OptionsError("no envelope has a job that follows others: leave after= out, or enqueue it directly")
     if seal is not None:
         args = seal.arguments(form, id, args)
     if form.unique:

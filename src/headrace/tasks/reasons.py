@@ -40,7 +40,7 @@ _LINE: tuple[Decide, ...] = (
 )  # fmt: skip
 _WAITS: tuple[Decide, ...] = (
     state.not_consistent, state.workflow_not_started, state.workflow_stopped, state.waits_for_nodes,
-    state.waits_for_its_turn, state.store_refuses, state.disk_failed, state.memory_full,
+    state.waits_for_jobs, state.waits_for_its_turn, state.store_refuses, state.disk_failed, state.memory_full,
 )  # fmt: skip
 _ENDED: tuple[Decide, ...] = (state.ended,)
 
@@ -72,7 +72,8 @@ _OVER = (State.SUCCEEDED, State.FAILED, State.QUARANTINED, State.SKIPPED)
 # Every code, in the order of the documentation.
 CODES = (
     "unknown", "ended", "runs", "sent_ahead", "owner_silent", "asked_to_stop", "scheduled", "overdue",
-    "workflow_not_started", "workflow_stopped", "waits_for_nodes", "waits_for_its_turn", "parked", "queue_paused",
+    "workflow_not_started", "workflow_stopped", "waits_for_nodes", "waits_for_jobs", "waits_for_its_turn", "parked",
+    "queue_paused",
     "no_worker_serves", "broadcast", "all_busy", "no_runner_of_its_kind", "runners_missing", "jobs_ahead",
     "other_queues_first", "draining", "claims_stopped", "store_refuses", "gate_closed", "suspect", "not_consistent",
 )  # fmt: skip

@@ -312,8 +312,8 @@ def not_consistent(facts: WhyFacts) -> Reason | None:
         text = f"its record says that it is {state!r}, which is not a state"
     elif state in ("scheduled", "ready", "running", "parked", "stopped") and "score" not in facts.place:
         text = f"its record says that it is {state}, and it is not where {state} jobs are"
-    elif state == "blocked" and not is_node(facts.id) and facts.place.keys().isdisjoint(("score", "follows")):
-        text = "its record says that it waits for its turn, and it is not in the chain of its key"
+    elif state == "blocked" and not is_node(facts.id) and facts.place.keys().isdisjoint(("score", "follows", "behind")):
+        text = "its record says that it waits for its turn or for other jobs, and it is not where such jobs are"
     elif is_node(facts.id) and "st" not in facts.flow:
         text = f"its workflow {flow_of(facts.id)} is not stored"
     else:
@@ -463,8 +463,19 @@ def waits_for_nodes(facts: WhyFacts) -> Reason | None:
 _BROKEN = (State.FAILED, State.CANCELLED, State.QUARANTINED)
 
 
+def waits_for_jobs(facts: WhyFacts) -> Reason | None:
+    if facts.state != State.BLOCKED or not facts.others or "behind" not in facts.place:
+        return None
+    first = facts.others[0]
+    evidence: Evidence = {"pending": facts.time("pending"), "job": first.id, "job_state": first.state}
+    text = f"it follows {_with_reason(facts, first, 'job ' + first.id)}"
+    if facts.time("pending") > 1:
+        text += f"; it waits for {facts.time('pending'):,} jobs in all"
+    return Reason("waits_for_jobs", text, evidence)
+
+
 def waits_for_its_turn(facts: WhyFacts) -> Reason | None:
-    if facts.state != State.BLOCKED or is_node(facts.id):
+    if facts.state != State.BLOCKED or is_node(facts.id) or "behind" in facts.place:
         return None
     key, ahead, name = facts.record.get("key", ""), facts.where("ahead"), facts.place.get("follows")
     evidence: Evidence = {"name": name} if name else {"key": key, "ahead": ahead}

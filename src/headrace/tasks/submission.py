@@ -94,7 +94,9 @@ Verb: TypeAlias = Literal["enqueue", "enqueue_many", "enqueue_packed", "broadcas
 
 _args = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], dict[str, Any]], ext_hook=lambda code, data: None)  # noqa: ARG005
 _JOBS = frozenset({"", "undo", "callback"})
-_NOT_OF_JOBS = frozenset({"request_id", "headers", "ordered", "unique", "durability", "replicas", "after_commit"})
+_NOT_OF_JOBS = frozenset(
+    ("request_id", "headers", "ordered", "unique", "after", "after_failure", "durability", "replicas", "after_commit")
+)
 _NOT_OF_NODES = _NOT_OF_JOBS | {"at", "expires", "result_ttl", "failure_ttl"}
 _NOT_OF_BROADCASTS = _NOT_OF_JOBS | {"at", "delay", "queue", "priority", "key"}
 _ORDER = frozenset({"key"})

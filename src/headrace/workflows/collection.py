@@ -235,7 +235,7 @@ class Workflows:
                 removed += gone
                 if not gone:
                     break
-            yield from tend(keys)
+            yield from tend(self._client, keys)
         return removed
 
 

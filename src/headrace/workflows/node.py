@@ -98,6 +98,8 @@ REFUSED = {
     "durability": "it is stored with its workflow, as the setting durability says",
     "replicas": "it is stored with its workflow, as the setting replicas says",
     "after_commit": "it is stored with its workflow: give after_commit= to that",
+    "after": "it follows nodes of its workflow, which flow.run(after=...) names",
+    "after_failure": "on_failure= of a node, or of an edge, says what its failure means for this one",
     "request_id": "key= of the workflow keeps it from running twice",
 }
 

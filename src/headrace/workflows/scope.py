@@ -134,6 +134,8 @@ class Scope:
             raise OptionsError(f"a node takes no at= and no expires=: {REFUSED['expires']}")
         if form.ordered:
             raise OptionsError(f"a node cannot be ordered: {REFUSED['ordered']}")
+        if form.after:
+            raise OptionsError(f"a node takes no after= of task.options: {REFUSED['after']}")
         if form.unique:
             raise OptionsError(f"a node cannot be unique: {REFUSED['unique']}")
         queue = self.queue if self.queue and form.queue == "default" and not queued else form.queue

@@ -201,27 +201,27 @@ class Verbs(msgspec.Struct, frozen=True):
             word = yield graph.start(self.client.keys, self.id, chosen[first : first + NAMED])
         if word != WorkflowState.RUNNING:
             self._refuse(word, "started")
-        yield from tend(self.client.keys_for(self.id), on_piece)
+        yield from tend(self.client, self.client.keys_for(self.id), on_piece)
         return WorkflowState.RUNNING
 
     def cancel(self, on_piece: OnPiece | None) -> Steps[WorkflowState]:
         word: str = yield graph.cancel(self.client.keys, self.id)
         self.told(word)
-        yield from tend(self.client.keys_for(self.id), on_piece)
+        yield from tend(self.client, self.client.keys_for(self.id), on_piece)
         return self.known((yield self.watch()))
 
     def retry(self, on_piece: OnPiece | None) -> Steps[WorkflowState]:
         word: str = yield graph.retry_failed(self.client.keys, self.id)
         if word not in (WorkflowState.RUNNING, WorkflowState.STOPPED):
             self._refuse(word, "retried")
-        yield from tend(self.client.keys_for(self.id), on_piece)
+        yield from tend(self.client, self.client.keys_for(self.id), on_piece)
         return WorkflowState(word)
 
     def delete(self, on_piece: OnPiece | None) -> Steps[None]:
         # Asked first: a delete that is repeated, since its reply was lost, finds nothing any more.
         self.known((yield self.watch()))
         yield graph.delete(self.client.keys, self.id)
-        yield from tend(self.client.keys_for(self.id), on_piece)
+        yield from tend(self.client, self.client.keys_for(self.id), on_piece)
 
     def known(self, state: WorkflowState | None) -> WorkflowState:
         if state is None:
@@ -273,12 +273,12 @@ _WORDS = {
 }  # fmt: skip
 
 
-def tend(keys: Keys, on_piece: OnPiece | None = None) -> Steps[None]:
+def tend(client: Client, keys: Keys, on_piece: OnPiece | None = None) -> Steps[None]:
     """Do what scripts left over on one shard, so that no worker is needed; bounded, since other programs may add to it
     meanwhile.
     """
     for _ in range(PIECES):
-        left, _, _ = yield graph.tend(keys)
+        left, _, _ = yield graph.tend(keys, microseconds(client.settings.failure_ttl))
         if on_piece is not None:
             on_piece(left)
         if not left:

@@ -423,7 +423,7 @@ class Maintenance:
         queues = (*worker.options.queues.names, OWN_QUEUE)
         self.renewal = Renewal(worker, desk, metadata, expected, self._on_renewal)
         self.promotion = Promotion(keys)
-        self.reclaim = Reclaim(desk, microseconds(settings.failure_ttl), self.renewal.renew_soon)
+        self.reclaim = Reclaim(desk, ttl := microseconds(settings.failure_ttl), self.renewal.renew_soon)
         self._most = settings.max_finished
         self._most_bytes = settings.max_finished_bytes
         # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
@@ -431,8 +431,8 @@ class Maintenance:
             "sweep", lambda: consume.sweep(keys, BATCH, self._most, self._most_bytes), attrgetter("over"), full=BATCH
         )
         lapse = Portions("lapse", lambda: graph.lapse(keys, LAPSE), attrgetter("ends"), pause=LAPSE_EVERY)
-        # Long verbs on workflows.
-        self.background = Portions("tend", lambda: graph.tend(keys, PIECE), attrgetter("chore"), makes_ready=True)
+        # Long verbs on workflows, and jobs that follow others.
+        self.background = Portions("tend", lambda: graph.tend(keys, ttl, PIECE), attrgetter("chore"), makes_ready=True)
         self.unparking = Unparking(keys, tasks, queues)
         # It has several calls, so it makes its own steps.
         mine = [row for row in worker.schedules if keys.shard == 0]

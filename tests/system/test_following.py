@@ -1,0 +1,108 @@
+"""Jobs that follow others, on real workers: no kill leaves one behind, and none starts before its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.model.job import State
+from headrace.tasks.job_handle import Job
+from tests.servers import Server
+from tests.system.fleet import LEASE, PATIENCE, Fleet
+
+# Of each job the ids of those that it follows.
+Graph = dict[str, list[str]]
+
+
+def chains(fleet: Fleet, count: int, length: int, **options: Any) -> Graph:
+    """Jobs in rows: each follows the one before it and, but for the first row, that one's neighbour."""
+    graph: Graph = {}
+    row: list[Job[Any]] = []
+    for _ in range(length):
+        before, row = row, []
+        for n in range(count):
+            behind = [before[n], before[(n + 1) % count]] if before else []
+            row.append(fleet.enqueue("process.nap", 0.01, **(options | ({"after": behind} if behind else {}))))
+            graph[row[-1].id] = [job.id for job in behind]
+    return graph
+
+
+def until_all_ended(fleet: Fleet, graph: Graph) -> None:
+    for id in graph:
+        fleet.until(lambda id=id: fleet.app.job(id).state.final)
+
+
+def none_before_its_time(fleet: Fleet, graph: Graph) -> None:
+    ended: set[str] = set()
+    for line in fleet.ledger.lines():
+        if line.mark == "S":
+            assert ended.issuperset(graph[line.id]), f"{line.id} began too early"
+        elif line.mark == "E":
+            ended.add(line.id)
+    assert ended == graph.keys()
+
+
+def test_each_starts_when_all_that_it_follows_have_ended(fleet: Fleet) -> None:
+    for _ in range(2):
+        fleet.worker(processes=2)
+    graph = chains(fleet, 6, 12)
+    until_all_ended(fleet, graph)
+    none_before_its_time(fleet, graph)
+    assert fleet.ledger.counts("S") == dict.fromkeys(graph, 1)
+    fleet.check()
+
+
+@pytest.mark.parametrize("role", ["runner", "dispatcher", "supervisor", "worker"])
+def test_a_kill_leaves_none_behind_and_none_before_its_time(fleet: Fleet, role: str) -> None:
+    fleet.settings["lease"] = LEASE
+    graph = chains(fleet, 4, 12, max_crashes=10)
+    workers = [fleet.worker(processes=2) for _ in range(2)]
+    for number, worker in enumerate(workers, 1):
+        fleet.until(lambda wanted=8 * number: len(fleet.ledger.ends()) >= wanted)
+        worker.kill(role)
+        if role in ("supervisor", "worker"):
+            fleet.worker(processes=2)
+    until_all_ended(fleet, graph)
+    none_before_its_time(fleet, graph)
+    assert fleet.app.jobs.count("blocked") == 0
+    assert {fleet.app.jobs.get(id).state for id in graph} == {State.SUCCEEDED}
+    fleet.check()
+
+
+def test_a_crash_counts_as_an_end_where_any_end_does(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker(processes=1)
+    first = fleet.enqueue("process.gate", str(tmp_path / "never"), at_most_once=True)
+    second = fleet.enqueue("process.add", 1, 1, after=first)
+    third = fleet.enqueue("process.add", 2, 2, after=[first, first.id], after_failure=True)
+    fourth = fleet.enqueue("process.add", 3, 3, after=[second, third], after_failure=True)
+    fleet.started(first)
+    worker.kill("runner")
+    assert third.result(timeout=PATIENCE) == 4
+    assert fourth.result(timeout=PATIENCE) == 6
+    record = fleet.ended(second)
+    assert record.state is State.CANCELLED
+    assert record.error is not None
+    assert record.error.message == f"job {first.id}, which it follows, has not succeeded: failed"
+    assert fleet.ledger.starts(second.id) == []
+
+
+def test_a_worker_of_another_queue_is_woken_at_once(
+    server: Server, new_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    """The next renewal, which would tell as well, comes after the test."""
+    fleet = new_fleet(server.url, lease=300)
+    go = tmp_path / "go"
+    fleet.worker(queues="one")
+    fleet.worker(queues="two")
+    first = fleet.enqueue("process.gate", str(go), queue="one")
+    fleet.started(first)
+    second = fleet.enqueue("process.add", 1, 1, after=first, queue="two")
+    assert second.state is State.BLOCKED
+    why = second.why()
+    assert why.code == "waits_for_jobs"
+    assert f"it follows job {first.id} is running" in str(why)
+    go.touch()
+    assert second.result(timeout=PATIENCE) == 2
