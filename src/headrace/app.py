@@ -1,7 +1,6 @@
 """The application: the object that a program and its workers share.
 
-Owns the registry of tasks, middleware and hooks. Connects to nothing until a verb needs the server, so it may be
-imported, forked and called in place anywhere.
+Connects to nothing until a verb needs the server, so it may be imported, forked and called in place anywhere.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queues
 from headrace.admin.workers import Workers
 from headrace.context import CurrentJob
-from headrace.model import elsewhere, setting_layers
+from headrace.model import elsewhere
 from headrace.model.form import of_call, of_task
 from headrace.model.options import CallOptions, TaskKind, TaskOptions
 from headrace.model.signature import Unchecked
 from headrace.model.type_registry import returned
 from headrace.protocol import overviews
 from headrace.registry import Decorator, Tasks, WorkflowDecorator, decorated
-from headrace.settings import Duration, Settings
+from headrace.settings import Duration, Settings, chosen_settings, settings_over, warn_of_unknown
 from headrace.store.client import Client
 from headrace.store.surroundings import aside
-from headrace.tasks import bulk, naming, submission
+from headrace.tasks import bulk, submission
 from headrace.tasks.app_context import F, JobLog, kinds_of
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.declared_limits import LimitSet
 from headrace.tasks.submission import Propagation, Submission, UnsentJob
-from headrace.tasks.task import Task
+from headrace.tasks.task import Task, check_task_name, task_name_of
 from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ if TYPE_CHECKING:
     from headrace.store.store import AsyncStore, Store
     from headrace.tasks.job_handle import Job
     from headrace.workflows.collection import Workflows
-    from headrace.workflows.completion import Completions, H, ReturnWhen, Waited
     from headrace.workflows.definition import Workflow, WorkflowOptions
+    from headrace.workflows.run import Completions, H, ReturnWhen, Waited
     from headrace.workflows.scope import Flow
 
 log = logging.getLogger("headrace")
@@ -104,9 +103,9 @@ class Headrace:
             task_defaults: options of tasks that say nothing else: ``{"retries": 3, "queue": "mail"}``.
             overrides: single settings, by field of :class:`headrace.settings.Settings`; None counts as not given.
         """
-        setting_layers.warn_of_unknown(os.environ, log.warning)
+        warn_of_unknown(os.environ, log.warning)
         given = {**overrides, "url": url}
-        self.settings, self.sources = setting_layers.chosen(os.environ, settings, given, defaults)
+        self.settings, self.sources = chosen_settings(os.environ, settings, given, defaults)
         self.client = Client(self.settings)
         self.registered = Registered(self.client)
         self.context, self.types = self.registered.context, self.client.types
@@ -140,7 +139,7 @@ class Headrace:
         """Put settings above all others, as the command line does with its flags. What is connected connects anew.
         Raises SettingsError: a setting is unknown or has a value that cannot be used.
         """
-        settings, _ = setting_layers.over(self.settings, flags)
+        settings, _ = settings_over(self.settings, flags)
         if settings != self.settings:
             self.move(settings, {})
         self.sources |= {name: f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None}
@@ -219,7 +218,7 @@ class Headrace:
         from headrace.cache import Cached
 
         def decorate(function: Callable[..., Any]) -> Cached[..., Any]:
-            name, returns = naming.name_of(function, None), returned(function, self.types)
+            name, returns = task_name_of(function, None), returned(function, self.types)
             return Cached(self.cache, function, name, returns=returns, **options)
 
         return decorate(functions[0]) if functions else decorate
@@ -311,7 +310,7 @@ class Headrace:
         """
         if name in self.tasks:
             return self.tasks[name].options(**options)
-        signature = Unchecked(naming.check(name), self.types)
+        signature = Unchecked(check_task_name(name), self.types)
         return BoundTask(self.context, signature, of_call(of_task({}), options))
 
     def job(self, id: str) -> Job[Any]:
@@ -379,9 +378,9 @@ class Headrace:
             return_when: as in ``concurrent.futures``; an end in another state than succeeded is an exception.
             allow_wait: wait even inside of a job, or on a running event loop.
         """
-        from headrace.workflows import completion
+        from headrace.workflows.run import wait
 
-        return completion.wait(self.client, jobs, timeout, return_when, allow_wait)
+        return wait(self.client, jobs, timeout, return_when, allow_wait)
 
     async def await_(
         self,
@@ -392,9 +391,9 @@ class Headrace:
         allow_wait: bool = False,
     ) -> Waited[H]:
         """See :meth:`wait`; its pair's name would be the keyword."""
-        from headrace.workflows import completion
+        from headrace.workflows.run import await_
 
-        return await completion.await_(self.client, jobs, timeout, return_when, allow_wait)
+        return await await_(self.client, jobs, timeout, return_when, allow_wait)
 
     def as_completed(
         self, jobs: Iterable[H], timeout: Duration | None = None, *, allow_wait: bool = False
@@ -402,7 +401,7 @@ class Headrace:
         """Give jobs and runs as they end, ``for`` and ``async for``; arguments, errors and cost as for :meth:`wait`.
         Raises ResultTimeout: while iterating: ``timeout`` seconds are over since this call, and some have not ended.
         """
-        from headrace.workflows.completion import Completions
+        from headrace.workflows.run import Completions
 
         return Completions(self.client, jobs, timeout, allow_wait)
 

@@ -1,7 +1,4 @@
-"""The job that runs here: what user code sees of it, and what it may say.
-
-Sends nothing by itself: what the job says goes to the ``emit`` that the runner gave.
-"""
+"""The job that runs here: what user code sees of it. What the job says goes to the ``emit`` that the runner gave."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from headrace.model.headers import SCHEDULE, unpacked
 from headrace.model.hidden_values import hidden_within
 from headrace.model.ids import flow_of, is_node, ticked_at
 from headrace.model.job import Claim
-from headrace.model.job_facts import correlation_of, fields_of
 from headrace.model.limit_rules import check_units, name_of_any
 from headrace.model.retry import NO_RETRY, Retry, runs_again
-from headrace.model.workflow import Payload, parse_facts
+from headrace.model.workflow import Payload, correlation_of, fields_of, parse_facts
 from headrace.protocol.consume import Note
 from headrace.running_job import running_job
 from headrace.settings import Duration, seconds

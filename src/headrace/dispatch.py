@@ -1,21 +1,11 @@
 """Strategies: plain functions that choose a member from an immutable snapshot. They hold nothing and lock nothing.
 
-1. :class:`LoadIndex`: members by load. The least loaded one is read in O(1). Owns no member and no lock.
-2. :class:`Ring`: consistent hashing. Few keys move when members come and go. Pure.
-3. :class:`Snapshot` and the strategies, :data:`STRATEGIES` by name.
-
-The owner of the members publishes a new :class:`Snapshot` by one reference assignment; a reader uses the one that it
-got. Its counter and its ranks are live, and can be read at any moment. Members are any objects with an ``id``; loads
-are numbers that their owner gives to the ranks.
-
-The ranks are a heap with late deletion (the usual companion of :mod:`heapq`): a change pushes a new entry, and the old
-one is thrown away when it comes up. The writer leaves a valid entry on top, so that a reader only looks, and needs no
-lock.
+The owner of the members publishes a new :class:`Snapshot` by one reference assignment. Its counter and its ranks are
+live. The ranks are a heap with late deletion: the writer leaves a valid entry on top, so a reader needs no lock.
 
 On the ring, each member owns ``POINTS`` points on a circle of 32 bits, and a key belongs to the next point after its
-own. One member more among n takes about 1/(n+1) of the keys, evenly from all others, and no key moves between those
-(Karger et al., 1997). The circle is cut into ``SLOTS`` once, so that an owner is found by one look into a list, however
-many members there are.
+own. One member more among n takes about 1/(n+1) of the keys, and no key moves between the others (Karger et al., 1997).
+The circle is cut into ``SLOTS`` once, so that an owner is found by one look into a list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Find the application that a command line names, and say readably why it cannot be found.
-
-Owns no state but ``sys.path``'s first entry.
-"""
+"""Find the application that a command line names, and say readably why it cannot be found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where tasks and workflow definitions are registered: in an application, or apart from any until one includes them.
-
-Owns names and their uniqueness. Makes tasks and definitions of functions; runs and connects nothing.
-"""
+"""Where tasks and workflow definitions are registered: in an application, or apart from any until one includes them."""
 
 from __future__ import annotations
 
@@ -16,10 +13,9 @@ from headrace.model.form import Options, of_task
 from headrace.model.limit_rules import limit_names
 from headrace.model.option_checks import flag
 from headrace.model.options import KINDS, TaskKind, TaskOptions
-from headrace.tasks import naming
 from headrace.tasks.app_context import AppContext, F, Lifespan, LifespanFunction, kinds_of, lifespan_of
 from headrace.tasks.limit import check_cost
-from headrace.tasks.task import Task
+from headrace.tasks.task import Task, check_found, place_of, task_name_of
 from headrace.workflows.definition import Registered
 
 if TYPE_CHECKING:
@@ -136,9 +132,9 @@ def decorated(decorate: Callable[..., Any], functions: tuple[Callable[..., Any],
 
 def define_task(registered: Registered, options: dict[str, Any], function: Callable[..., Any]) -> Task[..., Any, Any]:
     own = options.get("name")
-    name = naming.name_of(function, own)
+    name = task_name_of(function, own)
     if own is None or inspect.isbuiltin(function):
-        naming.check_found(function)
+        check_found(function)
     try:
         kind, loose, limits, trace, encrypt, defaults = _read(
             function, _over(registered.context.task_defaults, options, function)
@@ -185,7 +181,7 @@ def define_workflow(registered: Registered, options: dict[str, Any], function: C
 
     check_function(function)
     given = dict(options)
-    name = naming.name_of(function, given.pop("name", None))
+    name = task_name_of(function, given.pop("name", None))
     if name in registered.definitions:
         raise _duplicate("workflow", name, registered.definitions[name].definition.function, function)
     made: Workflow[...] = Workflow(registered, name, function, given)
@@ -286,7 +282,7 @@ def _no_tasks(one: object) -> str:
 
 def _duplicate(what: str, name: str, known: Callable[..., Any], other: Callable[..., Any]) -> DuplicateName:
     return DuplicateName(
-        f"there is a {what} {name} already ({naming.place(known)}): give the one at {naming.place(other)} another name "
+        f"there is a {what} {name} already ({place_of(known)}): give the one at {place_of(other)} another name "
         f"with @app.{what}(name=...)"
     )
 

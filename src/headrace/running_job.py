@@ -1,7 +1,4 @@
-"""The job that runs here, as the code sees it that jobs call: what they make inherits from it, and must not wait in it.
-
-Owns the context variable. :class:`headrace.context.CurrentJob` is what user code gets of it.
-"""
+"""The job that runs here, as the code sees it that jobs call: what they make inherits from it."""
 
 from __future__ import annotations
 

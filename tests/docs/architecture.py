@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 
-from headrace.picture import theme
 from headrace.picture.svg import FONT, TIP, Shape, line, number, place, points, tag, text_width, words
+from headrace.picture.view import FAINT, LINE, PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "headrace"
@@ -82,7 +82,7 @@ def draw(graph: Graph, lines: Mapping[str, int]) -> str:
     edges = [(names.index(a), names.index(b)) for a, b in reduced(graph)]
     layout = place(shapes, edges, across=False)
     width, height = layout.width + 32, layout.height + 32
-    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=theme.LINE)
+    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=LINE)
     mark = tag("marker", tip, id="tip", markerUnits="userSpaceOnUse", orient="auto", refX=TIP - 0.5, refY=4,
                markerWidth=TIP, markerHeight=8)  # fmt: skip
     style = f'role="img" font-family="{FONT}" viewBox="0 0 {number(width)} {number(height)}"'
@@ -100,11 +100,11 @@ def draw(graph: Graph, lines: Mapping[str, int]) -> str:
     for key, name in enumerate(names):
         x, y = layout.centres[key]
         folder = (PACKAGE / name).is_dir()
-        box = {"rx": 5, "fill": theme.PLAIN.fill if folder else "#ffffff", "stroke": theme.PLAIN.line}
+        box = {"rx": 5, "fill": PLAIN.fill if folder else "#ffffff", "stroke": PLAIN.line}
         parts += [
             tag("rect", x=x - widths[name] / 2, y=y - 21, width=widths[name], height=42, **box),
             words(name, x, y - 2, 14, text_anchor="middle", font_weight="600" if folder else "400"),
-            words(notes[name], x, y + 13, 11, theme.FAINT, text_anchor="middle"),
+            words(notes[name], x, y + 13, 11, FAINT, text_anchor="middle"),
         ]
     return "\n".join([*parts, "</g>", "</svg>"]) + "\n"
 

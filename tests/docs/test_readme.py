@@ -11,8 +11,7 @@ import pytest
 from headrace import errors, testing
 from headrace.model.options import CallOptions, TaskOptions
 from headrace.model.retry import Retry
-from headrace.model.setting_layers import NO_SETTINGS
-from headrace.settings import Settings, environment_name
+from headrace.settings import NO_SETTINGS, Settings, environment_name
 from tests.docs.page import Reader, blocks
 
 ROOT = Path(__file__).resolve().parents[2]

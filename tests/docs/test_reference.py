@@ -12,8 +12,7 @@ import pytest
 
 from headrace.cli.commands import MODULES
 from headrace.cli.failure import ExitCode
-from headrace.model.setting_layers import NO_SETTINGS
-from headrace.settings import Settings, environment_name
+from headrace.settings import NO_SETTINGS, Settings, environment_name
 from tests.docs import reference
 
 PAGES = {"cli": reference.cli, "settings": reference.settings, "options": reference.options}

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from headrace import Headrace
-from headrace.testing.private_server import PrivateServer
+from headrace.testing.kit_store import PrivateServer
 from tests.kit import shop
 
 

@@ -13,7 +13,7 @@ from headrace import Every, Headrace, Rate, State, current_job
 from headrace.errors import NoCurrentJob, OptionsError, StoreUnavailable
 from headrace.protocol import consume
 from headrace.testing import DrainError, Kit, kit_store
-from headrace.testing.private_server import private_server
+from headrace.testing.kit_store import private_server
 from tests.kit import shop
 from tests.servers import Server
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Job, Record
-from headrace.model.setting_layers import load
+from headrace.settings import load
 from headrace.testing import Kit
 from tests.deadline import eventually
 from tests.kit import cases

@@ -14,8 +14,7 @@ import pytest
 from headrace.cli.commands import program
 from headrace.dashboard import needs
 from headrace.dashboard.mounting import PAGES
-from headrace.metrics.alert_rules import board, rules_document, rules_file
-from headrace.metrics.metric_families import FAMILIES, MetricFamily
+from headrace.metrics.metric_families import FAMILIES, MetricFamily, board, rules_document, rules_file
 
 NAME = re.compile(r"headrace_\w+")
 

@@ -25,8 +25,7 @@ import rq
 from rq.serializers import JSONSerializer
 
 from headrace import Headrace
-from headrace.bridge import Bridge, Envelopes, Message, TakenMessages, celery_messages, rq_jobs
-from headrace.bridge.redis_queues import RedisQueues
+from headrace.bridge import Bridge, Envelopes, Message, RedisQueues, TakenMessages, celery_messages, rq_jobs
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.cli.failure import ExitCode, explain
 from headrace.model.hidden_values import Redactor
-from headrace.model.setting_layers import WORKER_VARIABLES
+from headrace.settings import WORKER_VARIABLES
 from tests.program import Program
 from tests.servers import Server
 

@@ -13,7 +13,7 @@ import pytest
 from headrace import Headrace
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, StoreUnavailable
 from headrace.migrations import Moved, Mover
-from headrace.migrations.migration_link import MigrationLink
+from headrace.migrations.migrator import MigrationLink
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse

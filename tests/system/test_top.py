@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from headrace import Headrace
-from headrace.cli.top import document, summary, table
+from headrace.cli.queues import document, summary, table
 from headrace.protocol.overviews import Overview
 from headrace.settings import Settings
 from tests.deadline import eventually

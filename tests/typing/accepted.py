@@ -29,9 +29,8 @@ from headrace import (
 from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.bulk import Receipt
 from headrace.testing import Drained, Enqueued, Kit
-from headrace.workflows.completion import Waited
 from headrace.workflows.definition import Workflow
-from headrace.workflows.run import WorkflowRun
+from headrace.workflows.run import Waited, WorkflowRun
 
 app = Headrace()
 

@@ -220,9 +220,6 @@ SHORT = {
     "contrib/flask": "a tie is a module",
     "contrib/django/models": "Django looks for a module of this name",
     "contrib/django/management/commands/headrace": "Django looks for a module of this name",
-    "metrics/alert_rules": "it reads data files, which Prometheus and Grafana own the form of",
-    "model/job_facts": "it reads jobs and workflows, which import neither it nor each other's facts",
-    "picture/theme": "colours that the dashboard uses without a picture",
     "store/surroundings": "programs that have not connected use it, without the driver of the store",
     "worker/runner/performers": "spans and OpenTelemetry are loaded only where the application wants traces",
 }

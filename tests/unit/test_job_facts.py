@@ -6,7 +6,7 @@ from headrace.context import CurrentJob
 from headrace.model.headers import CORRELATION, MOST_HEADERS, TRACE, packed, with_correlation
 from headrace.model.ids import make_id
 from headrace.model.job import Claim
-from headrace.model.job_facts import correlation_of, fields_of, trace_id_of
+from headrace.model.workflow import correlation_of, fields_of, trace_id_of
 
 ID = make_id(1, 1)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from headrace import picture
 from headrace.errors import MissingExtra, OptionsError
 from headrace.model.job import State
-from headrace.picture import View, ViewNode, theme
+from headrace.picture import View, ViewNode
+from headrace.picture.view import LOOKS
 from tests.unit.picture_views import DIAMOND, EVIL, SVG, Drawing, chain, evil, fan, views
 
 
@@ -92,10 +93,10 @@ def test_a_long_name_is_cut_in_its_box_and_whole_in_its_tooltip() -> None:
 
 
 def test_every_state_has_a_look_and_a_glyph_of_its_own() -> None:
-    assert set(theme.LOOKS) == set(map(str, State))
-    assert len({look.glyph for look in theme.LOOKS.values()}) == len(theme.LOOKS)
+    assert set(LOOKS) == set(map(str, State))
+    assert len({look.glyph for look in LOOKS.values()}) == len(LOOKS)
     # Who sees no colour tells them by these.
-    assert len({look.icon for look in theme.LOOKS.values()}) == len(theme.LOOKS)
+    assert len({look.icon for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_the_legend_has_what_the_picture_has() -> None:

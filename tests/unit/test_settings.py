@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
+from headrace import settings as module
 from headrace.cli import worker_order
 from headrace.errors import OptionsError, SettingsError
-from headrace.model import setting_layers as module
-from headrace.model.setting_layers import load, warn_of_unknown
-from headrace.settings import Settings, environment_name, microseconds, seconds
+from headrace.settings import Settings, environment_name, load, microseconds, seconds, warn_of_unknown
 from headrace.worker import reload_parent
 from tests.docs.reference import texts_of_settings
 

@@ -18,7 +18,7 @@ from headrace.model import elsewhere
 from headrace.model.form import Form
 from headrace.model.ids import is_ordered, ordered_id
 from headrace.model.options import CallOptions, JobOptions, TaskOptions
-from headrace.settings import patience
+from headrace.settings import ELSEWHERE, patience
 from headrace.tasks.bound_task import BoundTask
 from headrace.tasks.task import budgets
 
@@ -477,7 +477,7 @@ def test_the_import_from_elsewhere_names_what_is_here(name: str) -> None:
         exec(f"from headrace import {name}")
 
 
-@pytest.mark.parametrize("name", sorted(elsewhere._OF_SETTINGS))
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
 def test_the_setting_of_elsewhere_names_the_one_here(name: str) -> None:
     with pytest.raises(SettingsError, match=f"there is no setting '{name}': write "):
         Headrace(**{name: "redis://localhost"})

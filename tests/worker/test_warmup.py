@@ -20,7 +20,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
-from headrace.model.setting_layers import load
+from headrace.settings import load
 from headrace.worker.forking import lifecycle_hooks
 from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.preload import warmup

@@ -14,8 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.bridge import MOST_LEFT, Envelopes, Message, TakenMessages, Unmovable
-from headrace.bridge.redis_queues import QueueEntry, RedisQueue, RedisQueues
+from headrace.bridge import MOST_LEFT, Envelopes, Message, QueueEntry, RedisQueue, RedisQueues, TakenMessages, Unmovable
 from headrace.errors import MissingExtra, SettingsError
 
 # Headers that Celery writes itself; all others are the user's.

@@ -16,8 +16,7 @@ from decimal import Decimal
 from typing import Any, NoReturn
 from uuid import UUID
 
-from headrace.bridge import Envelopes, Unmovable
-from headrace.bridge.redis_queues import QueueEntry, RedisQueue, RedisQueues
+from headrace.bridge import Envelopes, QueueEntry, RedisQueue, RedisQueues, Unmovable
 
 _FIELDS = ("data", "timeout", "result_ttl", "failure_ttl", "retries_left", "retry_intervals", "success_callback_name",
            "failure_callback_name", "stopped_callback_name", "repeats_left", "origin")  # fmt: skip

@@ -1,7 +1,4 @@
-"""Arguments of tasks and workflows as a shell gives them. Prints nothing.
-
-Parameters of commands, each written as the help shows it.
-"""
+"""Arguments of tasks and workflows as a shell gives them, and parameters of commands as the help shows them."""
 
 from __future__ import annotations
 

@@ -1,24 +1,21 @@
-"""The program ``headrace``: its commands, the options that they share, and its help. Prints nothing, owns no exit code.
-
-1. :func:`command` and :func:`group` make a function a command of the program.
-2. :func:`program` and :func:`run` put all commands together.
-3. :func:`_explain` answers a command line that cannot be parsed; ``failure.py`` answers all other errors.
-"""
+"""The program ``headrace``: its commands, the options that they share, its help, and their completion in a shell."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from importlib import import_module
-from typing import Annotated, Any, Concatenate, ParamSpec
+from inspect import signature
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_args, get_origin
 
 import typer
 from typer.core import TyperGroup
 
-from headrace.cli.arguments import Flags, flag, option, parameters
+from headrace.cli.arguments import Flags, argument, flag, option, parameters
 from headrace.cli.failure import ExitCode, explain, last_word
 from headrace.cli.output import Output, aside, plain
 from headrace.cli.session import Session
@@ -130,11 +127,12 @@ def _warn_of_password(output: Output, url: str | None) -> None:
 # The module of each command and of each group of commands, in the order of the help. There it is the function or the
 # group of its name, else the group ``app``.
 MODULES = {
-    "worker": "worker", "enqueue": "enqueue", "jobs": "jobs", "bulk": "jobs", "workflows": "workflows",
-    "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats", "server": "server",
-    "acts": "history", "events": "history", "alarms": "history", "top": "top", "dashboard": "web", "health": "workers",
-    "profile": "profile", "shards": "server", "doctor": "doctor", "restored": "server", "acl": "server",
-    "migrate": "migrate", "outbox": "bridge", "bridge": "bridge", "completion": "completion", "demo": "demo",
+    "worker": "worker", "enqueue": "jobs", "jobs": "jobs", "bulk": "jobs", "workflows": "workflows",
+    "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats",
+    "server": "server", "acts": "history", "events": "history", "alarms": "history", "top": "queues",
+    "dashboard": "web", "health": "workers", "profile": "profile", "shards": "server", "doctor": "doctor",
+    "restored": "server", "acl": "server", "migrate": "migrate", "outbox": "bridge", "bridge": "bridge",
+    "completion": "commands", "demo": "demo",
 }  # fmt: skip
 # The shared options of commands that do not have all of them.
 _FEWER: dict[str, tuple[str, ...]] = {
@@ -247,3 +245,94 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
         text += "; -q is --quiet: write --queues NAMES"
     text = re.sub(r"Input should be a valid (integer|number).*", lambda kind: _NUMBERS[kind[1]], text)
     return f"{text} (see {path} --help)"
+
+
+# A pattern of what stands before the word, and the words that fit. The first row that matches counts.
+Row = tuple[str, str]
+
+_BASH = """\
+_headrace() {
+    local IFS=' ' found=''
+    case "${COMP_WORDS[*]:1:COMP_CWORD-1} " in
+%s
+    esac
+    COMPREPLY=($(compgen -W "$found" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _headrace headrace"""
+_ZSH = """\
+#compdef headrace
+_headrace() {
+    local IFS=' ' found=''
+    case "${words[2,CURRENT-1]} " in
+%s
+    esac
+    compadd -- ${=found} || _files
+}
+compdef _headrace headrace"""
+_FISH = """\
+function __headrace_words
+    set -l before (commandline -opc)
+    set -e before[1]
+    set -l line (string join ' ' -- $before)
+    switch "$line "
+%s
+    end
+end
+complete -c headrace -a '(__headrace_words)'"""
+
+
+def completion(
+    session: Session,
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell that reads the script.")],
+) -> None:
+    """Print a script that completes commands, options and choices in a shell.
+
+    Write in ~/.bashrc: eval "$(headrace completion bash)". In ~/.zshrc, after compinit: eval "$(headrace completion
+    zsh)". In config.fish: headrace completion fish | source. Where nothing fits, the shell offers files.
+    """
+    session.output.line(_script(shell, _rows()))
+
+
+def _rows() -> Iterator[Row]:
+    root = program()
+    alone = {str(one.name): one for one in root.registered_commands}
+    groups = {str(one.name): one.typer_instance for one in root.registered_groups}
+    for name, command in alone.items():
+        yield from _rows_of(f"{name} ", command.callback)
+    for name, group in groups.items():
+        commands = {str(one.name): one for one in group.registered_commands} if group else {}
+        for inner, command in commands.items():
+            yield from _rows_of(f"{name} {inner} ", command.callback)
+        yield f"{name} ", " ".join(commands)
+    yield " ", " ".join((*alone, *groups, "--version", "--help"))
+
+
+def _rows_of(path: str, command: Any) -> Iterator[Row]:
+    words = ["--help"]
+    for parameter in signature(command).parameters.values():
+        kind, declared = get_args(parameter.annotation)
+        choices = _choices(kind)
+        # Typer keeps the first name as the default until it parses.
+        names = [name for name in (declared.default, *(declared.param_decls or ())) if str(name).startswith("-")]
+        words += [name for name in names if name.startswith("--")] or choices
+        # The value of --reload may be left out.
+        if kind is not bool and not declared.metavar.startswith("["):
+            yield from ((f"{path}*{name} ", " ".join(choices)) for name in names)
+    yield f"{path}*", " ".join(words)
+
+
+def _choices(kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [one.value for one in kind]
+    parts = get_args(kind)
+    return list(parts) if get_origin(kind) is Literal else [choice for part in parts for choice in _choices(part)]
+
+
+def _script(shell: str, rows: Iterable[Row]) -> str:
+    if shell == "fish":
+        lines = [f"        case '{pattern}'\n            string split ' ' -- '{words}'" for pattern, words in rows]
+        return _FISH % "\n".join(lines)
+    # The space of a pattern is quoted, its star is not.
+    quoted = ((pattern.replace(" ", "\\ "), words) for pattern, words in rows)
+    lines = [f"        {pattern}) found='{words}' ;;" for pattern, words in quoted]
+    return (_BASH if shell == "bash" else _ZSH) % "\n".join(lines)

@@ -1,8 +1,4 @@
-"""The run of ``headrace demo``: a workflow on a private server and a worker of its own, and what it found and cost.
-
-1. :func:`staged`: the server in a temporary directory and the worker, both gone when it ends.
-2. :func:`main`: follows the workflow, then shows its cost.
-"""
+"""The run of ``headrace demo``: a workflow on a private server and a worker of its own, what it found and its cost."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""How a failed command ends: one readable line, an exit code, a traceback only on request. Prints nothing.
-
-1. The exit codes, and the code of each error.
-2. :func:`explain`: the line about an error.
-3. :func:`confirm`: asks the person at the terminal before an act that cannot be undone.
-"""
+"""How a failed command ends: one readable line, an exit code, a traceback only on request. Prints nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a worker's log lines look like: text for people, JSON lines for programs; both on stderr.
-
-Every line about a job carries its id and task; as JSON also its queue, workflow, correlation and trace. Values that
-stand under the names of the setting ``redact`` and passwords of URLs never pass.
-"""
+"""What a worker's log lines look like: text for people, JSON lines for programs; both on stderr."""
 
 from __future__ import annotations
 

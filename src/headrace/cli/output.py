@@ -1,10 +1,5 @@
 """Everything that commands print: text, tables and JSON on stdout, remarks and errors on stderr.
 
-1. :class:`Output`: text, tables and documents. Tables adapt to the terminal; a pipe gets them whole, one line a row,
-   without colours.
-2. Durations, sizes and times as people write and read them on a command line. Pure but for the local time zone.
-3. :func:`bar_of` and :func:`late_bar`: a progress bar for work that may take long, and mostly does not.
-
 Texts of users (names, errors, log lines) are never read as markup, and never reach the terminal with control characters
 in them.
 """

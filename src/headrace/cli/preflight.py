@@ -1,7 +1,4 @@
-"""What a worker makes sure of before it forks: there is something to run. ``server_check.py`` asks the server.
-
-Imports no driver, which a small image for forks has not.
-"""
+"""What a worker makes sure of before it forks. Imports no driver, which a small image for forks has not."""
 
 from __future__ import annotations
 

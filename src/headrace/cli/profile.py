@@ -1,10 +1,4 @@
-"""Commands about the time of workers: ``headrace profile`` and ``headrace workers startup``.
-
-1. :func:`profile` records a running worker with py-spy. This module finds the process from the name of a worker or the
-   id of a job; the recording is py-spy's.
-2. :func:`show` reports the set-up that every runner repeats after its fork, its cost for jobs, and the remedy. It reads
-   the records of workers and only adds their numbers.
-"""
+"""The time of workers: ``headrace profile``, a recording by py-spy, and the report of ``headrace workers startup``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a worker asks its server before it forks: whether it answers, can hold jobs, and is configured well.
-
-Leaves no connection open: what is forked afterwards must not share one.
-"""
+"""What a worker asks its server before it forks. Leaves no connection open: what is forked later must not share one."""
 
 from __future__ import annotations
 

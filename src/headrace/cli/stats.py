@@ -144,7 +144,7 @@ def rules(
     dashboard: Annotated[str, option("--dashboard URL", "Link each alert to a page of this dashboard.")] = "",
 ) -> None:
     """Print alert rules for Prometheus: headrace stats rules > headrace.rules.yml."""
-    from headrace.metrics.alert_rules import rules_document, rules_file
+    from headrace.metrics.metric_families import rules_document, rules_file
 
     if session.output.json:
         session.output.document(rules_document(dashboard))
@@ -155,7 +155,7 @@ def rules(
 @command(app, "board", shared=("json", "debug"))
 def board(session: Session) -> None:
     """Print a board for Grafana: headrace stats board > headrace.json, then import that."""
-    from headrace.metrics.alert_rules import board as drawn
+    from headrace.metrics.metric_families import board as drawn
 
     session.output.document(drawn())
 

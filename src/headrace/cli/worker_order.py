@@ -1,12 +1,7 @@
 """The options of ``headrace worker``, on their way into the process that does the work.
 
-1. :class:`Order`: the options that were read.
-2. :func:`instrument_runners` and :func:`instrumented`: ``opentelemetry-instrument headrace worker``, done anew in each
-   runner.
-
-The tool of OpenTelemetry makes providers, with their threads, before the first line of the program, and threads do not
-survive a fork. So the worker becomes another program when it has read its options, which ends these threads, and each
-runner makes them anew: providers after the OTEL_ variables, and instrumented libraries.
+``opentelemetry-instrument`` makes providers, with their threads, before the first line of the program, and threads do
+not survive a fork. So the worker becomes another program, and each runner makes them anew.
 """
 
 from __future__ import annotations

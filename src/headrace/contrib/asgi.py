@@ -1,10 +1,5 @@
 """ASGI sites, as FastAPI, Starlette and Litestar make them: lifespan, work that follows a response, pages of jobs.
 
-1. :func:`lifespan`: closes the connections of the application with the site.
-2. :class:`JobSender`: a middleware that stores the jobs of a request in one round trip, before its response begins.
-3. :class:`BackgroundTasks`: collects these jobs; :func:`background_tasks` gives that of a request.
-4. :func:`jobs_site`: state, cancellation and events of jobs, for those whom the site authorises.
-
 Runs no job: a worker never lives in the web process. Needs ``pip install 'headrace[web]'``.
 """
 

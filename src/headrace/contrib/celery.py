@@ -1,9 +1,7 @@
-"""``shared_task``, ``.delay`` and ``.apply_async`` for code that comes from Celery.
+"""``shared_task``, ``.delay`` and ``.apply_async`` for code that comes from Celery; needs no Celery.
 
-``app.include(headrace.contrib.celery.tasks)``, and modules that import ``shared_task`` from here instead of ``celery``
-run as they are. Each ``.delay`` and ``.apply_async`` warns of its replacement, so that a test run lists what is left to
-do. There is no canvas: ``.s``, ``chain``, ``group`` and ``chord`` raise an error that names the verb of a workflow.
-Needs no Celery.
+``app.include(headrace.contrib.celery.tasks)``, and modules that import ``shared_task`` from here run as they are. Each
+``.delay`` and ``.apply_async`` warns of its replacement. There is no canvas: ``.s`` and ``chain`` raise an error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """An outbox: envelopes of jobs in a table of the user's database, written by the transaction that wants the jobs.
 
-1. :class:`OutboxTable`: how a tie runs statements. A ``?`` stands for a value; each statement commits by itself.
-2. :func:`keep` to :func:`deletion`: what a producer writes, and deletes when it has stored the jobs itself.
-3. :class:`Relay`: the net below it: takes rows that are still there, stores their jobs by id, deletes them, commits. A
-   relay that dies between two of these does them again, and a job that is stored is not stored twice.
-
 No cursor: rows are deleted, so one whose transaction commits late is not passed over.
 """
 

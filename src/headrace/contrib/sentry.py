@@ -1,9 +1,6 @@
-"""Sentry for the jobs of an application: errors by their cause, traces from the sender to the job, check-ins of
-schedules.
+"""Sentry for the jobs of an application: errors by their cause, traces from the sender, check-ins of schedules.
 
-Owns one middleware around each start, one around what stores work, a hook that flushes before a runner leaves, and one
-that reports jobs whose process was killed. It makes no client: call ``sentry_sdk.init`` as in any program. Needs
-``pip install 'headrace[sentry]'``.
+It makes no client: call ``sentry_sdk.init`` as in any program. Needs ``pip install 'headrace[sentry]'``.
 """
 
 from __future__ import annotations

@@ -7,11 +7,6 @@
         session.add(order)
         invoice.options(after_commit=session).enqueue(order.id)
 
-1. :func:`install` ties an application to sessions; :func:`outbox` and :func:`outbox_table` are its outbox.
-2. :class:`SessionDeferral` and :class:`SessionWorks`: what waits for each session. A savepoint hands its work over to
-   what it is in when it is released, and drops it when it is rolled back.
-3. :class:`EngineOutbox`: the table, for a relay.
-
 Needs ``pip install 'headrace[sqlalchemy]'``.
 """
 

@@ -30,7 +30,7 @@ from headrace.model.hidden_values import Redactor, hides, named_shown
 from headrace.model.job_record import Record
 from headrace.model.notation import shown_share, size, utc
 from headrace.model.workflow import WorkflowRecord
-from headrace.picture.theme import look
+from headrace.picture.view import look_of
 from headrace.settings import HIDDEN
 
 _STATE = Markup(
@@ -108,7 +108,7 @@ def minute(microseconds: int) -> str:
 
 def state(name: str) -> Markup:
     """A state as an icon and its word: its colour is never alone."""
-    return _STATE.format(name, look(name).icon)
+    return _STATE.format(name, look_of(name).icon)
 
 
 def cut(text: str, longest: int = 120) -> str:

@@ -163,7 +163,7 @@ def where(directory: Directory) -> DataFiles:
 
 
 def settings() -> Settings:
-    from headrace.model.setting_layers import load  # imports msgspec, which the guard cannot
+    from headrace.settings import load  # imports msgspec, which the guard cannot
 
     return load(os.environ)
 

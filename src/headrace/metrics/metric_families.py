@@ -1,19 +1,13 @@
-"""The table of the metrics: name, type, unit, labels, meaning and source of each family.
+"""The table of the metrics: name, type, unit, labels, meaning and source of each family; and their one reading.
 
-The exporter, the alert rules, the board and ``docs/observability.md`` are made of it or checked against it. Beside it
-stands the one reading of all metrics: in three round trips, of a bounded number of queues, tasks and workers.
-
-1. :class:`LabelMemory`: earlier readings. A label whose counts did not change is not read again. A label holds some
-   hundred counters, most of them buckets of histograms, and two of them are enough to see a change: each end of a start
-   adds to ``started``, each new job to ``enqueued``.
-2. :class:`MetricSnapshot` and :func:`read_snapshot`: the reading.
-3. :class:`SharedReading`: one reading for all scrapes that come at the same time.
-4. :class:`Exporter`: what Prometheus collects, from one shared reading.
+The exporter, ``docs/observability.md`` and the data files of alert rules and of the board are checked against it.
 """
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import threading
 import time
 from bisect import bisect_left
@@ -22,10 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
+from headrace.model import activity
 from headrace.model.limit_rules import LimitState
 from headrace.model.schedule_record import TickWord
 from headrace.protocol import overviews
@@ -504,3 +501,37 @@ def _metric(family: MetricFamily, seen: MetricSnapshot) -> Metric:
         assert not isinstance(value, FoldedHistogram)
         plain.add_metric(list(labels), value)
     return plain
+
+
+_FILES = Path(__file__).parent
+
+
+def rules_document(dashboard: str = "") -> dict[str, Any]:
+    """The rules as Prometheus reads them from a file. ``dashboard``: where the dashboard is; each alert then links to
+    the page that answers.
+    """
+    text = (_FILES / "alert_rules.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(re.sub(r"<([A-Z_]+)>", lambda name: f"{getattr(activity, name[1]):g}", text))
+    for rule in document["groups"][0]["rules"]:
+        page = rule["annotations"].pop("dashboard")
+        if dashboard:
+            rule["annotations"]["dashboard"] = quote(dashboard.rstrip("/"), safe=":/") + page
+    return document
+
+
+def rules_file(dashboard: str = "") -> str:
+    lines = ["groups:"]
+    for group in rules_document(dashboard)["groups"]:
+        lines += [f"  - name: {group['name']}", "    rules:"]
+        for rule in group["rules"]:
+            lines += [f"      - alert: {rule['alert']}", f"        expr: {json.dumps(rule['expr'])}"]
+            lines += [f"        for: {rule['for']}"]
+            for part in ("labels", "annotations"):
+                lines.append(f"        {part}:")
+                lines += [f"          {name}: {json.dumps(text)}" for name, text in rule[part].items()]
+    return "\n".join(lines)
+
+
+def board() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((_FILES / "board.json").read_text("utf-8"))
+    return document

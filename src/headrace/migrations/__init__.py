@@ -2,8 +2,7 @@
 
 Owns the steps and the way they are applied. Nothing else may scan a keyspace, and nothing here runs by itself: a person
 decides when programs stand still (``headrace migrate``). ``step`` holds facts and decisions, ``migrator``
-applies them, ``mover`` copies a store to another server, ``migration_link`` is their connection, and each other module
-is one step.
+applies them over its connection, ``mover`` copies a store to another server, and each other module is one step.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The migrator: leads a store from one layout to another, a piece at a time, and can be ended anywhere.
 
-1. Takes the lease of the one migration that may be at it, and refuses while workers live.
-2. Applies each piece together with the place of the next one, in a transaction that fails when the lease was lost.
-3. Moves the schema number with a step's last piece, never before.
-4. Gives the lease back when it fails; who was killed is followed when the lease has ended.
-
-Its connection is its own (``migration_link``): stores refuse the very layouts that it is for.
+A lease lets one migration at it, and none while workers live. Each piece is applied together with the place of the next
+one, in a transaction that fails when the lease was lost; a step's last piece moves the schema number.
 """
 
 from __future__ import annotations
@@ -16,13 +12,17 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError
-from headrace.migrations.migration_link import MigrationLink, run_id
-from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, in_order, plan, state_of
+from redis import exceptions as driver
+
+from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
+from headrace.migrations.step import Command, Leg, Piece, Progress, Step, StoreState, in_order, plan, raw, state_of
 from headrace.protocol.keys import Keys, keys_of
 from headrace.settings import Settings
 from headrace.store.client import driven
+from headrace.store.raw_connection import RawConnection
+from headrace.store.reach import examined
 from headrace.store.url import Target
+from headrace.store.verdict import verdict
 
 # Keys of one piece. The server does nothing else while it applies one: with 500, that took up to 10 ms.
 PIECE = 200
@@ -223,3 +223,51 @@ class Migrator:
 
 def _further(progress: Progress, piece: Piece) -> Progress:
     return Progress(progress.leg, progress.read + piece.read, progress.changed + piece.changed, piece.share)
+
+
+class MigrationLink:
+    """Connects at its first use, and anew after an error."""
+
+    def __init__(self, target: Target, settings: Settings) -> None:
+        self._target, self._settings = target, settings
+        self._connection: RawConnection | None = None
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands; their replies, errors among them as values. Cost: one round trip."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection.ask(*raw(commands))
+        except (driver.RedisError, OSError) as error:
+            self.close()
+            raise self.fault(error) from error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> RawConnection:
+        connection = RawConnection(self._target, self._settings.timeout)
+        try:
+            examined(connection, self._target, self._settings.allow_eviction)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def fault(self, error: Exception) -> HeadraceError:
+        word = verdict(error, self._target, "migrate")
+        if isinstance(word, HeadraceError):
+            return word
+        if word == "load":
+            return ServerError(f"{self._target.shown} answered: {error}")
+        return StoreUnavailable(
+            f"{self._target.shown} does not answer ({error}): run headrace migrate again when it does, it goes on "
+            f"where it was"
+        )
+
+
+def run_id(info: bytes) -> str:
+    lines = dict(line.split(":", 1) for line in info.decode("utf-8", "replace").splitlines() if ":" in line)
+    return lines.get("run_id", "")

@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import MigrationRefused, SchemaMismatch, ServerError
-from headrace.migrations.migration_link import MigrationLink, run_id
+from headrace.migrations.migrator import MigrationLink, run_id
 from headrace.migrations.step import Command, walked
 from headrace.protocol.keys import SCHEMA, keys_of
 from headrace.settings import Settings

@@ -1,8 +1,5 @@
 """Acts of people, events that failed or changed, and alarms. Pure.
 
-1. :class:`Act` and :class:`EventRecord`: an entry of one of two streams, as a record.
-2. :class:`AlarmRule` and :func:`next_state`: a figure, its bound, and when the alarm is raised and cleared.
-
 A figure must be beyond the bound for as long as the alarm says before it is raised, and within it for as long before it
 is cleared (Prometheus' ``for`` and ``keep_firing_for``). So a figure that goes to and fro raises it once.
 """

@@ -1,7 +1,4 @@
-"""What to write instead of an option or verb that there is not, such as those of other queues: hints for errors. Pure.
-
-The table holds what people who come from Celery, RQ, Dramatiq or arq type first; a test walks through it.
-"""
+"""What to write instead of an option or verb of Celery, RQ, Dramatiq or arq: hints for errors. Pure."""
 
 from __future__ import annotations
 
@@ -111,16 +108,6 @@ _OF_PACKAGE = {
     "group": "app.enqueue_many(...), or a workflow: @app.workflow",
     "chord": "a workflow: @app.workflow",
 }
-# Settings elsewhere -> what to write here.
-_OF_SETTINGS = {
-    "broker": "url=",
-    "broker_url": "url=",
-    "redis_url": "url=",
-    "backend": "nothing: results are kept on the same server, for result_ttl= seconds",
-    "retries": '@app.task(retries=...) for a task, or task_defaults={"retries": ...} for all',
-}
-
-
 # Verbs of a workflow elsewhere, all of which are two steps here.
 _OF_WORKFLOW = ("start", "run", "enqueue", "submit", "delay", "apply_async", "execute")
 
@@ -160,10 +147,6 @@ def of_run(name: str) -> str:
 
 def of_package(name: str) -> str:
     return _OF_PACKAGE.get(name, "")
-
-
-def of_settings(name: str) -> str:
-    return _OF_SETTINGS.get(name, "")
 
 
 def of_app(name: str) -> str:

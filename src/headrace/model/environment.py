@@ -1,7 +1,6 @@
 """What a server and its settings should be like: findings, and the one table of checks. Pure.
 
-The doctor judges all that the server tells. A worker's preflight and the dashboard's overview use the same rows.
-:class:`ServerFacts` is what the server says of itself: software, memory, durability; the two stores ask for its INFO.
+The doctor judges all that the server tells; a worker's preflight and the dashboard use the same rows.
 """
 
 from __future__ import annotations

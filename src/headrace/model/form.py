@@ -1,7 +1,6 @@
-"""The records of options, computed from the table: checked, as stored, and as a worker reads them. Pure.
+"""The records of options: checked, as stored, and as a worker reads them. Pure.
 
-A record that has a field for each option is made here from ``options.ROWS``, so that no option is named twice. Type
-checkers see their fields as ``Any``.
+They are made here from ``options.ROWS``, so that no option is named twice. Type checkers see their fields as ``Any``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Facts about jobs: states, options, errors, what a claim and an outcome say. Pure records, no behaviour beyond checks.
-
-The transitions themselves are the scripts in ``scripts/``; docs/design/states.md draws them.
-"""
+"""Facts about jobs: states, options, errors, what a claim and an outcome say. Pure records."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """A stored job as people and handles read it. Pure.
 
-1. :class:`Slotted` and :func:`fill`: slots, places in a job's arguments that the output of another job fills.
-2. :class:`Record` and :class:`AttemptRecord`: a job and its starts, with datetimes and values.
-3. :class:`Page`: a piece of any list of an application, and the start of the next one.
-4. :func:`cause_id`: the name of a failure's cause, which failures of one fault share. The script ``telling`` computes
-   the same name.
-
 Lists of jobs are read far more often than the values of their jobs. So a value is decoded when it is asked for; one
 that cannot be read raises then, and never breaks the list.
 """

@@ -1,13 +1,4 @@
-"""Limits as code declares them, as the store keeps them, and as operators override them. Pure.
-
-1. :class:`Rate`: how often jobs may start: a number in a time, and how it counts. ``rates.lua`` keeps it.
-2. :class:`LimitRule`: the numbers of a limit and the value that it goes by.
-3. :class:`DeclaredLimits`: all limits of an application.
-4. :func:`value_name` and :func:`gates_of`: the names of values, and of the gates that jobs pass, in keys and lists.
-5. :class:`Override` and :class:`LimitState`: records of the store about limits and their values, and of operators.
-
-The scripts keep limits (docs/design/limits.md); this module makes their input.
-"""
+"""Limits as code declares them, as the store keeps them, and as operators override them. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Stored times as datetimes and as texts for programs; sizes and durations for people. Pure.
-
-Time zones by name, and when their clocks change. Pure.
-"""
+"""Stored times as datetimes and texts, sizes and durations for people, time zones and their changes. Pure."""
 
 from __future__ import annotations
 

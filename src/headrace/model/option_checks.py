@@ -1,8 +1,4 @@
-"""How one option is described, and the checks of what is given for it. Pure.
-
-The rows themselves stand in ``options.py``; whatever has a field, a column or a flag for each option is computed from
-them.
-"""
+"""How one option is described, and the checks of what is given for it; ``options.py`` has the rows. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The one table of what may be asked for a task or one job: an option is one row, a type and an ``OptionRow``. Pure.
 
-The rows stand in the annotations of three dictionaries, so that type checkers read the same table. The decorator,
-``task.options(...)``, ``app.by_name(...)``, the records of ``form.py``, envelopes, ``headrace enqueue`` and the
-reference follow from it (docs/design/tasks.md).
+The rows stand in annotations, so that type checkers read the same table; all else follows from it
+(docs/design/tasks.md).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The parameters of one function: how a call binds to them, and what messages call its arguments.
-
-Pure. Knows names and places, not values: what a value is converted to is signature.py's.
-"""
+"""The parameters of one function: how a call binds to them, and what messages call its arguments. Pure."""
 
 from __future__ import annotations
 

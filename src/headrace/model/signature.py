@@ -1,29 +1,26 @@
-"""The signature of a task: its arguments and result as bytes and back, checked against its annotations. Pure.
-
-1. :class:`Unchecked`: the signature of a task whose code is elsewhere. :func:`packed_open`: how arguments are packed
-   where some of them come later.
-2. :class:`Signature`: the checked one. The producer checks exactly the values that the worker will see: it decodes its
-   own bytes, with the same decoder.
-"""
+"""The signature of a task: arguments and result as bytes and back, and the names of unique jobs. Pure."""
 
 from __future__ import annotations
 
+import binascii
 import contextlib
+import hashlib
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, TypeAlias, TypedDict, cast
 
 import msgspec
 
-from headrace.errors import ArgumentError, PayloadTooLarge
+from headrace.errors import ArgumentError, OptionsError, PayloadTooLarge
 from headrace.model import codec, job_record
 from headrace.model.codec import NOTHING
 from headrace.model.hidden_values import Redactor, hides, places_named, places_of, with_all
 from headrace.model.job_record import PlainReader
 from headrace.model.parameters import Keywords, Named, Parameters, Positions, unnamed
 from headrace.model.type_changes import ResultType, changed, misfit, narrowed, refused
-from headrace.model.type_registry import Types, has_records, hints, is_open, reason_unchecked
+from headrace.model.type_registry import Types, has_records, hints, is_open, reason_unchecked, sorted_form
+from headrace.model.unique_rules import UniqueRule
 
 # Arguments, by position or name, that hold what is not known yet.
 Unknown = frozenset[int | str]
@@ -341,3 +338,62 @@ class Signature:
         fault, keys, path = misfit(text, secret=hides(self.secrets, name.removeprefix("*")))
         inside = self.parameters.culprit(path, kwargs)[1]
         return f"argument {name!r} of {self.task}: {fault}" + (f" at {keys}{name}{inside}" if keys or inside else "")
+
+
+# Of the form that is digested. Another one needs another number, and is another name.
+VERSION = 1
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def check_by(rule: UniqueRule, signature: Signature | Unchecked) -> None:
+    if isinstance(signature, Unchecked):
+        if not rule.text and not rule.by:
+            raise OptionsError(
+                f"the code of {signature.task} is not here, so all its arguments are not known: give by= or text="
+            )
+        return
+    known = signature.parameters.names
+    for name in rule.by:
+        if name not in known:
+            raise OptionsError(
+                f"unique goes by {name!r}, and {signature.task}{signature.parameters.text} has no such argument"
+            )
+
+
+def unique_name(rule: UniqueRule, signature: Signature | Unchecked, data: bytes, types: Types) -> str:
+    """What the store calls a unique job: the text of its rule, or ``<task>:<digest of its named arguments>``.
+
+    One call has one name, however it is written: by position or by name, with a default or without, as JSON or not.
+    ``data``: the arguments, packed. Raises OptionsError: the code of the task is not here, and it cannot be told which
+    arguments these are.
+    """
+    if rule.text:
+        return rule.text
+    values = _known(signature, data) if isinstance(signature, Signature) else _given(rule, signature, data)
+    if rule.by:
+        values = {name: values.get(name) for name in rule.by}
+    return f"{signature.task}:{digest(values, types)}"
+
+
+def digest(values: Mapping[str, Any], types: Types) -> str:
+    """16 characters for these arguments: of their sorted MessagePack, after the version, 96 bits of SHA-256."""
+    packed = sorted_form([VERSION, values], types)
+    # Without the base64 module, whose calls cost more than the digest: every unique enqueue passes here.
+    return binascii.b2a_base64(hashlib.sha256(packed).digest()[:12]).translate(_URL_SAFE)[:16].decode()
+
+
+def _known(signature: Signature, data: bytes) -> dict[str, Any]:
+    found = signature.parameters.by_name(*signature.unpack(data))
+    return signature.defaults | found if signature.defaults else found
+
+
+def _given(rule: UniqueRule, signature: Unchecked, data: bytes) -> dict[str, Any]:
+    args, kwargs = signature.unpack(data)
+    missing = [name for name in rule.by if name not in kwargs]
+    if missing:
+        where = "by position" if args else "here"
+        raise OptionsError(
+            f"unique goes by {missing[0]!r}, and the code of {signature.task} is not here to tell which argument that "
+            f"is of those given {where}: give it by name, or give text="
+        )
+    return kwargs

@@ -1,7 +1,4 @@
-"""Values that come back from MessagePack as another type than they were sent with. Pure.
-
-A function's result as bytes and back, checked against its return annotation. Pure.
-"""
+"""Values that come back from MessagePack as another type than they were sent with, and results as bytes. Pure."""
 
 from __future__ import annotations
 

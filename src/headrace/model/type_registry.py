@@ -1,12 +1,4 @@
-"""Types that MessagePack has no form for, and how each is sent. Only :class:`Types` keeps state.
-
-1. :class:`Family`: types of the standard library, pydantic and numpy. None of these packages is imported: a value of
-   such a type, or an annotation with it, has loaded its package already.
-2. :class:`Types`: the types that an application added (``app.types``).
-3. :func:`hints` to :func:`has_records`: the annotations of a function, and which of them MessagePack can convert to.
-4. :func:`sorted_form`: values as bytes that are equal for equal values, since sets and dictionaries have no order of
-   their own.
-"""
+"""Types that MessagePack has no form for, and how each is sent. Only :class:`Types` keeps state."""
 
 from __future__ import annotations
 

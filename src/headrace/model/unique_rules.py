@@ -1,7 +1,4 @@
-"""Uniqueness of jobs: what code asks for, checked, and what the store learns of it. Pure.
-
-The scripts keep names (docs/design/uniqueness.md); ``unique_names.py`` makes the name of one job.
-"""
+"""Uniqueness of jobs: what code asks for, checked, and what the store learns of it. Pure."""
 
 from __future__ import annotations
 

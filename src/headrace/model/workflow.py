@@ -1,15 +1,8 @@
-"""Facts about workflows: states, nodes, edges, graphs, and the stored record. Pure: no behaviour beyond checks.
-
-1. :class:`NewNode`, :class:`Graph`, :class:`Graft`, :class:`NodeRecord`: the graph and its nodes.
-2. :class:`WorkflowRecord`: a stored workflow. Its fields are decoded when they are asked for, since lists of workflows
-   are read far more often than all of their fields.
-
-``workflows/scope.py`` defines graphs and the scripts run them; docs/design/workflows.md explains the whole.
-"""
+"""Facts about workflows: states, nodes, edges, graphs, and the stored record. Pure: no behaviour beyond checks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
@@ -19,8 +12,9 @@ import msgspec
 from headrace.errors import CorruptRecord, WorkflowError
 from headrace.model import codec
 from headrace.model.form import Form
-from headrace.model.ids import milliseconds_of
-from headrace.model.job import number
+from headrace.model.headers import CORRELATION, TRACE, shown
+from headrace.model.ids import flow_of, is_node, milliseconds_of
+from headrace.model.job import Claim, number
 from headrace.model.job_record import Finder, PlainReader, Record, ValueReader
 from headrace.model.notation import EPOCH, utc
 
@@ -429,3 +423,32 @@ class WorkflowRecord(msgspec.Struct, frozen=True):
     @property
     def _reader(self) -> ValueReader:
         return PlainReader(self.definition) if self.finder is None else self.finder(f"workflow:{self.definition}")
+
+
+def fields_of(claim: Claim, headers: Mapping[str, str] | None = None) -> dict[str, str | int]:
+    """``job``, ``task``, ``queue``, ``attempt``, ``correlation``; ``workflow`` and ``node``; ``trace_id``: where known.
+    ``headers``: of the claim, if they are unpacked already.
+    """
+    headers = shown(claim.headers) if headers is None else headers
+    fields: dict[str, str | int] = {
+        "job": claim.id, "task": claim.task, "queue": claim.queue, "attempt": claim.attempt,
+        "correlation": correlation_of(claim.id, headers),
+    }  # fmt: skip
+    if is_node(claim.id):
+        fields |= {"workflow": flow_of(claim.id), "node": parse_facts(claim.facts).name}
+    if trace := trace_id_of(headers):
+        fields["trace_id"] = trace
+    return fields
+
+
+def correlation_of(id: str, headers: Mapping[str, str]) -> str:
+    """What all work that one piece of work led to has in common. The header that it inherited or was given; else the id
+    of the sender's trace; else of its workflow; or its own id.
+    """
+    return headers.get(CORRELATION) or trace_id_of(headers) or (flow_of(id) if is_node(id) else id)
+
+
+def trace_id_of(headers: Mapping[str, str]) -> str:
+    """The trace of the sender, 32 hexadecimal digits, as W3C Trace Context has it; empty for none."""
+    parts = headers.get(TRACE, "").split("-")
+    return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else ""

@@ -1,10 +1,4 @@
-"""The forms of a picture, and the one way to draw it.
-
-1. :func:`as_dot`: Graphviz' language, for people who have the program and want to change the picture.
-2. :func:`as_mermaid`: Mermaid's language, which code hosts and wikis draw in a page.
-3. :func:`as_text`: an indented list of the nodes with their states, each layer below the one before.
-4. :func:`render`: a view in any form.
-"""
+"""The forms of a picture, and the one way to draw it."""
 
 from __future__ import annotations
 
@@ -15,9 +9,11 @@ from pathlib import PurePath
 from typing import Literal, get_args
 
 from headrace.errors import OptionsError
-from headrace.picture import svg, theme
+from headrace.picture import svg
 from headrace.picture.view import (
+    INK,
     MOST,
+    PLAIN,
     View,
     ViewNode,
     cells,
@@ -25,6 +21,7 @@ from headrace.picture.view import (
     describe,
     ends,
     layers,
+    look_of,
     shorten,
     tally,
     together_by_map,
@@ -43,7 +40,7 @@ _HEAD = (
 def as_dot(view: View) -> str:
     roots, leaves = ends(view)
     lines = [f"label={_quote(view.title)}", "labelloc=t"]
-    lines += [line.format(plain=_quote(theme.PLAIN.fill)) for line in _HEAD]
+    lines += [line.format(plain=_quote(PLAIN.fill)) for line in _HEAD]
     lines += [_dot_node(node) for node in view.nodes]
     lines += [f"start -> n{number}" for number in roots]
     lines += [_dot_edge(*edge) for edge in view.edges]
@@ -53,7 +50,7 @@ def as_dot(view: View) -> str:
 
 
 def _dot_node(node: ViewNode) -> str:
-    look = theme.look(node.gravest)
+    look = look_of(node.gravest)
     texts = [node.label, *node.counts, *filter(None, [node.note])]
     # In a quoted label a backslash and n break the line: _quote has doubled the user's own backslashes by then.
     label = "\\n".join(_quote(text)[1:-1] for text in texts)
@@ -106,9 +103,9 @@ def as_mermaid(view: View) -> str:
             0, f"%% {len(edges)} edges: set maxEdges, which is {MOST_EDGES} by default, in the page that draws this"
         )
     for state, _ in tally(view.nodes):
-        look = theme.look(state)
+        look = look_of(state)
         dash = ",stroke-dasharray:4 3" if look.dashed else ""
-        body.append(f"classDef {_class(state)} fill:{look.fill},stroke:{look.line},color:{theme.INK}{dash}")
+        body.append(f"classDef {_class(state)} fill:{look.fill},stroke:{look.line},color:{INK}{dash}")
     return "\n".join([*lines, *(f"  {line}" for line in body)]) + "\n"
 
 
@@ -185,7 +182,7 @@ NAMED = 3
 
 def as_text(view: View, width: int) -> str:
     """The title, the list, and below it what its lines do not say: other policies, undoing, callbacks."""
-    states = ", ".join(f"{theme.look(state).glyph} {count} {state}" for state, count in tally(view.nodes) if count)
+    states = ", ".join(f"{look_of(state).glyph} {count} {state}" for state, count in tally(view.nodes) if count)
     title = [
         shorten(view.title, width),
         _cut(describe(view).partition(":")[0] + (f": {states}" if states else ""), width),
@@ -200,7 +197,7 @@ def as_text(view: View, width: int) -> str:
 
 
 def _glyph(node: ViewNode) -> str:
-    return theme.look(node.gravest).glyph
+    return look_of(node.gravest).glyph
 
 
 def _states(node: ViewNode) -> str:

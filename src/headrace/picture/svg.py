@@ -1,10 +1,4 @@
-"""A view as one SVG file: no script, no link, no font of its own.
-
-1. :func:`tag` to :func:`points`: elements as text. Each attribute and text is escaped here, and only here.
-2. :class:`LegendNote` and :func:`legend_notes`: the lines below a picture that explain its colours and kinds of edges.
-3. :func:`place`: where boxes and edges go, which Graphviz's ``dot`` decides, in this process.
-4. :func:`render`: the picture.
-"""
+"""A view as one SVG file: no script, no link, no font of its own."""
 
 from __future__ import annotations
 
@@ -16,8 +10,23 @@ from html import escape
 from typing import Any
 
 from headrace.errors import MissingExtra, OptionsError
-from headrace.picture import theme
-from headrace.picture.view import View, ViewNode, cells, describe, ends, layers, shorten, tally
+from headrace.picture.view import (
+    FAINT,
+    INK,
+    LINE,
+    PLAIN,
+    STRUCK,
+    Look,
+    View,
+    ViewNode,
+    cells,
+    describe,
+    ends,
+    layers,
+    look_of,
+    shorten,
+    tally,
+)
 
 # dot takes up to ten seconds for as many in the worst case. No reader reads more boxes than that either.
 MOST_BOXES = 1_500
@@ -161,15 +170,15 @@ def tag(name: str, *inside: str, **attributes: Value) -> str:
     return f"<{name}{head}>{''.join(inside)}</{name}>" if inside else f"<{name}{head}/>"
 
 
-def words(text: str, x: float, y: float, size: float = 13, fill: str = theme.INK, **attributes: Value) -> str:
+def words(text: str, x: float, y: float, size: float = 13, fill: str = INK, **attributes: Value) -> str:
     return tag("text", escape(text), x=x, y=y, font_size=size, fill=fill, **attributes)
 
 
-def line(path: str, stroke: str = theme.LINE, **attributes: Value) -> str:
+def line(path: str, stroke: str = LINE, **attributes: Value) -> str:
     return tag("path", d=path, fill="none", stroke=stroke, **attributes)
 
 
-def icon(look: theme.Look, x: float, y: float) -> str:
+def icon(look: Look, x: float, y: float) -> str:
     if not look.icon:
         return ""
     place = f"translate({number(x)} {number(y)})"
@@ -246,12 +255,12 @@ def draw(note: LegendNote, x: float, y: float) -> str:
         dash = dashes(DASHES.get(note.name, ""))
         sign = line(f"M{x:.1f} {y:.1f}h28", stroke_width=1.3, marker_end="url(#tip)", **dash)
     else:
-        look = theme.look(note.name)
+        look = look_of(note.name)
         style = dashes("4 3" if look.dashed else "")
         sign = tag("rect", x=x, y=y - 9, width=28, height=18, rx=4, fill=look.fill, stroke=look.line, **style)
         sign += icon(look, x + 8, y - 6)
     kind = "legend" if note.edge else f"legend s-{note.name}"
-    return tag("g", sign, words(note.text, x + 36, y + 4, LEGEND_SIZE, theme.FAINT), class_=kind)
+    return tag("g", sign, words(note.text, x + 36, y + 4, LEGEND_SIZE, FAINT), class_=kind)
 
 
 SIZE = 13
@@ -307,7 +316,7 @@ def box_of(node: ViewNode) -> Box:
         lines.append(shorten(counts, LONGEST + 8))
     if node.note:
         lines.append(shorten(node.note, LONGEST + 8))
-    room = 20 if theme.look(node.gravest).icon else 0
+    room = 20 if look_of(node.gravest).icon else 0
     width = max(text_width(lines[0], SIZE), *(text_width(text, SIZE - 2) for text in lines[1:]), 40) + room + 20
     return Box(node, tuple(lines), width, HEIGHT + 22 * bool(counts) + 14 * bool(node.note))
 
@@ -342,7 +351,7 @@ def _page(
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}" {style}>'
     yield tag("title", escape(view.title))
     yield tag("desc", escape(describe(view)))
-    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=theme.LINE)
+    tip = tag("path", d=f"M0 0 {TIP} 4 0 8z", fill=LINE)
     size: dict[str, str | float] = {"refX": TIP - 0.5, "refY": 4, "markerWidth": TIP, "markerHeight": 8}
     yield tag("defs", tag("marker", tip, id="tip", markerUnits="userSpaceOnUse", orient="auto", **size))
     if not inline:
@@ -367,14 +376,14 @@ def _diamond(which: int, centre: Point) -> str:
     name = "start" if which == START else "end"
     half, tall = DIAMOND.width / 2, DIAMOND.height / 2
     path = f"M{points([(x, y - tall), (x + half, y), (x, y + tall), (x - half, y)])}z"
-    shape = tag("path", d=path, fill="#f6f8fa", stroke=theme.PLAIN.line)
+    shape = tag("path", d=path, fill="#f6f8fa", stroke=PLAIN.line)
     return tag("g", shape, words(name, x, y + 4, 11, text_anchor="middle"), class_=name)
 
 
 def _draw(box: Box, centre: Point) -> str:
     node = box.node
     state = node.gravest
-    look = theme.look(state)
+    look = look_of(state)
     left, top = centre[0] - box.width / 2, centre[1] - box.height / 2
     inner = left + (28 if look.icon else 10)
     rounded = HEIGHT / 2 if node.role in ("join", "pass") else 5
@@ -397,11 +406,11 @@ def _draw(box: Box, centre: Point) -> str:
     more, low = list(box.lines[1:]), top + HEIGHT
     if node.note:
         # What went wrong on the way is not left to those who read the small print.
-        struck = {"fill": theme.STRUCK, "font_weight": "600"} if node.crashes or node.retries else {"fill": theme.FAINT}
+        struck = {"fill": STRUCK, "font_weight": "600"} if node.crashes or node.retries else {"fill": FAINT}
         parts.append(words(more.pop(), inner, low + 1, SIZE - 2, **struck))
         low += 14
     if more:
-        parts.append(words(more[0], inner, low + 4, SIZE - 2, theme.FAINT))
+        parts.append(words(more[0], inner, low + 4, SIZE - 2, FAINT))
         parts += _bar(node, left + 10, top + box.height - 11, box.width - 20)
     return tag("g", *parts, class_=f"node s-{state}" if state else "node", data_number=node.number)
 
@@ -409,5 +418,5 @@ def _draw(box: Box, centre: Point) -> str:
 def _bar(node: ViewNode, x: float, y: float, width: float) -> Iterator[str]:
     for state, count in node.states:
         share = width * count / node.count
-        yield tag("rect", x=x, y=y, width=share, height=4, fill=theme.look(state).line, class_=f"share s-{state}")
+        yield tag("rect", x=x, y=y, width=share, height=4, fill=look_of(state).line, class_=f"share s-{state}")
         x += share

@@ -1,11 +1,4 @@
-"""The application as its tasks know it.
-
-1. :class:`Lifespan`: opened by a runner before its first job and closed after its last. Here it is declared: checked,
-   and assigned to kinds of runners. Entering and leaving are the worker's. Pure.
-2. :class:`AppContext`: each task holds the context of its application, or that of its :class:`headrace.Tasks`, which
-   learns its application late, by ``app.include``. Owns no connection: the client makes those.
-3. :class:`JobLog`: whether records of ``logging`` in jobs also go to the jobs' own logs.
-"""
+"""The application as its tasks know it."""
 
 from __future__ import annotations
 

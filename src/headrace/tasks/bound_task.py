@@ -1,7 +1,4 @@
-"""A task with options: the verbs that store jobs of it. Owns the way from a typed call to a new job.
-
-Ids of new jobs, drawn ahead. Owns what is drawn and not given out.
-"""
+"""A task with options: the verbs that store jobs of it, and the ids of new jobs, which are drawn ahead."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from headrace.model.headers import added, packed
 from headrace.model.hidden_values import with_all
 from headrace.model.ids import id_at, make_tail, ordered_id, shard_of, unique_id
 from headrace.model.options import CallOptions
-from headrace.model.signature import Signature, Unchecked
-from headrace.model.unique_names import check_by, unique_name
+from headrace.model.signature import Signature, Unchecked, check_by, unique_name
 from headrace.protocol import overviews, produce
 from headrace.protocol.durability import Confirmer, Wishes
 from headrace.protocol.produce import Accepted

@@ -1,7 +1,4 @@
-"""Limits of an application: how they are declared, and what its workers tell the store of them.
-
-Owns names and their uniqueness.
-"""
+"""Limits of an application: how they are declared, and what its workers tell the store of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """Work that waits until a transaction of a database has been committed.
 
-1. :class:`Deferral` and :class:`Transaction`: what a tie to a database gives an application. ``submission.py`` asks it.
-2. :class:`PendingJobs` and :class:`PendingAct`: what one call of a verb has to send.
-3. :func:`send` and :func:`asend`: send what a transaction had, in order; jobs beside each other travel together. What
-   cannot be stored is logged with its envelope, since no caller waits for an error any more.
-
 Knows no database. Loaded at first use: a program without transactions must not pay for it.
 """
 

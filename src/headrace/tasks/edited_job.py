@@ -1,10 +1,4 @@
-"""Verbs on one stored job: the meaning of their replies, a copy of the job, and its move.
-
-1. :func:`not_found` to :func:`moved`: the store's reply to a verb, as a value or an error with its remedy. Pure.
-2. :class:`EditedJob`: a stored job once more as a new one, with other arguments on request. The stored job stays as it
-   is. Owns the name of each stored argument, and which options the new job gets.
-3. :class:`JobMove`: changes the queue, priority or time of a waiting job. Checks, and makes the call. Pure.
-"""
+"""Verbs on one stored job: the meaning of their replies, a copy of the job, and its move."""
 
 from __future__ import annotations
 

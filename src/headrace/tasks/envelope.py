@@ -1,11 +1,4 @@
-"""The envelope: one unsent job as bytes, which other programs may keep, carry and write. Pure.
-
-1. :data:`OPTION_FIELDS`: a field for each option, computed from the table of options. Seven more fields are the
-   envelope's own.
-2. :func:`packed` and :class:`EnvelopeReader`: the format, version 1, which docs/envelope.md describes: a MessagePack
-   map with a field for each value that differs from its default. Any program may have written the bytes, so reading
-   checks everything.
-"""
+"""The envelope: one unsent job as bytes, which other programs may keep, carry and write. Pure."""
 
 from __future__ import annotations
 

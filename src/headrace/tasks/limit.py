@@ -1,9 +1,4 @@
-"""A limit of an application as an object. The scripts keep limits, see docs/design/limits.md.
-
-1. :class:`LimitHold`: a program holds a limit outside of jobs: it passes the same gates, with a lease of its own. Owns
-   the lease's renewal while the block runs: a thread, or a task of the event loop.
-2. :class:`Limit`: operators read the limit and change it.
-"""
+"""A limit of an application as an object. The scripts keep limits, see docs/design/limits.md."""
 
 from __future__ import annotations
 

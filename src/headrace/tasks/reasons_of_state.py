@@ -1,8 +1,4 @@
-"""Why a job does not run: each function decides on one reason. Pure.
-
-1. Jobs that are ready or parked: workers, limits and other jobs keep them in their line.
-2. Jobs in other states, and where a job that was claimed runs.
-"""
+"""Why a job does not run: each function decides on one reason. Pure."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""Submissions: the one way from each verb that stores work to the store.
-
-1. :class:`Manager` to :func:`aenter`: middleware: how context managers of the application are entered, from ordinary
-   code and from coroutines. An ordinary context manager works everywhere. An asynchronous one works around coroutines;
-   one that is both is entered in the way that fits.
-2. :class:`Submission`: one act that stores work, as the enqueue middleware of an application sees it.
-3. :func:`submit` and :func:`postponed`: the way to the store: middleware, then deferral (``deferral.py``), then the
-   store. Without either a verb passes in a few comparisons.
-4. :class:`UnsentJob`: a job that is not stored yet: made by ``task.job(...)``, stored by ``app.enqueue_many``, or
-   packed for others. Owns the id of the job and whether it is stored. Sends nothing.
-5. :class:`Propagation`: values of a context (``app.propagate``): one header, filled when work is stored and applied in
-   each start. Made of the two kinds of middleware; sends nothing.
-"""
+"""Submissions: the one way from each verb that stores work to the store."""
 
 from __future__ import annotations
 

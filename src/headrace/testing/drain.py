@@ -1,12 +1,7 @@
 """A drain: the core of a dispatcher, driven by hand, with the caller's thread as its one runner.
 
-1. :class:`HandTurned`: the loop around one core, as a generator that yields calls of the store and starts to run, and
-   receives their results. So it exists once for threads and for event loops. Nothing happens beside it: a job starts
-   when every call is answered, and time passes when the core waits for nothing else.
-2. :class:`Draining`: workers that leave when their queues are empty, one after the other. Decides when virtual time
-   passes, when a drain is over, and which error ends it.
-3. :class:`DrainDriver`: carries out the steps: in a thread, or on an event loop. Owns the kit's own stores, which no
-   fault meets, and the rule that one drain runs at a time.
+The loop is a generator that yields calls of the store and starts to run, so it exists once for threads and event loops.
+Nothing happens beside it; virtual time passes when the core waits for nothing else.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Expectations of a test about enqueued jobs, and stand-ins for the code of tasks.
-
-1. :class:`Expectation`: the jobs that a block of a test enqueued, compared with those that the test expects. Owns the
-   list of jobs enqueued through the application in this process, whatever their later fate.
-2. :class:`Stub`: a drained job runs it instead of its function.
-"""
+"""Expectations of a test about enqueued jobs, and stand-ins for the code of tasks."""
 
 from __future__ import annotations
 

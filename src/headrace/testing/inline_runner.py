@@ -1,13 +1,4 @@
-"""Runs claimed jobs in the caller's thread or event loop, through the runner's own path.
-
-1. :class:`Faults`: faults on demand: which are armed, and which jobs they meet. Decides; the stores and the drain carry
-   them out.
-2. :class:`LimitGate`: time limits of code in the test's own thread, where no process can be killed. Owns a thread for
-   the length of a start that has limits, and in the main thread the handler of SIGUSR1.
-3. :class:`Performer`: runs jobs. Owns the event loop of a drain that has none, and the lifespans that its jobs need.
-   Sends nothing: it returns the outcome of a start.
-4. :func:`job_here`: a current job for tasks that a test calls like functions.
-"""
+"""Runs claimed jobs in the caller's thread or event loop, through the runner's own path."""
 
 from __future__ import annotations
 

@@ -31,8 +31,16 @@ from headrace.testing.inline_runner import (
     lost_reply,
     sync_code_in_this_thread,
 )
-from headrace.testing.kit_store import Drained, VirtualClock, Wire, Wishes, check_ended, wishes
-from headrace.testing.private_server import Takeover, private_server
+from headrace.testing.kit_store import (
+    Drained,
+    Takeover,
+    VirtualClock,
+    Wire,
+    Wishes,
+    check_ended,
+    private_server,
+    wishes,
+)
 from headrace.worker.runner.interrupts import SIGNALS
 from headrace.workflows.node import name_of
 from headrace.workflows.run import WorkflowRun

@@ -1,36 +1,38 @@
-"""The stores of an application that a kit has taken over, at the time of the kit and with its faults.
-
-1. :class:`VirtualClock`: the clock of a test: it runs with the server's, and is moved ahead of it on request. Owns one
-   number; ``kit.py`` acts when it moves.
-2. :class:`KitStore` and :class:`AsyncKitStore`: the real stores. They inherit, since every verb that users and the
-   library call on a store must stay as it is.
-3. :class:`Wishes`, :class:`Drained`, :class:`DrainError`: the request for a drain, its result, and the words for one
-   that did not come to its end. Pure.
-4. :class:`KitListener`: the real listener for ends. It ends a wait that no job can end: without a drain nothing runs,
-   and a wait without a time would last for ever.
-"""
+"""The private server of a test run, and the stores of an application there, with the clock and faults of the kit."""
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
+import os
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
+import redis
 
+from headrace.admin.keyspace import read
+from headrace.admin.keyspace_rules import breaches
+from headrace.app import Headrace
+from headrace.embedded import Embedded, attach
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.job_record import Record
 from headrace.protocol import produce
-from headrace.protocol.keys import Keys
+from headrace.protocol.keys import Keys, keys_of
 from headrace.protocol.overviews import Overview
 from headrace.protocol.produce import Look
 from headrace.protocol.script import Call
 from headrace.settings import Duration, Settings, microseconds, seconds
+from headrace.store.connection import connection_class, node_of
 from headrace.store.end_listener import EndListener, Tell
 from headrace.store.store import AsyncStore, Store
+from headrace.store.url import parse
 from headrace.testing.inline_runner import Faults
 
 
@@ -324,3 +326,128 @@ class KitListener(EndListener):
                 f"adrain() run beside the wait, or use mode='inline'"
             )
         )
+
+
+_lock = threading.Lock()
+_servers: dict[int, PrivateServer] = {}
+
+
+class PrivateServer(msgspec.Struct, frozen=True):
+    """One server that tests of this process share.
+
+    Attributes:
+        url: holds its password.
+    """
+
+    url: str
+    _held: Embedded
+    _directory: Path
+
+    def close(self) -> None:
+        """Let it end, and remove its directory. Closing twice is fine."""
+        _servers.pop(os.getpid(), None)
+        self._held.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def private_server() -> PrivateServer:
+    """The server of this process, started at first use; it ends with the process, or when it is closed. Raises
+    ServerError: no server program is installed, or it cannot be started. Cost: some tenths of a second the first time.
+    """
+    with _lock:
+        found = _servers.get(os.getpid())
+        if found is None:
+            # Not pytest's own directory, whose path is too long for a socket.
+            directory = Path(tempfile.mkdtemp(prefix="headrace-test-"))
+            held = attach(directory / "server", idle_timeout=0)
+            found = _servers[os.getpid()] = PrivateServer(held.url, held, directory)
+            with connection(found.url) as client:
+                client.config_set("appendonly", "no")
+            atexit.register(found.close)
+        return found
+
+
+def connection(url: str, namespace: str = "hr") -> Any:
+    """A plain client, RESP2 and bytes, of the server that has a namespace; the driver's types say too little."""
+    target = parse(url, keys_of(namespace).prefix)
+    options: dict[str, Any] = {**target.options, "connection_class": connection_class(target), "protocol": 2}
+    if target.seeds:
+        options["host"], options["port"] = node_of(target, 5.0)
+    return redis.Redis(connection_pool=cast(Any, redis.ConnectionPool)(**options))
+
+
+# Keys of one command.
+PAGE = 1000
+
+
+class Takeover:
+    """One application and the server of its test.
+
+    Attributes:
+        namespace: drawn for this test.
+    """
+
+    def __init__(self, app: Headrace) -> None:
+        self.namespace = f"test-{os.urandom(6).hex()}"
+        self._app = app
+        self._client: Any = None
+        self._back: Callable[[], None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the application uses the server of the test."""
+        return self._back is not None
+
+    def begin(self, url: str, wire: Wire, progress: Callable[[], int | None]) -> Settings:
+        """Have the application use this server; the settings with which it does. ``progress``: see KitListener."""
+        settings = msgspec.structs.replace(
+            self._app.settings, url=url, credentials=None, password_file=None, namespace=self.namespace,
+            stats="direct", stats_url=None,
+        )  # fmt: skip
+        self._client = connection(url, self.namespace)
+        self._clock = wire.clock
+        self._astore = AsyncKitStore(url, settings, wire)
+        stores = {
+            "store": KitStore(url, settings, wire),
+            "astore": self._astore,
+            "ends": KitListener(url, settings, wire.clock, progress),
+        }
+        self._back = self._app.move(settings, stores)
+        return settings
+
+    def give_back(self) -> None:
+        """Have it use its own server again; what it still held for that of the test, it sends there before."""
+        back, self._back = self._back, None
+        if back is not None:
+            back()
+            self._astore.leave_to_loop()
+
+    def problems(self, dead: set[str]) -> list[str]:
+        """What is wrong with the keys, a sentence each; incarnations that are ``dead`` may hold jobs."""
+        found: list[str] = []
+        for space in read(self._client, self.namespace):
+            found += sorted(set(breaches(space, self._clock.offset)))
+            for owner in space.values["claims"].keys() - dead:
+                found += [f"job {id} still runs" for id in space.values["claims"][owner]]
+        return found
+
+    def expire(self, by: int) -> None:
+        """Let this many microseconds pass for what the server itself lets expire."""
+        for keys in self._pages():
+            pipe = self._client.pipeline(transaction=False)
+            for key in keys:
+                pipe.pttl(key)
+            for key, left in zip(keys, pipe.execute(), strict=True):
+                if left >= 0:
+                    pipe.pexpire(key, max(0, left - by // 1000))
+            pipe.execute()
+
+    def end(self) -> None:
+        for keys in self._pages():
+            self._client.unlink(*keys)
+        self._client.close()
+
+    def _pages(self) -> Iterator[list[bytes]]:
+        keys = list(self._client.scan_iter(match=f"{{{self.namespace}:*", count=PAGE))
+        for first in range(0, len(keys), PAGE):
+            yield keys[first : first + PAGE]

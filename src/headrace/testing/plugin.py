@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.testing.kit import Kit
-    from headrace.testing.private_server import PrivateServer
+    from headrace.testing.kit_store import PrivateServer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def headrace_server() -> Iterator[PrivateServer]:
     """The private server of this process's tests, one for each worker of pytest-xdist."""
-    from headrace.testing.private_server import private_server
+    from headrace.testing.kit_store import private_server
 
     server = private_server()
     yield server

@@ -1,7 +1,6 @@
 """All workflows of an application, or those of one definition: by id, counted, in pages, and removed when they lapse.
 
-Everything comes from indexes by creation, state and definition: what a page costs does not depend on how many workflows
-are stored, nor on their nodes. Each verb has an asynchronous pair.
+Everything comes from indexes, so a page costs the same however many workflows are stored.
 """
 
 from __future__ import annotations

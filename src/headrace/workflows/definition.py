@@ -1,9 +1,4 @@
-"""Workflows as a program declares them: a function that defines graphs, its options, and the verbs that store a graph.
-
-1. :class:`WorkflowOptions` and :class:`DefinitionOptions`: the options of runs and definitions, and their checks.
-2. :class:`Workflow`: the way from a typed call to a stored workflow. ``scope.py`` owns the words of the function.
-3. :class:`Registered`: the tasks and definitions of an application, or of a set of tasks until one includes it.
-"""
+"""Workflows as a program declares them: a function that defines graphs, its options, the verbs that store a graph."""
 
 from __future__ import annotations
 

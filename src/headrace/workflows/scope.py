@@ -1,9 +1,5 @@
 """The definition of a workflow: a function runs tasks on a :class:`Flow`, and each gives a :class:`Node` to go on with.
 
-1. :class:`Scope`: names, references and the checks of arguments of one definition while it runs. Its rows are in the
-   builder of the whole graph, which those of nested definitions share.
-2. :class:`Flow`: the words of a definition, and the nodes that they refer to.
-
 Talks to no server: the graph is stored once, as it was defined, and a definition never runs again to rebuild it.
 """
 
@@ -28,9 +24,8 @@ from headrace.model.headers import check as check_headers
 from headrace.model.signature import Signature, Unchecked
 from headrace.model.workflow import LETTERS, Graft, Policy
 from headrace.running_job import inherited
-from headrace.tasks import naming
 from headrace.tasks.bound_task import BoundTask
-from headrace.tasks.task import Task
+from headrace.tasks.task import Task, check_task_name
 from headrace.workflows import graph_builder
 from headrace.workflows.graph_builder import GraphBuilder, NodeSpec
 from headrace.workflows.node import (
@@ -111,7 +106,7 @@ class Scope:
         known = self.registered.tasks.get(name)
         task: BoundTask[..., Any] = given
         if isinstance(given, str):
-            unchecked = Unchecked(naming.check(name), self.context.types)
+            unchecked = Unchecked(check_task_name(name), self.context.types)
             task = known or BoundTask(self.context, unchecked, of_call(of_task({}), {}))
         checks = known or task
         signature = checks.signature if isinstance(checks, Task) else Unchecked(name, self.context.types)
@@ -316,7 +311,7 @@ class Flow:
             task: or the name of one; or a workflow, whose nodes become part of this one: the node stands for all of
                 them, and its output is that of those which nothing follows (a list, if several).
             args: the task's arguments by position.
-            given: see :class:`headrace.workflows.node.NodeOptions`.
+            given: see :class:`headrace.workflows.graph_builder.NodeOptions`.
 
         Raises:
             ArgumentError: an argument is missing, unexpected, of the wrong type, or cannot be sent.
@@ -345,7 +340,7 @@ class Flow:
             task: gets an item as its first argument. Or a workflow, which is nested once for each item.
             items: a node that returns a list, or a list.
             args: further arguments, the same for each item.
-            given: see :class:`headrace.workflows.node.MapOptions`. ``on_failure`` is about one item: with
+            given: see :class:`headrace.workflows.graph_builder.MapOptions`. ``on_failure`` is about one item: with
                 ``continue`` the list has None in the place of one that failed, with ``skip`` what follows the map
                 is skipped.
         """

@@ -1,11 +1,4 @@
-"""Verbs on workflows, each written once as steps, and the meaning of the store's answers. Sends nothing by itself.
-
-1. :class:`NodeQuery`: the nodes of one workflow: read in bounded pieces, in pages by state, and the outputs of its last
-   nodes.
-2. :class:`Verbs`: acts on a workflow: calls, or steps that yield them.
-
-:class:`headrace.workflows.run.WorkflowRun` pairs them for both kinds of callers.
-"""
+"""Verbs on workflows, each written once as steps, and the meaning of the store's answers. Sends nothing by itself."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Transactions and connections of Django, for an application: jobs wait for a commit, and no job inherits a connection.
-
-1. :func:`install` ties an application to Django's databases; ``headrace.contrib.django.app`` is tied already.
-2. :class:`DatabaseDeferral`: the open transaction that work waits for, as ``transaction.on_commit`` knows it.
-3. :class:`JobConnections`: around each start, in its own thread, what Django does around a request.
-
-Its private functions close connections before a fork and where a runner ends.
-"""
+"""Transactions and connections of Django: jobs wait for a commit, and no job inherits a connection."""
 
 # Django has no types.
 # pyright: basic

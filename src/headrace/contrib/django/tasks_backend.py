@@ -1,12 +1,7 @@
 """Headrace as a backend of Django's tasks: ``TASKS = {"default": {"BACKEND": BACKEND}}``.
 
-``BACKEND`` is ``headrace.contrib.django.tasks_backend.HeadraceBackend`` with Django 6.0 and newer, and
-``headrace.contrib.django.tasks_backend.BackportBackend`` with the package ``django-tasks``, which is the same for older
-ones. ``OPTIONS`` are options of each job, such as ``{"retries": 3}``.
-
-1. :func:`run` and :func:`arun`: the two tasks of Headrace that run all of Django's. The note of a job has the path.
-2. :class:`DjangoStart`: one start of a task of Django, with its context and its signals.
-3. :class:`JobsBackend` and :func:`backend_of`: the class of a backend, for the package that defines what a task is.
+``BACKEND`` is ``headrace.contrib.django.tasks_backend.HeadraceBackend`` with Django 6.0 and newer, its
+``BackportBackend`` with the package ``django-tasks``. ``OPTIONS`` are options of each job, such as ``{"retries": 3}``.
 """
 
 # Django has no types.

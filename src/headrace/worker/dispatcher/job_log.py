@@ -8,8 +8,8 @@ from typing import Any
 
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim, JobError, parse_error
-from headrace.model.job_facts import fields_of
 from headrace.model.notation import duration, size
+from headrace.model.workflow import fields_of
 from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Log
 from headrace.worker.dispatcher.job_stats import ENDS

@@ -11,9 +11,9 @@ from headrace.errors import HeadraceError
 from headrace.model.ended import Cancelled, Corrupt, Failed, Parked, Released
 from headrace.model.ids import is_ordered
 from headrace.model.job import Claim, JobError, error_json
-from headrace.model.job_facts import fields_of
 from headrace.model.limit_rules import gates_of
 from headrace.model.options import OWN, OWN_AT_ONCE, Kind
+from headrace.model.workflow import fields_of
 from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan

@@ -18,8 +18,7 @@ from headrace.model.headers import shown
 from headrace.model.hidden_values import Redactor
 from headrace.model.ids import flow_of, is_node
 from headrace.model.job import Claim, JobError, parse_error
-from headrace.model.job_facts import correlation_of
-from headrace.model.workflow import parse_facts
+from headrace.model.workflow import correlation_of, parse_facts
 from headrace.protocol import produce
 from headrace.settings import Settings
 from headrace.store.client import Client
