@@ -48,25 +48,31 @@ class ClaimTurns:
     def __init__(self, worker: Worker) -> None:
         self.all: list[Claiming] = []
         self.count = 0
+        self._here: list[int] = []
         self._worker = worker
 
+    def join(self, one: Claiming) -> None:
+        self.all.append(one)
+        self._here.append(0)
+
     def order(self) -> list[int]:
+        """Of one turn; what is here and has no runner is counted now, once for all desks."""
         alls = self.all
+        self._here = [one.coming for one in alls]
         if self.count % LEVEL:
             return sorted(range(len(alls)), key=lambda n: alls[n].head)
         return sorted(range(len(alls)), key=lambda n: alls[n].asked)
 
     def coming(self, asking: Claiming) -> int:
         """Jobs that no runner has yet and that are here or on their way, except those of the shard that asks."""
-        worker, until, found = self._worker, NEVER, 0
-        for one in self.all:
-            ends = one.asked + RESERVED
-            if one is asking or worker.now < ends:
-                found += one.coming
-            if one.reserved or one.coming:
-                found += one.reserved if one is not asking and worker.now < ends else 0
-                until = min(until, ends) if worker.now < ends else until
-        worker.timers.set("reserved", until)
+        now, until, found = self._worker.now, NEVER, asking.coming
+        for one, here in zip(self.all, self._here, strict=True):
+            if one.reserved or here:
+                ends = one.asked + RESERVED
+                if now < ends:
+                    until = min(until, ends)
+                    found += 0 if one is asking else here + one.reserved
+        self._worker.timers.set("reserved", until)
         return found
 
     @property
@@ -118,7 +124,7 @@ class Claiming:
         # None: there are no other shards.
         self._turns = turns
         if turns is not None:
-            turns.all.append(self)
+            turns.join(self)
         self._endings, self._demand = endings, demand
         self._placement, self._inputs = placement, inputs
         self._maintenance, self._renewal = maintenance, maintenance.renewal
@@ -173,13 +179,11 @@ class Claiming:
     def _wanted(self, now: float) -> ClaimRequest | None:
         if not (self._desk.owner and self._placement.takes):
             return None
-        worker, most = self._worker, CLAIM_MOST
-        coming, finished = self.coming, self._endings.finished
-        if self._turns is not None:
-            coming, finished = self._turns.coming(self), self._turns.finished
+        worker, turns, most = self._worker, self._turns, CLAIM_MOST
+        coming = self.coming if turns is None else turns.coming(self)
         if worker.options.max_jobs:
-            here = finished + self._placement.held + coming
-            most = min(most, worker.options.max_jobs - here)
+            finished = self._endings.finished if turns is None else turns.finished
+            most = min(most, worker.options.max_jobs - finished - self._placement.held - coming)
         parked: list[Kind] = [kind for task in self._parked if (kind := worker.tasks[task].kind) != OWN]
         return self._demand.wanted(now, most, coming, parked, ask=self._asks_anyway)
 
