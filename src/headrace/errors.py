@@ -45,6 +45,10 @@ class StoreUnavailable(ServerError):
     """The server did not answer within the allowed time, or no connection was free in it; the call may be repeated."""
 
 
+class ShardAway(StoreUnavailable):
+    """Another shard may take the job: its own did nothing. Verbs do not raise it."""
+
+
 class StoreFull(ServerError):
     """The server refused a write because its memory or disk is full."""
 

@@ -113,8 +113,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         url: Server URL. Without one, Headrace starts a private Valkey for this project.
         dir: Directory of the private Valkey. Default: .headrace in the directory of the project.
         namespace: First part of every key in the server.
-        shards: Shards of the store, on one server or a cluster; fixed for its life. Several URLs with spaces between
-            them are a shard each.
+        shards: Number of shards of the store, on one server or a cluster; it can only grow, by shards that are added,
+            as in 12+4. Several URLs with spaces between them are a shard each.
         lease: Time without a heartbeat after which other workers take over a worker's jobs.
         shutdown_timeout: Time that running jobs get to finish when a worker stops.
         reload_timeout: Maximum time for reloaded code to become ready; otherwise the old code keeps running.
@@ -176,7 +176,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     url: str | None = None
     dir: str | None = None
     namespace: Annotated[str, Meta(pattern="^[A-Za-z0-9_.:/@+-]{1,64}$")] = "hr"
-    shards: Annotated[int, Meta(ge=1, le=128)] = 1
+    shards: int | str = 1
     lease: Annotated[float, Meta(ge=0.2, le=3600)] = 15.0
     shutdown_timeout: Seconds = 25.0
     reload_timeout: PositiveSeconds = 300.0

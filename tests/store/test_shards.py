@@ -16,14 +16,24 @@ import pytest
 from headrace import Concurrency, Flow, Headrace, Unique
 from headrace.dashboard import Dashboard
 from headrace.dashboard.mounting import PAGES
-from headrace.errors import DuplicateJob, EnvelopeError, JobNotFound, OptionsError, ServerError, SettingsError
+from headrace.errors import (
+    DuplicateJob,
+    EnvelopeError,
+    JobNotFound,
+    LaneFull,
+    OptionsError,
+    SchemaMismatch,
+    SettingsError,
+    StoreUnavailable,
+)
 from headrace.model.bulk_operation import JobFilter
-from headrace.model.ids import shard_of
+from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
 from headrace.protocol import consume, settle_calls
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
 from tests.dashboard.asking import ask, operator
+from tests.deadline import eventually
 from tests.servers import Server
 
 SHARDS = 3
@@ -363,12 +373,41 @@ def test_an_envelope_whose_shard_is_not_that_of_its_name_is_refused(app: Headrac
 @pytest.mark.parametrize("shards", [1, 2, 4])
 def test_another_number_of_shards_is_refused(app: Headrace, url: str, shards: int) -> None:
     one_a_shard(app)
-    with Headrace(url, timeout=5, shards=shards) as other, pytest.raises(ServerError, match="same number of shards"):
+    with (
+        Headrace(url, timeout=5, shards=shards) as other,
+        pytest.raises(
+            SchemaMismatch, match=rf"3 shards, .* one of {shards}: write \?shards=3 .*; \?shards=3\+4 adds four"
+        ),
+    ):
         other.overview()
 
 
+@pytest.mark.parametrize("first", [1, 3])
+def test_shards_that_are_added_take_free_jobs_and_names_stay(url: str, first: int) -> None:
+    def keyed(app: Headrace) -> list[int]:
+        return [shard_of(app.tasks["noop"].options(key=str(n)).enqueue(n).id) for n in range(20)]
+
+    with Headrace(url, timeout=20, shards=first) as app:
+        before = keyed(add(app))
+    with Headrace(url, timeout=20, shards=f"{first}+2") as app:
+        assert keyed(add(app)) == before
+        assert set(before) == set(range(first))
+        free = {shard_of(app.tasks["noop"].enqueue(n).id) for n in range(120)}
+        assert free >= {first, first + 1}
+        assert app.jobs.count("ready") == 160
+    with Headrace(url, timeout=20, shards=first) as app:
+        assert keyed(add(app)) == before
+    for other in (f"{first}+1", f"{first}+3", first + 2):
+        refused = pytest.raises(SchemaMismatch, match=rf"a store of {first}\+2 shards")
+        with Headrace(url, timeout=5, shards=other) as app, refused:
+            app.overview()
+    with Headrace(url, timeout=20, shards=f"{first}+2+1") as app:
+        assert app.jobs.count("ready") == 180
+
+
 @pytest.mark.parametrize(
-    "url", ["redis://a redis://b", "redis://a?shards=4", "redis://a?shards=x", "redis://a?shards=500"]
+    "url",
+    ["redis://a redis://b", "redis://a?shards=4", "redis://a?shards=x", "redis://a?shards=500", "redis://a?shards=2+1"],
 )
 def test_numbers_of_shards_that_contradict_are_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="shards must be one number"):
@@ -391,8 +430,67 @@ def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> 
         assert len(rows) == len({row.id for row in rows}) == 60
         assert app.queues["default"].purge() == 60
     swapped = " ".join(server.url for server in reversed(servers))
-    with Headrace(swapped, timeout=5) as app, pytest.raises(ServerError, match="same URLs in the same order"):
+    with Headrace(swapped, timeout=5) as app, pytest.raises(SchemaMismatch, match="URLs in the order in which"):
         app.overview()
+    for place in (0, 2):
+        assert not servers[place].owner.exists(f"{{hr:{2 - place}}}:schema")
+
+
+def test_lists_show_the_rest_while_a_shard_is_away(
+    new_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = [new_server(append_only=True) for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
+        jobs = one_a_shard(add(app))
+        servers[1].kill()
+        assert app.overview().states["ready"] == app.jobs.count("ready") == 2
+        assert {row.id for row in walked(app.jobs.page, "ready", limit=1)} == {jobs[0].id, jobs[2].id}
+        assert f"shard 1 ({servers[1].url}) is away" in caplog.text
+        servers[1].start()
+        eventually(lambda: app.jobs.count("ready") == 3, 30)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "aenqueue", "enqueue_many"])
+def test_a_free_job_goes_to_another_shard_where_its_own_refuses(new_server: Callable[..., Server], verb: str) -> None:
+    servers = [new_server() for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
+        noop = add(app).tasks["noop"]
+        one_a_shard(app)
+        servers[2].kill()
+        # A connection that is open could have carried the job: nothing can be said of it.
+        app.client.store.parts[2].close()
+        for n in range(30):
+            if verb == "enqueue_many":
+                job = noop.job(n)
+                app.enqueue_many([job])
+                assert app.jobs.get(job.drawn).state is State.READY
+            else:
+                job = noop.enqueue(n) if verb == "enqueue" else asyncio.run(_afree(app, n))
+                assert job.refresh().state is State.READY
+            app.client.away.pop(2, None)
+        assert app.jobs.count("ready") == 32
+        keyed = next(noop.options(key=str(n)) for n in range(99) if shard_for(str(n), SHARDS) == 2)
+        with Headrace(app.settings.url, timeout=0.2) as other, pytest.raises(StoreUnavailable):
+            add(other).tasks["noop"].options(key=keyed.form().key).enqueue(1)
+
+
+async def _afree(app: Headrace, n: int) -> Any:
+    job = await app.tasks["noop"].aenqueue(n)
+    await app.client.aclose()
+    return job
+
+
+def test_a_full_limit_stores_nothing_on_any_shard(app: Headrace) -> None:
+    app.limit("account", Concurrency(1), by="n", backlog=1)
+    app.task(name="call", limits=["account"])(noop)
+    store: Any = app.store
+    for part in store.parts[:1]:
+        part.run(consume.register(part.keys, "w9", 10_000_000, ["place", "host:9"]))
+        part.run(declare_limits(part.keys, "w9", app.tasks, app.limits.declared()))
+    before = app.jobs.count("ready")
+    with pytest.raises(LaneFull):
+        app.enqueue_many([*(app.tasks["call"].job(1) for _ in range(3)), *(app.tasks["noop"].job(n) for n in range(9))])
+    assert app.jobs.count("ready") == before
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Spread:
     def _app(self, url: str, shard: int) -> Headrace:
         """A producer whose jobs live at this shard."""
         app = Headrace(url, **self.fleet.settings)
-        app.client.keys = app.client.store.keys = keys_of("hr", shard, SHARDS)
+        app.client.keys = app.client.store.keys = keys_of("hr", shard, str(SHARDS))
         app.client.store.store_id = "of-the-test"
         return app
 

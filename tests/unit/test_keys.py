@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from collections.abc import Sequence
 from importlib.resources import files
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.crc import key_slot  # type: ignore[attr-defined]
 
 from headrace.admin.keyspace import kind_of
 from headrace.errors import OptionsError
@@ -131,3 +134,35 @@ def test_many_ids_are_as_if_made_one_by_one(bits: int, count: int, shard: int) -
 def test_what_is_no_id_is_said_to_be_none(id: str) -> None:
     with pytest.raises(ValueError, match="not the id of a job"):
         shard_of(id)
+
+
+def _on(keys: Sequence[Keys], nodes: int) -> Counter[int]:
+    """How many of the shards each node has, of a cluster that shares its slots evenly."""
+    return Counter(key_slot(one.prefix.encode()) * nodes >> 14 for one in keys)
+
+
+@given(count=st.integers(1, 128), namespace=st.from_regex(r"[a-z][a-z0-9_.:/@+-]{0,20}", fullmatch=True))
+def test_shards_of_a_cluster_are_even_on_each_number_of_nodes_that_divides_theirs(count: int, namespace: str) -> None:
+    for number in {str(count), f"1+{count - 1}" if count > 1 else "1"}:
+        keys = [Keys(namespace, shard, number, guarded=True) for shard in range(count)]
+        assert keys[0].prefix == f"{{{namespace}:0}}:"
+        assert len({one.prefix for one in keys}) == count
+        for nodes in (n for n in range(1, count + 1) if count % n == 0):
+            assert _on(keys, nodes) == dict.fromkeys(range(nodes), count // nodes)
+
+
+@given(first=st.integers(2, 64), added=st.lists(st.integers(1, 16), min_size=1, max_size=4))
+def test_shards_that_are_added_leave_the_first_and_are_even_by_themselves(first: int, added: list[int]) -> None:
+    number, have = str(first), first
+    old = [Keys(shard=shard, number=number, guarded=True).prefix for shard in range(first)]
+    for more in added:
+        number, have = f"{number}+{more}", have + more
+        keys = [Keys(shard=shard, number=number, guarded=True) for shard in range(have)]
+        assert [one.prefix for one in keys[:-more]] == old
+        for nodes in (n for n in range(1, more + 1) if more % n == 0):
+            assert _on(keys[-more:], nodes) == dict.fromkeys(range(nodes), more // nodes)
+        old = [one.prefix for one in keys]
+
+
+def test_shards_of_plain_servers_have_their_number_alone() -> None:
+    assert [Keys(shard=shard, number="2+1").prefix for shard in range(3)] == ["{hr:0}:", "{hr:1}:", "{hr:2}:"]

@@ -12,7 +12,7 @@ from headrace.worker.dispatcher import job_log
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     *(ROOT / "src/headrace/worker").rglob("*.py"),
-    *(ROOT / "src/headrace" / name for name in ("cli/worker_process.py", "store/reach.py")),
+    *(ROOT / "src/headrace" / name for name in ("cli/worker_process.py", "store/reach.py", "store/shards.py")),
 ]
 CODE = re.compile(r"[a-z]+\.[a-z_]+")
 # ``log.info(...)`` of a process, ``actions.log(...)`` of the dispatcher's core, and functions that lead there.

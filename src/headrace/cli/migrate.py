@@ -58,13 +58,17 @@ def _lead(session: Session, to: int | None, *, dry: bool) -> None:
 
 def _move(session: Session, url: str) -> None:
     from headrace.migrations import Mover
-    from headrace.store.url import located
+    from headrace.store.url import located, shard_urls
 
     with _whole(session) as app, _bars(session) as bars:
-        target, task = located(url, app.settings), bars.add_task("moved", total=1.0)
+        urls, number = shard_urls(url, app.settings)
+        if number.partition("+")[0] != "1":
+            raise UsageFault(f"--to-url has {number} shards: write ?shards=1+N, since ids, keys and names stay on one")
+        target, task = located(urls[0] or url, app.settings), bars.add_task("moved", total=1.0)
         with Mover(located(app.client.url(), app.settings), target, app.settings) as mover:
             moved = mover.run(lambda done: bars.update(task, completed=done.share))
-    told = f"moved {several(moved.keys, 'key')}, {moved.bytes:,} bytes; give programs {target.shown}"
+    more = f" with ?shards={number}, and workers first" if number != "1" else ""
+    told = f"moved {several(moved.keys, 'key')}, {moved.bytes:,} bytes; give programs {target.shown}{more}"
     session.output.done(told, {"keys": moved.keys, "bytes": moved.bytes, "url": target.shown})
 
 

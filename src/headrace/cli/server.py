@@ -135,6 +135,8 @@ def shards(session: Session) -> None:
         session.output.remark(
             f"no worker serves shard {', '.join(unserved)}: start one with the same URLs, headrace worker MODULE:APP"
         )
+    if store.target.seeds and len(rows) == 1:
+        session.output.remark("one node has all of it: write ?shards=1+11 in the URL of every program, workers first")
     if silent := [str(row["shard"]) for row in rows if row["workers"] is None]:
         session.output.remark(f"shard {', '.join(silent)} does not answer; the others go on")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import zlib
+from binascii import crc_hqx
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -82,6 +85,34 @@ def shard_for(name: str, count: int) -> int:
     return zlib.crc32(name.encode()) % count if count > 1 else 0
 
 
+def tag_for(namespace: str, shard: int, parts: Sequence[int]) -> str:
+    """The hash tag of a shard on a cluster. Of N shards that came together, number k is in the middle of cell (c + k)
+    mod N of N equal cells of slots, c that of the first one's fixed tag. So 12 are even on 2, 3, 4, 6 and 12 nodes.
+
+    Args:
+        parts: how many came first, and how many were added each time. A first one alone counts with the next part.
+    """
+    home = f"{namespace}:0"
+    if shard == 0:
+        return home
+    number, rest = shard, [*parts]
+    if rest[0] == 1:
+        rest[:2] = [sum(rest[:2])]
+    while number >= rest[0]:
+        number -= rest.pop(0)
+    cells = rest[0]
+    first = ((_slot(home) * cells // _SLOTS + number) % cells * 4 + 1) * _SLOTS // (4 * cells)
+    middle = range(first, first + _SLOTS // (2 * cells))
+    return next(tag for n in itertools.count() if _slot(tag := f"{namespace}:{shard}.{n}") in middle)
+
+
+_SLOTS = 16384
+
+
+def _slot(tag: str) -> int:
+    return crc_hqx(tag.encode(), 0) % _SLOTS
+
+
 def _time(milliseconds: int) -> str:
     steps = milliseconds // STEP
     return f"{_high(steps >> 10)}{_PAIRS[steps & 1023]}"
@@ -90,6 +121,11 @@ def _time(milliseconds: int) -> str:
 @lru_cache(4)
 def _high(number: int) -> str:
     return _base32(number, 6)
+
+
+def on_shard(id: str, shard: int) -> str:
+    """The same id, but for its shard."""
+    return id[:-2] + _PAIRS[shard]
 
 
 def make_ids(milliseconds: int, random_bits: int, count: int, shard: int = 0) -> list[str]:

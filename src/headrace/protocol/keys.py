@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.errors import SettingsError
-from headrace.model.ids import FINAL, check_name
+from headrace.model.ids import FINAL, check_name, tag_for
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ key                    type    meaning, owner and end
                                an alarm is raised. Ends a week after a worker knew it last.
 ``stacks:<owner>``     string  What an incarnation's runners were doing at the last request. Ends a minute after that.
 ``schema``             string  Version of this layout. One per shard.
-``shard``              string  Which shard this is: ``1 of 3 of <store>``. Absent where there is one.
+``shard``              string  Which shard this is: ``1 of 3 of <store>``, or ``1 of 3+2 of <store>`` where two were
+                               added. Absent where there is one.
 ``void``               -       Never exists: see ``Keys.guards``.
 ``copy``               hash    The store is an old copy: microseconds that were ``lost``. Ends by ``headrace restored``.
 ``move``               hash    It is being moved ``to`` or ``from`` a server, or has moved (``done``). At the target
@@ -150,28 +151,31 @@ class Keys:
     """Builds the keys of one shard.
 
     Attributes:
-        shard, count: which of how many it is.
+        shard, count: which of how many it is; ``number``: how many, as the URL says it, such as ``12+4``.
         seal: signs and encrypts the jobs that verbs store; None: the application has no keys.
-        prefix: ``{namespace:shard}:``, the hash tag that every key of the shard starts with.
+        prefix: the hash tag that every key of the shard starts with: ``{namespace:shard}:``, and on a cluster what
+            :func:`headrace.model.ids.tag_for` gives.
         guards: keys that each call on a cluster sends besides its own, which no script reads: one that exists and one
             that never does. While a slot moves key by key, its keys are on two nodes, and a node refuses a script
             before it begins if some of the keys that were sent are there and some are not.
     """
 
-    __slots__ = ("count", "guards", "prefix", "seal", "shard")
+    __slots__ = ("count", "guards", "number", "prefix", "seal", "shard")
 
     def __init__(
         self,
         namespace: str = "hr",
         shard: int = 0,
-        count: int = 1,
+        number: str = "1",
         *,
         guarded: bool = False,
         seal: Seal | None = None,
     ) -> None:
-        self.shard, self.count = shard, count
+        parts = [*map(int, number.split("+"))]
+        self.shard, self.number, self.count = shard, number, sum(parts)
         self.seal = seal
-        self.prefix = f"{{{check_name('namespace', namespace)}:{shard}}}:"
+        check_name("namespace", namespace)
+        self.prefix = f"{{{tag_for(namespace, shard, parts) if guarded else f'{namespace}:{shard}'}}}:"
         self.guards: tuple[str, ...] = ("schema", "void") if guarded else ()
 
     def __call__(self, name: str) -> str:
@@ -202,14 +206,16 @@ class Keys:
         return f"{self.prefix}done:{id}"
 
 
-@lru_cache(maxsize=64)
-def keys_of(namespace: str, shard: int = 0, count: int = 1, *, guarded: bool = False, seal: Seal | None = None) -> Keys:
-    return Keys(namespace, shard, count, guarded=guarded, seal=seal)
+@lru_cache(maxsize=256)
+def keys_of(
+    namespace: str, shard: int = 0, number: str = "1", *, guarded: bool = False, seal: Seal | None = None
+) -> Keys:
+    return Keys(namespace, shard, number, guarded=guarded, seal=seal)
 
 
-def keys_at(settings: Settings, url: str | None, shard: int = 0, count: int = 1) -> Keys:
+def keys_at(settings: Settings, url: str | None, shard: int = 0, number: str = "1") -> Keys:
     guarded = (url or "").startswith(("cluster://", "clusters://"))
-    return keys_of(settings.namespace, shard, count, guarded=guarded, seal=seal_of(settings))
+    return keys_of(settings.namespace, shard, number, guarded=guarded, seal=seal_of(settings))
 
 
 def seal_of(settings: Settings) -> Seal | None:

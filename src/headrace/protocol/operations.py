@@ -99,9 +99,13 @@ def _greeting(reply: list[Any]) -> Greeting:
     return Greeting(version, bool(moving), to.decode(), source.decode(), bool(moved), place.decode())
 
 
-def greet(keys: Keys, version: int, store: str = "") -> Call[Greeting]:
-    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours."""
-    return load("greet").bind(keys, _greeting, version=version, count=keys.count, store=store)
+def greet(keys: Keys, version: int, store: str = "", elsewhere: Sequence[str] = ()) -> Call[Greeting]:
+    """Compare layouts: the version that the store has (below 1: none of Headrace's); an empty store takes ours.
+    ``elsewhere``: prefixes of shards that this server does not have.
+    """
+    return load("greet").bind(
+        keys, _greeting, version=version, number=keys.number, store=store, elsewhere=list(elsewhere)
+    )
 
 
 def store_own(

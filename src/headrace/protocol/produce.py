@@ -38,6 +38,7 @@ class Accepted(msgspec.Struct, frozen=True):
         clashes: ids of unique jobs for which nothing was stored, each with the job that has its name.
         full: a limit, its backlog, and how many jobs wait in a lane of it.
         missing: a job that one of these was to follow, and which is not stored.
+        moved: ids of jobs that are stored under another id, since the shard that their own names was away.
     """
 
     word: str
@@ -45,6 +46,7 @@ class Accepted(msgspec.Struct, frozen=True):
     clashes: dict[str, str] = {}
     full: tuple[str, int, int] | None = None
     missing: str = ""
+    moved: dict[str, str] = {}
 
 
 def fields_of(form: Form, without: frozenset[str] = frozenset()) -> list[Any]:

@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
+import msgspec
+
+from headrace.clock import monotonic
 from headrace.errors import (
     DuplicateJob,
     JobNotFound,
@@ -21,10 +24,11 @@ from headrace.errors import (
     OptionsError,
     ServerError,
     SettingsError,
+    ShardAway,
     StoreUnavailable,
 )
 from headrace.model.form import NewJob
-from headrace.model.ids import shard_for, shard_of
+from headrace.model.ids import on_shard, shard_for, shard_of
 from headrace.model.type_registry import Types
 from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, durability, waits
 from headrace.protocol.keys import Keys, keys_at
@@ -117,8 +121,8 @@ class Client:
 
     Attributes:
         settings: of the application.
-        keys: of its shard; of several, of the first, home.
-        count: of shards.
+        keys: of its shard; of several, of the first, home; ``shards``: of each, home first.
+        count: of shards. ``away``: those that did not answer, and until when they are left out (monotonic seconds).
         types: how values are sent that MessagePack has no form for.
         enqueue_middlewares: of the application, the first is outermost; :mod:`headrace.tasks.submission` enters them.
         deferral: a :class:`headrace.tasks.deferral.Deferral`, which keeps work until a commit; None: nothing does.
@@ -126,13 +130,13 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._urls = shard_urls(settings.url, settings)
-        self.count = len(self._urls)
-        self.keys: Keys = keys_at(settings, settings.url, 0, self.count)
+        self._urls, number = shard_urls(settings.url, settings)
+        self._place(number)
         self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
         self._made: dict[str, Any] = {}
+        self.away: dict[int, float] = {}
         self._announced = False
         self.enqueue_middlewares: list[Callable[[Any], Any]] = []
         self.deferral: Any = None
@@ -193,13 +197,19 @@ class Client:
     def shard_for(self, name: str) -> int:
         """Where a new job or workflow of this name lives; without a name anywhere, of many shards not at home."""
         if self.count == 1 or name:
-            return shard_for(name, self.count)
-        return random.randrange(self.count > 3, self.count)
+            return shard_for(name, self._first)
+        shards = range(self.count > 3, self.count)
+        if self.away:
+            now = monotonic()
+            shards = [shard for shard in shards if self.away.get(shard, 0.0) < now] or shards
+        return random.choice(shards)
 
-    @property
-    def shards(self) -> list[Keys]:
-        """The keys of each shard, home first."""
-        return [keys_at(self.settings, url, shard, self.count) for shard, url in enumerate(self._urls)]
+    def _place(self, number: str) -> None:
+        self.shards = [keys_at(self.settings, url, shard, number) for shard, url in enumerate(self._urls)]
+        self.keys: Keys = self.shards[0]
+        self.count = len(self._urls)
+        # Names stay where they were when shards are added.
+        self._first = int(number.partition("+")[0])
 
     def keys_for(self, id: str) -> Keys:
         """The keys of the shard that has this id, for calls that name no id."""
@@ -214,7 +224,7 @@ class Client:
         from headrace.store import shards
 
         kind = getattr(shards, name)
-        return lambda _, settings: kind(self.urls(), settings)
+        return lambda _, settings: kind(self.urls(), settings, self.keys.number, self.away)
 
     def announce_private(self) -> None:
         """Say once that this program uses a private server: programs of other containers never meet it there. Raises
@@ -250,8 +260,7 @@ class Client:
         """
         before = self._made, self._urls
         self.settings, self._made, self._urls = settings, stores, urls or [settings.url]
-        self.count = len(self._urls)
-        self.keys = keys_at(settings, settings.url, 0, self.count)
+        self._place(str(len(self._urls)))
         self._durability, self._tells_disk = durability(settings) or None, False
         return before
 
@@ -313,22 +322,41 @@ class Client:
         return _checked(accepted)
 
     def _spread(self, jobs: Sequence[NewJob], requests: Sequence[str], confirmer: Confirmer | None) -> Steps[Accepted]:
-        """Store each job on the shard that its id names: those of one shard all or none."""
+        """Store each job on the shard that its id names: those of one shard all or none. A job that may live anywhere
+        goes to another one where its own refuses, under another id, unless a middleware or a transaction has its id.
+        """
         from headrace.store.shards import accepted_of
 
         store: Store | AsyncStore = self._made.get("astore") or self.store
         self._refuse_spread(durability(self.settings, confirmer.asked if confirmer else None))
-        slot = store.slots.take()
         rows: dict[int, list[int]] = {}
         for n, job in enumerate(jobs):
             rows.setdefault(shard_of(job.id), []).append(n)
-        keys, told = self.shards, list[Accepted]()
-        for shard in sorted(rows):
-            mine = [jobs[n] for n in rows[shard]]
-            asked = [requests[n] for n in rows[shard]] if requests else ()
-            told.append((yield enqueue(keys[shard], mine, *slot, asked, self.settings.request_id_ttl)))
-        store.slots.answered(*slot)
-        return accepted_of(told)
+        # Home first: if a limit is full there, nothing is stored anywhere.
+        waiting, told, moved = sorted(rows.items()), list[Accepted](), dict[str, str]()
+        new = list(jobs)
+        while waiting and not (told and (told[-1].full or told[-1].missing)):
+            shard, mine = waiting.pop(0)
+            asked = [requests[n] for n in mine] if requests else ()
+            slot = store.slots.take()
+            ttl = self.settings.request_id_ttl
+            try:
+                told.append((yield enqueue(self.shards[shard], [new[n] for n in mine], *slot, asked, ttl)))
+            except ShardAway:
+                other = self.shard_for("")
+                free = [n for n in mine if shard and self._is_free(jobs[n]) and not (requests and requests[n])]
+                for n in free:
+                    moved[jobs[n].id] = id = on_shard(jobs[n].id, other)
+                    new[n] = msgspec.structs.replace(jobs[n], id=id)
+                bound = [n for n in mine if n not in free]
+                waiting += [row for row in ((other, free), (shard, bound)) if row[1]]
+            store.slots.answered(*slot)
+        return accepted_of(told, moved)
+
+    def _is_free(self, job: NewJob) -> bool:
+        form = job.form
+        known = self.deferral is not None or bool(self.enqueue_middlewares)
+        return not (known or form.key or form.unique or form.ordered or form.after)
 
     def _refuse_spread(self, wanted: Durability) -> None:
         if wanted and self.count > 1:

@@ -203,8 +203,8 @@ class EndListener(Reach):
         fault: why there is no connection, in words; empty while there is one, or nothing to wait for.
     """
 
-    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
-        super().__init__(url, settings, shard, count)
+    def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
+        super().__init__(url, settings, shard, number)
         self._begin()
         in_forks(self)
 

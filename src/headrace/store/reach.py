@@ -16,7 +16,7 @@ from typing import Any
 from redis import exceptions as driver
 
 from headrace.clock import monotonic
-from headrace.errors import EvictingServer, SchemaMismatch, ServerError, StoreUnavailable
+from headrace.errors import EvictingServer, SchemaMismatch, ServerError, ShardAway, StoreUnavailable
 from headrace.protocol.keys import OLDEST, SCHEMA, Keys, keys_at
 from headrace.protocol.operations import Greeting, greet
 from headrace.protocol.script import Call, Command
@@ -25,7 +25,7 @@ from headrace.store.connection import pause_before
 from headrace.store.connection_pool import AllInUse
 from headrace.store.raw_connection import RawConnection
 from headrace.store.url import Target, located
-from headrace.store.verdict import advice, no_cluster, node_of_a_cluster, verdict
+from headrace.store.verdict import advice, no_cluster, node_of_a_cluster, not_applied, verdict
 
 log = logging.getLogger("headrace.store")
 
@@ -43,37 +43,41 @@ class Reach:
         target: where that is.
         keys: of its shard.
         round_trips: requests sent so far.
+        parts: of several shards, one for each; else itself alone.
         attempt_time: seconds that a reply, or a step of a connection, may take. Behind Sentinels and on a cluster it
             leaves time to look for the server again: one whose machine is gone says nothing more.
-        store_id: of a store of several shards; empty: not known.
+        store_id: of a store of several shards; empty: not known. ``elsewhere``: prefixes of those on other servers.
         confirms: verbs may wait for the copies of what they store; a test kit's server has none.
         confirm_time: milliseconds that a confirmation may take: its answer comes before ``attempt_time`` is over.
         revive: starts a private server again that has ended, or joins the one that is there, and returns its URL; None
             where Headrace does not run the server.
     """
 
-    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
+    def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
         self.url = url
-        self.keys: Keys = keys_at(settings, url, shard, count)
-        self.target = located(url, settings, shard)
+        self.keys: Keys = keys_at(settings, url, shard, number)
+        self.target = located(url, settings, self.keys.prefix)
         self.settings = settings
         self.round_trips: int = 0
         self.attempt_time = settings.timeout / (2 if self.target.sentinels or self.target.seeds else 1)
         # Of several shards: as home says, which keeps the first that is proposed.
-        self.store_id = "" if count == 1 or shard else os.urandom(8).hex()
+        self.store_id = "" if number == "1" or shard else os.urandom(8).hex()
+        self.elsewhere: list[str] = []
+        self.parts: list[Any] = [self]
         self.confirms = True
         self.confirm_time = int(self.attempt_time * 750)
         self._checked = self._greeted = False
         self._told = False
+        self._stored = ""
         self.revive: Callable[[], str] | None = None
 
     @property
     def shards(self) -> list[tuple[Target, Keys]]:
         """Where each shard is, and its keys."""
-        return [(self.target, self.keys)]
+        return [(part.target, part.keys) for part in self.parts]
 
     def greeting(self) -> Call[Greeting]:
-        return greet(self.keys, SCHEMA, self.store_id)
+        return greet(self.keys, SCHEMA, self.store_id, self.elsewhere)
 
     def check_server(self, info: Sequence[bytes]) -> None:
         """Whether the server may hold jobs, by its INFO, before anything is written there. Raises ServerError,
@@ -104,14 +108,7 @@ class Reach:
                 f"the store is being moved from {between}, or was until that was interrupted: wait for its end, or run "
                 f"headrace migrate --to-url again, which goes on where it was"
             )
-        shard, _, rest = found.place.partition(" of ")
-        count, _, store = rest.partition(" of ")
-        mine, place = f"{self.keys.shard} of {self.keys.count}", f"{shard} of {count}"
-        if place != mine or (self.keys.shard and self.store_id not in ("", store)):
-            raise SchemaMismatch(
-                f"{shown} is shard {place} of its store, and this program takes it for shard {mine} of another: give "
-                f"each program the same number of shards and the same URLs in the same order"
-            )
+        store = self._check_shard(*found.place.split(" of "))
         if version < 1:
             raise SchemaMismatch(
                 f"{shown} has something in {self.keys('schema')} that no Headrace wrote: its layout is unknown"
@@ -124,21 +121,48 @@ class Reach:
         self.store_id = store
         self._checked = self._greeted = True
 
+    def _check_shard(self, shard: str, number: str, store: str = "") -> str:
+        shown, mine = self.target.shown, self.keys.number
+        if not f"{number}+".startswith(f"{mine}+"):
+            raise SchemaMismatch(
+                f"{shown} has a store of {number} shards, and this program takes it for one of {mine}: write "
+                f"?shards={number} in the URL or HEADRACE_SHARDS={number}, or name {number} URLs; ?shards={number}+4 "
+                f"adds four"
+            )
+        if number not in (mine, self._stored) and self.keys.shard == 0:
+            text = "%s has %s shards, and this program uses the first %s: give it the same number"
+            log.warning(text, shown, number, mine, extra={"code": "store.fewer_shards"})
+        self._stored = number
+        if int(shard) != self.keys.shard:
+            raise SchemaMismatch(
+                f"{shown} is shard {shard} of its store, and this program's URLs make it shard {self.keys.shard}: give "
+                f"the URLs in the order in which the store was made"
+            )
+        if self.keys.shard and self.store_id not in ("", store):
+            raise SchemaMismatch(
+                f"{shown} is shard {shard} of store {store}, and the first URL leads to store {self.store_id}: give "
+                f"the URLs of one store, in the order in which it was made"
+            )
+        return store
+
     def try_to_revive(self, attempt: int) -> None:
         # Not at the first failure, which may be that of one connection. Then each time: the server may end again.
         if attempt >= REVIVE_AT and self.revive is not None and (url := self.revive()) != self.url:
-            self.url, self.target, self._checked = url, located(url, self.settings, self.keys.shard), False
+            self.url, self.target, self._checked = url, located(url, self.settings, self.keys.prefix), False
             self._greeted = False
 
-    def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str) -> float:
+    def give_up_or_wait(self, error: Exception, attempt: int, deadline: float, doing: str, hasty: int = 0) -> float:
         """Seconds to wait before the next attempt; 0 to repeat at once. Raises HeadraceError: there is no point in
-        repeating.
+        repeating. Raises ShardAway: one of the first ``hasty`` attempts was refused, and so nothing was done.
         """
         word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
             raise word from None
         if isinstance(error, AllInUse):
             raise self._not_sent(error, attempt, doing) from None
+        if attempt <= hasty and not_applied(error):
+            self.target.learn(error)
+            raise ShardAway(*self._unavailable(error).args) from None
         if monotonic() >= deadline:
             raise self._unavailable(error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:

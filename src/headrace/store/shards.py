@@ -11,14 +11,17 @@ cursors are; counts are sums, and each shard is read at its own moment. Imported
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from headrace.errors import OptionsError
+from headrace.clock import monotonic
+from headrace.errors import OptionsError, StoreUnavailable
 from headrace.model.ids import shard_for, shard_of
 from headrace.protocol.graph import FlowPage
 from headrace.protocol.index_pages import CauseFacts, CausesFound, IndexPage, WalkedPart
@@ -27,37 +30,41 @@ from headrace.protocol.overviews import CountedQueues, Overview, QueueFacts, Sto
 from headrace.protocol.produce import Accepted
 from headrace.protocol.script import Call, Command, unread
 from headrace.store.end_listener import EndListener, Tell
+from headrace.store.reach import Reach
 from headrace.store.store import AsyncStore, Store
 
 if TYPE_CHECKING:
     from headrace.protocol.keys import Keys
     from headrace.protocol.produce import Look
     from headrace.settings import Settings
-    from headrace.store.url import Target
+
+log = logging.getLogger("headrace.store")
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Reach)
 # Rows that a page may lie behind, with its own: each shard is asked for all of them.
 MOST_ROWS = 1000
+# A shard that did not answer is left out for so long (seconds).
+AWAY = 5.0
 # What a program calls for a shard that it chooses.
 _BOUND = ("enqueue", "enqueue_ordered", "enqueue_unique", "lapse", "purge", "tend")
 
 
 class _Asked(msgspec.Struct):
-    """One call as it goes to shards: what each is sent, and what their answers become."""
+    """One call as it goes to shards: what each is sent, and what their answers become. ``partial``: a read, which may
+    do without those that are away.
+    """
 
     parts: list[tuple[int, Call[Any]]]
     merged: Callable[[list[Any]], Any]
+    partial: bool = False
 
 
 class ShardRouter:
-    """Where calls go. Pure.
-
-    Args:
-        keys: of each shard, home first.
-    """
+    """Where calls go. Pure. ``keys``: of each shard, home first."""
 
     def __init__(self, keys: Sequence[Keys]) -> None:
-        self._keys = keys
+        self._keys, self._first = keys, int(keys[0].number.partition("+")[0])
         self._last = 0
 
     def asked(self, call: Call[Any]) -> _Asked:
@@ -97,7 +104,7 @@ class ShardRouter:
         try:
             shard = shard_of(text)
         except ValueError:
-            return shard_for(text, len(self._keys))
+            return shard_for(text, self._first)
         return shard if shard < len(self._keys) else 0
 
     def _each(self, call: Call[Any], place: int) -> _Asked:
@@ -148,7 +155,8 @@ class ShardRouter:
             args["names"] = len(names)
             if args["place"]:
                 return self._lanes(call, first, args)
-        return _Asked([(n, call.on(keys, first)) for n, keys in enumerate(self._keys)], lambda told: merge(args, told))
+        parts = [(n, call.on(keys, first)) for n, keys in enumerate(self._keys)]
+        return _Asked(parts, lambda told: merge(args, told), partial=name not in _WHOLE)
 
     def _lanes(self, call: Call[WalkedPart], first: dict[int, Any], args: dict[str, Any]) -> _Asked:
         """Behind the lines of all shards come the lanes of each, shard after shard; of others only sizes are told."""
@@ -203,48 +211,90 @@ def _only(values: list[Any]) -> Any:
 
 
 class _Trip:
-    """Calls of one round trip, by shard."""
+    """Calls of one round trip, by shard. A merged read is sent to no shard that was away a moment ago."""
 
-    def __init__(self, router: ShardRouter, calls: Sequence[Call[Any]]) -> None:
+    def __init__(self, store: ShardedStore | AsyncShardedStore, calls: Sequence[Call[Any]]) -> None:
+        parts: list[Store | AsyncStore] = store.parts
+        router = ShardRouter([part.keys for part in parts])
+        self._parts, self._away = parts, store.away
         self._asked = [router.asked(call) for call in calls]
+        self._failed: dict[int, StoreUnavailable] = {}
+        self.found: dict[int, list[Any]] = {}
         self.sent: dict[int, list[Call[Any]]] = {}
+        away = {shard for shard, until in store.away.items() if until > monotonic()}
+        away = away if len(away) < len(parts) else set[int]()
         for one in self._asked:
+            one.parts = [part for part in one.parts if not (one.partial and part[0] in away)]
             for shard, call in one.parts:
                 self.sent.setdefault(shard, []).append(call)
+        # A job that may live anywhere goes to another shard where this one refuses it, and a list shows the rest. Work
+        # that must go to a shard which is away waits for it.
+        stores = 0 if len(self.sent) > 1 else int(all(call.script.name == "enqueue" for call in calls))
+        self.hasty = 1000 if all(one.partial for one in self._asked) else 0 if away & self.sent.keys() else stores
+        for part in parts:
+            part.revive = store.revive
+        self.new = parts[1].store_id == ""
 
-    def values(self, found: Mapping[int, list[Any]]) -> list[Any]:
-        answers = {shard: iter(values) for shard, values in found.items()}
-        return [one.merged([next(answers[shard]) for shard, _ in one.parts]) for one in self._asked]
+    def named(self) -> None:
+        for part in self._parts[1:]:
+            part.store_id = self._parts[0].store_id
+
+    def failed(self, shard: int, error: StoreUnavailable) -> None:
+        self._failed[shard] = error
+        if self._away.get(shard, 0.0) < monotonic():
+            text = "shard %d (%s) is away: lists and sums are those of the other shards"
+            log.warning(text, shard, self._parts[shard].target.shown, extra={"code": "store.shard_away"})
+        self._away[shard] = monotonic() + AWAY
+
+    def values(self) -> list[Any]:
+        """Raises StoreUnavailable: a shard that is away was asked for something that the others do not have."""
+        answers = {shard: iter(values) for shard, values in self.found.items()}
+        told = list[Any]()
+        for one in self._asked:
+            missed = [self._failed[shard] for shard, _ in one.parts if shard in self._failed]
+            if missed and (not one.partial or len(missed) == len(one.parts)):
+                raise missed[0]
+            told.append(one.merged([next(answers[shard]) for shard, _ in one.parts if shard in answers]))
+        return told
+
+
+def _parts(kind: type[R], urls: Sequence[str], settings: Settings, number: str) -> list[R]:
+    parts = [kind(url, settings, shard, number) for shard, url in enumerate(urls)]
+    for part, url in zip(parts, urls, strict=True):
+        part.elsewhere = [other.keys.prefix for other in parts if other.url != url]
+    return parts
 
 
 class ShardedStore(Store):
-    """A :class:`Store` of several shards; what it has besides calls is that of home."""
+    """A :class:`Store` of several shards; what it has besides calls is that of home.
 
-    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
-        super().__init__(urls[0], settings, 0, len(urls))
-        self.parts = [Store(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+    Attributes:
+        away: shards that did not answer, and until when they are left out (monotonic seconds).
+    """
 
-    @property
-    def shards(self) -> list[tuple[Target, Keys]]:
-        return [(part.target, part.keys) for part in self.parts]
+    def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
+        super().__init__(urls[0], settings, 0, number)
+        self.parts = _parts(Store, urls, settings, number)
+        self.away = away
 
-    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        trip = _Trip(ShardRouter([part.keys for part in self.parts]), calls)
-        home, *others = self.parts
-        for part in self.parts:
-            part.revive = self.revive
-        if others[0].store_id == "":
-            home.run(home.greeting())
-            for part in others:
-                part.store_id = home.store_id
-        try:
-            return trip.values({shard: self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()})
-        finally:
-            self.round_trips = sum(part.round_trips for part in self.parts)
+    def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - the trip decides
+        trip, home = _Trip(self, calls), self.parts[0]
+        if trip.new:
+            with suppress(StoreUnavailable):
+                home.run(home.greeting())
+            trip.named()
+        for shard, sent in trip.sent.items():
+            try:
+                trip.found[shard] = self.parts[shard].run_all(sent, trip.hasty)
+            except StoreUnavailable as error:
+                trip.failed(shard, error)
+        self.round_trips = sum(part.round_trips for part in self.parts)
+        return trip.values()
 
     def run_at(self, shard: int, call: Call[T]) -> T:
         """As :meth:`run`, at one shard, for which the call was made."""
-        return self.parts[shard].run(call)
+        value: T = self.parts[shard].run(call)
+        return value
 
     def close(self) -> None:
         for part in self.parts:
@@ -252,28 +302,29 @@ class ShardedStore(Store):
 
 
 class AsyncShardedStore(AsyncStore):
-    """An :class:`AsyncStore` of several shards, all of which a call asks at once."""
+    """As :class:`ShardedStore`, for an event loop. A call asks all shards at once."""
 
-    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
-        super().__init__(urls[0], settings, 0, len(urls))
-        self.parts = [AsyncStore(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+    def __init__(self, urls: Sequence[str], settings: Settings, number: str, away: dict[int, float]) -> None:
+        super().__init__(urls[0], settings, 0, number)
+        self.parts = _parts(AsyncStore, urls, settings, number)
+        self.away = away
 
-    @property
-    def shards(self) -> list[tuple[Target, Keys]]:
-        return [(part.target, part.keys) for part in self.parts]
+    async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - as above
+        trip, home = _Trip(self, calls), self.parts[0]
+        if trip.new:
+            with suppress(StoreUnavailable):
+                await home.run(home.greeting())
+            trip.named()
 
-    async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        trip = _Trip(ShardRouter([part.keys for part in self.parts]), calls)
-        home, *others = self.parts
-        for part in self.parts:
-            part.revive = self.revive
-        if others[0].store_id == "":
-            await home.run(home.greeting())
-            for part in others:
-                part.store_id = home.store_id
-        told = await asyncio.gather(*(self.parts[shard].run_all(sent) for shard, sent in trip.sent.items()))
+        async def ask(shard: int, sent: list[Call[Any]]) -> None:
+            try:
+                trip.found[shard] = await self.parts[shard].run_all(sent, trip.hasty)
+            except StoreUnavailable as error:
+                trip.failed(shard, error)
+
+        await asyncio.gather(*(ask(shard, sent) for shard, sent in trip.sent.items()))
         self.round_trips = sum(part.round_trips for part in self.parts)
-        return trip.values(dict(zip(trip.sent, told, strict=True)))
+        return trip.values()
 
     async def close(self) -> None:
         for part in self.parts:
@@ -283,8 +334,8 @@ class AsyncShardedStore(AsyncStore):
 class ShardedEnds:
     """A listener a shard, which connects when a caller waits there first."""
 
-    def __init__(self, urls: Sequence[str], settings: Settings) -> None:
-        self._parts = [EndListener(url, settings, shard, len(urls)) for shard, url in enumerate(urls)]
+    def __init__(self, urls: Sequence[str], settings: Settings, number: str, _: dict[int, float]) -> None:
+        self._parts = _parts(EndListener, urls, settings, number)
         self._router = ShardRouter([part.keys for part in self._parts])
         self.revive: Any = None
 
@@ -321,14 +372,14 @@ class ShardedEnds:
 # -- what several shards tell, as one ----------------------------------------------------------------------------------
 
 
-def accepted_of(told: Sequence[Accepted]) -> Accepted:
+def accepted_of(told: Sequence[Accepted], moved: dict[str, str]) -> Accepted:
     """The answers to an enqueue whose jobs are on several shards. What one refused the others may have stored."""
     duplicates = {id: holder for one in told for id, holder in one.duplicates.items()}
     clashes = {id: holder for one in told for id, holder in one.clashes.items()}
     full = next((one.full for one in told if one.full is not None), None)
     word = next((one.word for one in told if one.word not in ("ok", "repeated")), told[0].word)
     missing = next((one.missing for one in told if one.missing), "")
-    return Accepted(word, duplicates, clashes, full, missing)
+    return Accepted(word, duplicates, clashes, full, missing, moved)
 
 
 Args = Mapping[str, Any]
@@ -504,6 +555,8 @@ def _cause(parts: list[CauseFacts]) -> CauseFacts:
     )
 
 
+# Not reads: each shard must do them.
+_WHOLE = ("greet", "pause", "restored", "resume")
 _MERGES: dict[str, Callable[[Args, list[Any]], Any]] = {
     "causes_read": _causes, "flow_count": _sum, "flow_page": _flow_page, "greet": _any, "load": _load,
     "overview": _overview,

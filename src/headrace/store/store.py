@@ -62,8 +62,8 @@ class Store(Reach):
         slots: for enqueues.
     """
 
-    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
-        super().__init__(url, settings, shard, count)
+    def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
+        super().__init__(url, settings, shard, number)
         self.slots = Slots()
         self._pool: ConnectionPool[RawConnection] = ConnectionPool(settings.max_connections)
         self._pid = os.getpid()
@@ -75,8 +75,10 @@ class Store(Reach):
         value: T = self.run_all([call])[0]
         return value
 
-    def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
-        """Send several calls in one round trip; they are applied in order, but not as one. Raises: as :meth:`run`."""
+    def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
+        """Send several calls in one round trip; they are applied in order, but not as one. Raises: as :meth:`run`;
+        ``hasty``: as :meth:`Reach.give_up_or_wait`.
+        """
         now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:
@@ -106,7 +108,7 @@ class Store(Reach):
                 return found
             except (driver.RedisError, OSError) as error:
                 attempt += 1
-                time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
+                time.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls), hasty))
                 self.try_to_revive(attempt)
                 now = monotonic()
 
@@ -178,8 +180,8 @@ class Store(Reach):
 class AsyncStore(Reach):
     """The store for one event loop; see :class:`Store` for each verb's guarantee, errors and cost."""
 
-    def __init__(self, url: str, settings: Settings, shard: int = 0, count: int = 1) -> None:
-        super().__init__(url, settings, shard, count)
+    def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
+        super().__init__(url, settings, shard, number)
         self.slots = Slots()
         self._pid = os.getpid()
         # By loop of this process, since threads may run several at once: its connections, and what closes them.
@@ -190,7 +192,7 @@ class AsyncStore(Reach):
         value: T = (await self.run_all([call]))[0]
         return value
 
-    async def run_all(self, calls: Sequence[Call[Any]]) -> list[Any]:
+    async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:
         now, attempt = monotonic(), 0
         deadline = now + self.settings.timeout
         while True:
@@ -199,7 +201,7 @@ class AsyncStore(Reach):
                     return await self._exchange(connection, calls)
             except (driver.RedisError, OSError) as error:
                 attempt += 1
-                await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls)))
+                await asyncio.sleep(self.give_up_or_wait(error, attempt, deadline, names(calls), hasty))
                 await aside(partial(self.try_to_revive, attempt))
                 now = monotonic()
 

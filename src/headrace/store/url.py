@@ -289,33 +289,34 @@ def parse(url: str, tag: str = "{hr:0}:") -> Target:
     return Target(visible, options, tls=parts.scheme in TLS)
 
 
-def shard_urls(url: str | None, settings: Settings) -> list[str | None]:
+def shard_urls(url: str | None, settings: Settings) -> tuple[list[str | None], str]:
     """The URL of each shard: several are separated by spaces; one serves as many as ``?shards=`` or the setting says.
-    Raises SettingsError: the number cannot be, or two say different ones.
+    And their number as it is written, such as ``12+4``. Raises SettingsError: it cannot be, or two are not the same.
     """
     urls: list[str | None] = list((url or "").split()) or [url]
-    counts = {settings.shards} - {1}
-    if len(urls) > 1:
-        counts.add(len(urls))
-    else:
+    numbers = {str(settings.shards)} - {"1"}
+    if len(urls) == 1:
         base, _, query = (url or "").partition("?")
         words = [word for word in query.split("&") if word]
-        counts |= {int(word[7:]) if word[7:].isdecimal() else 0 for word in words if word.startswith("shards=")}
+        numbers |= {word[7:] for word in words if word.startswith("shards=")}
         rest = "&".join(word for word in words if not word.startswith("shards="))
         urls = [url and base + ("?" + rest if rest else "")]
-    if len(counts) > 1 or not counts <= {*range(1, MOST_SHARDS + 1)}:
+    number = max(numbers, default=str(len(urls)))
+    count = sum(map(int, number.split("+"))) if re.fullmatch(r"[1-9]\d{0,2}(\+[1-9]\d{0,2})*", number) else 0
+    if len(numbers) > 1 or not 0 < count <= MOST_SHARDS or (len(urls) > 1 and len(urls) != count):
+        numbers |= {str(len(urls))} if len(urls) > 1 else set()
         raise SettingsError(
-            f"shards must be one number of 1 to {MOST_SHARDS}, in the setting shards, behind ?shards= or as a URL for "
-            f"each; not {' and '.join(map(str, sorted(counts)))}"
+            f"shards must be one number of 1 to {MOST_SHARDS}, or those at first and those added, as 12+4, in the "
+            f"setting shards, behind ?shards= or as a URL for each; not {' and '.join(sorted(numbers))}"
         )
-    return urls if len(urls) > 1 else urls * max(counts, default=1)
+    return urls if len(urls) > 1 else urls * count, number
 
 
-def located(url: str, settings: Settings, shard: int = 0) -> Target:
+def located(url: str, settings: Settings, tag: str = "") -> Target:
     """Where ``url`` points, with the credentials that the settings name. Raises UrlError: as :func:`parse`, or the URL
     has a password, too. Raises SettingsError: the settings name no such function.
     """
-    target = parse(url, keys_of(settings.namespace, shard).prefix)
+    target = parse(url, tag or keys_of(settings.namespace).prefix)
     # The private server, which has no URL in the settings, has its own password, which no person knows or set.
     if settings.url is None:
         return replace(target, shown=target.shown.replace(f"unix://:{HIDDEN}@", "unix://", 1))

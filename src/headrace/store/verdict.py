@@ -60,6 +60,14 @@ def verdict(error: Exception, target: Target, doing: str, *, private: bool = Fal
     return ServerError(f"{target.shown} answered to {doing}: {text}")
 
 
+def not_applied(error: BaseException | None) -> bool:
+    """Whether no server began what was asked: there was no connection, or the server said that it takes no work."""
+    kinds = (driver.ReadOnlyError, driver.ClusterDownError, driver.MasterDownError, driver.BusyLoadingError)
+    if error is None or isinstance(error, (ConnectionRefusedError, FileNotFoundError, *kinds)):
+        return error is not None
+    return str(error).startswith("NOREPLICAS") or not_applied(error.__cause__ or error.__context__)
+
+
 def refusal(error: Exception, target: Target, doing: str) -> HeadraceError | None:
     """The verdict on an error that answers one call only: the server works, and would not do what this call asks. So it
     is with OOM, MISCONF, NOPERM and errors of scripts. None for all else: a fault of the connection or of the whole

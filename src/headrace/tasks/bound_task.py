@@ -317,8 +317,9 @@ class BoundTask(Generic[P, R]):
         return Job(self.context.client, id, self.task, self._signature, self._options.failure_ttl, fresh=fresh)
 
     def _stored(self, new: NewJob, accepted: Accepted) -> Job[R]:
-        id = accepted.duplicates.get(new.id, new.id)
-        return self.handle(id, fresh=id == new.id and accepted is not WAITING)
+        own = accepted.moved.get(new.id, new.id)
+        id = accepted.duplicates.get(own, own)
+        return self.handle(id, fresh=id == own and accepted is not WAITING)
 
     def __repr__(self) -> str:
         return f"<Task {self.task} with options>"

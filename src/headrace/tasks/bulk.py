@@ -117,14 +117,17 @@ class ChunkStream:
             for job in taken:
                 job.untaken()
             raise
-        self._told(taken, chunk.accepted.duplicates)
+        self._told(taken, chunk.accepted)
         self._open = taken if self.confirmer.open else []
         self._jobs.clear()
         self._ids.clear()
         self._asked.clear()
         self._bytes, self._bound = 0, None
 
-    def _told(self, taken: list[UnsentJob[Any]], earlier: dict[str, str]) -> None:
+    def _told(self, taken: list[UnsentJob[Any]], accepted: Accepted) -> None:
+        earlier = accepted.duplicates
+        for job in taken if accepted.moved else ():
+            job.drawn = job.stored = accepted.moved.get(job.drawn, job.drawn)
         self.stored += len(taken) - len(earlier)
         for job in taken if earlier else ():
             job.stored = earlier.get(job.drawn, job.drawn)
