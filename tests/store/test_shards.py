@@ -29,7 +29,7 @@ from headrace.errors import (
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume, overviews, settle_calls
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
 from tests.dashboard.asking import ask, operator
@@ -383,7 +383,9 @@ def test_another_number_of_shards_is_refused(app: Headrace, url: str, shards: in
 
 
 @pytest.mark.parametrize("first", [1, 3])
-def test_shards_that_are_added_take_free_jobs_and_names_stay(url: str, first: int) -> None:
+def test_shards_that_are_added_take_free_jobs_and_names_stay(
+    url: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
     def keyed(app: Headrace) -> list[int]:
         return [shard_of(app.tasks["noop"].options(key=str(n)).enqueue(n).id) for n in range(20)]
 
@@ -395,8 +397,10 @@ def test_shards_that_are_added_take_free_jobs_and_names_stay(url: str, first: in
         free = {shard_of(app.tasks["noop"].enqueue(n).id) for n in range(120)}
         assert free >= {first, first + 1}
         assert app.jobs.count("ready") == 160
+    assert "give it the same number" not in caplog.text
     with Headrace(url, timeout=20, shards=first) as app:
         assert keyed(add(app)) == before
+    assert f"has {first}+2 shards, and this program uses the first {first}: give it the same number" in caplog.text
     for other in (f"{first}+1", f"{first}+3", first + 2):
         refused = pytest.raises(SchemaMismatch, match=rf"a store of {first}\+2 shards")
         with Headrace(url, timeout=5, shards=other) as app, refused:
@@ -436,7 +440,25 @@ def test_several_urls_are_several_servers(new_server: Callable[..., Server]) -> 
         assert not servers[place].owner.exists(f"{{hr:{2 - place}}}:schema")
 
 
-def test_lists_show_the_rest_while_a_shard_is_away(
+def test_a_pause_holds_the_others_and_names_the_shard_that_is_away(new_server: Callable[..., Server]) -> None:
+    servers = [new_server(append_only=True) for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=1) as app:
+        one_a_shard(add(app))
+        servers[1].kill()
+        with pytest.raises(StoreUnavailable, match=r"^shard 1 \(.* did not answer"):
+            app.queues["default"].pause()
+        servers[1].start()
+        # A dispatcher asks each shard by itself: two of them have the pause.
+        eventually(lambda: app.overview().queues[0].size == SHARDS, 30)
+        keys, store = app.client.shards, app.client.store
+        paused = [store.run_at(n, overviews.overview(one)).queues[0].paused for n, one in enumerate(keys)]
+        assert paused == [True, False, True]
+        app.queues["default"].pause()
+        paused = [store.run_at(n, overviews.overview(one)).queues[0].paused for n, one in enumerate(keys)]
+        assert paused == [True, True, True]
+
+
+async def test_lists_show_the_rest_while_a_shard_is_away(
     new_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = [new_server(append_only=True) for _ in range(SHARDS)]
@@ -446,6 +468,10 @@ def test_lists_show_the_rest_while_a_shard_is_away(
         assert app.overview().states["ready"] == app.jobs.count("ready") == 2
         assert {row.id for row in walked(app.jobs.page, "ready", limit=1)} == {jobs[0].id, jobs[2].id}
         assert f"shard 1 ({servers[1].url}) is away" in caplog.text
+        page = await ask(Dashboard(app, operator), "/jobs?state=ready")
+        assert [job.id in page.text for job in jobs] == [True, False, True]
+        assert "Shard 1 does\nnot answer" in page.text
+        await app.client.aclose()
         servers[1].start()
         eventually(lambda: app.jobs.count("ready") == 3, 30)
 

@@ -14,6 +14,7 @@ from headrace import Headrace
 from headrace.errors import HeadraceError, MigrationRefused, SchemaMismatch, StoreUnavailable
 from headrace.migrations import Moved, Mover
 from headrace.migrations.migrator import MigrationLink
+from headrace.model.ids import shard_of
 from headrace.protocol.keys import Keys
 from headrace.settings import Settings
 from headrace.store.url import parse
@@ -118,6 +119,25 @@ def test_a_store_works_on_at_its_new_server(pair: tuple[Server, Server], produce
     app = Headrace(target.url)
     assert {app.job(id).state for id in ids} == {"succeeded"}
     app.close()
+
+
+def test_a_store_with_one_shard_moves_to_a_server_with_several(
+    pair: tuple[Server, Server], producer: Headrace, tmp_path: Path
+) -> None:
+    source, target = pair
+    ids = filled(producer)
+    headrace = Program(tmp_path, source.url)
+    done = headrace("migrate", "--to-url", f"{target.url}?shards=1+2")
+    assert "with ?shards=1+2, and workers first" in done.out
+    with Headrace(f"{target.url}?shards=1+2", timeout=20) as app:
+        add = app.by_name("tasks.add")
+        assert app.jobs.get(ids[0]).state == "ready"
+        assert {shard_of(add.options(key=key).enqueue(1).id) for key in "abcdefgh"} == {0}
+        ids += [add.enqueue(n).id for n in range(30)]
+        assert {shard_of(id) for id in ids} == {0, 1, 2}
+        Program(tmp_path, f"{target.url}?shards=1+2").burst()
+        assert {app.jobs.get(id).state for id in ids} == {"succeeded"}
+    assert_invariants(target.client())
 
 
 async def test_a_producer_with_an_open_connection_is_refused(pair: tuple[Server, Server], producer: Headrace) -> None:
@@ -236,6 +256,9 @@ def test_the_command(pair: tuple[Server, Server], producer: Headrace, tmp_path: 
     filled(producer)
     headrace = Program(tmp_path, source.url)
     assert "neither" in headrace("migrate", "--to-url", target.url, "--dry-run", code=2).fault
+    for number in ("3", "2+1"):
+        refused = headrace("migrate", "--to-url", f"{target.url}?shards={number}", code=2)
+        assert f"--to-url has {number} shards: write ?shards=1+N" in refused.fault
     done = headrace("migrate", "--to-url", target.url, "--json").json
     assert done["keys"] > 60
     assert done["url"] == target.url

@@ -200,9 +200,13 @@ class Client:
             return shard_for(name, self._first)
         shards = range(self.count > 3, self.count)
         if self.away:
-            now = monotonic()
-            shards = [shard for shard in shards if self.away.get(shard, 0.0) < now] or shards
+            shards = [shard for shard in shards if shard not in self.left_out] or shards
         return random.choice(shards)
+
+    @property
+    def left_out(self) -> list[int]:
+        """Shards that did not answer a moment ago, so that lists show the others."""
+        return [shard for shard, until in self.away.items() if until > monotonic()]
 
     def _place(self, number: str) -> None:
         self.shards = [keys_at(self.settings, url, shard, number) for shard, url in enumerate(self._urls)]

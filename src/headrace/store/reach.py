@@ -180,7 +180,7 @@ class Reach:
         if not self._told:
             self._told = True
             why = "" if error is None else f" ({error}): {advice(error, self.target)}"
-            log.warning("waiting for %s%s", self.target.shown, why, extra={"code": "store.waiting"})
+            log.warning("waiting for %s%s", self._place, why, extra={"code": "store.waiting"})
 
     @contextlib.contextmanager
     def patience(self) -> Generator[None]:
@@ -205,9 +205,14 @@ class Reach:
                 timer.join()
         self._told = False
 
+    @property
+    def _place(self) -> str:
+        shown = self.target.shown
+        return shown if self.keys.count == 1 else f"shard {self.keys.shard} ({shown})"
+
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self.target.shown} did not answer within {self.settings.timeout:g} s ({error}): "
+            f"{self._place} did not answer within {self.settings.timeout:g} s ({error}): "
             f"{advice(error, self.target)} The call may be repeated"
         )
 
