@@ -424,3 +424,41 @@ def test_in_a_test_case_jobs_go_where_the_users_block_ends(shop: Headrace, djang
     unittest.TestSuite([Case("test")]).run(result)
     assert result.testsRun == 1
     assert (result.errors, result.failures) == ([], [])
+
+
+def test_tasks_see_the_transaction_of_a_test_case(shop: Headrace, django_site: Any, url: str) -> None:
+    """The database is a file: Django keeps one in memory open, whoever closes it. Django runs an ``async def`` test in
+    the loop of another thread, and its queries in the thread that waits for it.
+    """
+    from django.contrib.auth.models import Group
+    from django.test import TestCase
+
+    from headrace.testing import Kit
+
+    @shop.task(name="groups")
+    def groups() -> list[str]:
+        return [group.name for group in Group.objects.all()]
+
+    @shop.task(name="agroups")
+    async def agroups() -> list[str]:
+        return [group.name async for group in Group.objects.all()]
+
+    class Case(TestCase):
+        def test(self) -> None:
+            with Kit(shop, url=url) as kit:
+                Group.objects.create(name="of this test")
+                jobs = [groups.enqueue(), agroups.enqueue()]
+                kit.drain()
+                assert [job.result() for job in jobs] == [["of this test"]] * 2
+
+        async def test_async(self) -> None:
+            with Kit(shop, url=url) as kit:
+                await Group.objects.acreate(name="of this test")
+                jobs = [await groups.aenqueue(), await agroups.aenqueue()]
+                await kit.adrain()
+                assert [await job for job in jobs] == [["of this test"]] * 2
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Case("test"), Case("test_async")]).run(result)
+    assert result.testsRun == 2
+    assert (result.errors, result.failures) == ([], [])

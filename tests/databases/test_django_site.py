@@ -172,7 +172,8 @@ def test_a_start_that_was_stopped_closes_its_connections(django_site: Any) -> No
             held = connection.connection
             with pytest.raises(SoftTimeLimit), JobConnections():
                 raise SoftTimeLimit
-            assert connection.connection is held  # the block of a test goes on
+            assert connection.connection is held
+            held.execute("select 1")  # it is open: the block of a test goes on
     finally:
         connection.settings_dict["CONN_MAX_AGE"] = 0
         connection.close()

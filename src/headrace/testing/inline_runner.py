@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +38,7 @@ from headrace.worker.runner.lifespans import Lifespans
 from headrace.worker.runner.runner_context import RunnerContext, runner_context
 from headrace.worker.runner.thread_kind import ThreadGate
 
+R = TypeVar("R")
 Moment = Literal["start", "end"]
 
 
@@ -257,6 +258,17 @@ def sync_code_in_this_thread() -> Generator[None, None, None]:
         sync.single_thread_executor = before
 
 
+async def in_thread_of_test(function: Callable[..., R], *args: Any) -> R:
+    """Call a function where the test's own connection is: in the thread of the event loop, or, where an ``async def``
+    test of Django's ``TestCase`` has its loop in another thread, in the one that waits for it.
+    """
+    sync: Any = sys.modules.get("asgiref.sync")
+    if sync is not None and getattr(sync.AsyncToSync.executors, "current", None) is not None:
+        return await sync.sync_to_async(function)(*args)
+    with outside_loop():
+        return function(*args)
+
+
 class InlineRunner:
     """The one runner of a drain: functions run in the caller's thread, coroutines on an event loop there."""
 
@@ -291,15 +303,13 @@ class InlineRunner:
         """Run a start; a coroutine on this event loop, which waits while a function runs."""
         if self._is_async(claim):
             return await self._aperform(claim, crash)
-        with outside_loop():
-            return self._perform(claim, crash)
+        return await in_thread_of_test(self._perform, claim, crash)
 
     async def aclose(self) -> None:
         """See :meth:`close`."""
         if (lifespans := self._lifespans.pop("async", None)) is not None:
             await lifespans.aleave()
-        with outside_loop():
-            self._leave()
+        await in_thread_of_test(self._leave)
 
     def _is_async(self, claim: Claim) -> bool:
         task = self._tasks.get(claim.task)

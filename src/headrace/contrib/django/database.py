@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import Error, close_old_connections, connections, reset_queries
+from django.db import Error, connections, reset_queries
 from django.db.transaction import Atomic
 
 from headrace.app import Headrace
@@ -242,14 +242,16 @@ class JobConnections:
 
 def _begin() -> None:
     reset_queries()
-    close_old_connections()
+    for connection in _idle():
+        connection.close_if_unusable_or_obsolete()
 
 
 def _end(error: BaseException | None) -> None:
-    if error is None or not isinstance(signal_in(error), Interrupt):
-        close_old_connections()
-        return
-    for connection in connections.all(initialized_only=True):
-        # In a test the block around the job goes on.
-        if not connection.in_atomic_block:
-            connection.close()
+    stopped = error is not None and isinstance(signal_in(error), Interrupt)
+    for connection in _idle():
+        connection.close() if stopped else connection.close_if_unusable_or_obsolete()
+
+
+def _idle() -> list[Any]:
+    """The connections of this thread, but for those of a block around the job: a test's transaction goes on."""
+    return [one for one in connections.all(initialized_only=True) if not one.in_atomic_block]
