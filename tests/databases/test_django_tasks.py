@@ -55,6 +55,7 @@ flags = [backend.supports_defer, backend.supports_async_task, backend.supports_g
 found = [add.enqueue(1, b=2), which.enqueue(), wait.enqueue(3), fail.enqueue(), asyncio.run(add.aenqueue(4))]
 later = add.using(run_after=timezone.now() + datetime.timedelta(hours=1)).enqueue(5)
 states = [one.status for one in found]
+assert found[0] == add.get_result(found[0].id)
 errors = []
 for ask in (lambda: add.get_result("nothing"), lambda: which.get_result(found[0].id)):
     try:

@@ -20,8 +20,10 @@ from django.utils.module_loading import import_string
 from headrace.context import current_job
 from headrace.contrib.django import app
 from headrace.errors import JobNotFound
+from headrace.model.ids import milliseconds_of
 from headrace.model.job import State
 from headrace.model.job_record import Record
+from headrace.model.notation import utc
 
 DJANGO, BACKPORT = "django.tasks", "django_tasks"
 # States of Headrace, as Django sees them; all others are READY.
@@ -169,7 +171,8 @@ class JobsBackend:
 
     def _enqueued(self, result: Any, id: str) -> Any:
         object.__setattr__(result, "id", id)
-        object.__setattr__(result, "enqueued_at", timezone.now())
+        # As each read of the result says it.
+        object.__setattr__(result, "enqueued_at", utc(milliseconds_of(id) * 1000))
         self.signals.task_enqueued.send(type(self), task_result=result)
         return result
 
