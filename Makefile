@@ -102,4 +102,4 @@ $(PEERS_STAMP): $(STAMP)
 
 .PHONY: soak
 soak: setup  ## kill workers and the server for minutes; every job must end
-	@$(BIN)/python -m pytest tests/system tests/store/test_kth_call.py -m soak --timeout 1800 $(T)
+	@$(BIN)/python -m pytest tests/system tests/databases tests/store/test_kth_call.py -m soak --timeout 1800 $(T)
