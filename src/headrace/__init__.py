@@ -86,11 +86,10 @@ __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("task", "shared_task", "chain", "group", "chord"):
-        # An import statement drops the text of an AttributeError.
-        hint = import_module("headrace.model.elsewhere").of_package(name)
-        raise ImportError(f"headrace has no {name!r}: write {hint}")
     if name not in _HOMES:
+        if name[0] != "_" and (hint := import_module("headrace.model.elsewhere").of_package(name)):
+            # An import statement drops the text of an AttributeError.
+            raise ImportError(f"headrace has no {name!r}: write {hint}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"headrace.{_HOMES[name]}")

@@ -72,6 +72,12 @@ def test_settings_are_below_the_environment_and_flags(project: Project) -> None:
     assert "there is no setting 'queue' in defaults" in project.python("pass", failing=True)
 
 
+def test_wrong_settings_are_named(project: Project) -> None:
+    project.write("wrong", "from settings import *\nHEADRACE = 5")
+    said = project.manage("check", code=1, DJANGO_SETTINGS_MODULE="wrong")
+    assert "SettingsError: HEADRACE=5 cannot be used: write a dictionary, such as" in said
+
+
 def test_errors_of_a_module_of_tasks_are_loud(project: Project) -> None:
     project.write("shop/tasks", "import nothing_of_this_name\n")
     told = project.python("pass", failing=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace import errors, testing
 from headrace.model.options import CallOptions, TaskOptions
 from headrace.model.retry import Retry
@@ -59,8 +60,14 @@ def test_every_error_that_is_named_exists(page: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", prose))
     others = {"FailedJobRegistry", "Retry", "HardTimeLimit", "KillMode", "SecretStr", "TypedDict", "ZoneInfo"}
-    others |= {"BackgroundTasks", "EventSource", "JobSender"}
+    others |= {"BackgroundTasks", "EventSource", "JobSender", "TestCase"}
     assert named <= others | {*vars(errors), *vars(builtins), *dir(testing)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_tells_to_raise_can_be_imported(page: Path) -> None:
+    told = set(re.findall(r"`raise ([A-Z]\w+)", page.read_text()))
+    assert told - {"Reject"} <= {*headrace.__all__, *vars(builtins)}  # Celery's has its row
 
 
 def test_every_option_is_explained_somewhere() -> None:

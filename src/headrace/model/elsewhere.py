@@ -97,6 +97,14 @@ _OF_JOB = {
     "revoke": "job.cancel()",
     "abort": "job.cancel()",
     "forget": "job.delete()",
+    "task_id": "job.id",
+    "traceback": "job.refresh().error.traceback",
+    "return_value": "job.result(timeout=...)",
+    "latest_result": "job.result(timeout=...)",
+    "get_status": "job.state",
+    "is_finished": "job.state.final",
+    "requeue": "job.retry()",
+    "meta": "job.refresh().progress_data, which current_job().progress(share, text, data) sets in the job",
 }
 # Verbs of a run elsewhere -> what to write here.
 _OF_RUN = {"result": "run.wait() and run.node(name).result()", "get": "run.wait()", "status": "run.state"}
@@ -107,6 +115,10 @@ _OF_PACKAGE = {
     "chain": "a workflow: @app.workflow",
     "group": "app.enqueue_many(...), or a workflow: @app.workflow",
     "chord": "a workflow: @app.workflow",
+    "Celery": "Headrace()",
+    "Queue": 'Headrace(), and @app.task(queue="...") for its tasks',
+    "Snooze": "raise RetryAfter(5), which uses up a retry, or current_job().snooze(5), which does not",
+    "get_current_job": "current_job()",
 }
 # Verbs of a workflow elsewhere, all of which are two steps here.
 _OF_WORKFLOW = ("start", "run", "enqueue", "submit", "delay", "apply_async", "execute")

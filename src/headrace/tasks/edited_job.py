@@ -33,12 +33,12 @@ def check_id(id: str) -> str:
     return id
 
 
-def not_found(id: str) -> JobNotFound:
+def not_found(id: str, *, commits: bool = False) -> JobNotFound:
     if is_flow(id):
         return JobNotFound(f"{id} is the id of a workflow, not of a job: headrace workflows show {id}")
     return JobNotFound(
-        f"no job {id} is stored: it never existed, it ended and its retention (result_ttl, failure_ttl) is over, or "
-        "the server lost it"
+        f"no job {id} is stored: {'it waits for the commit of its transaction, ' if commits else ''}it never existed, "
+        "it ended and its retention (result_ttl, failure_ttl) is over, or the server lost it"
     )
 
 

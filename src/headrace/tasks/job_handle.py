@@ -305,12 +305,12 @@ class Job(Generic[R]):
 
     def _state(self, seen: Watched) -> State:
         if seen.state is None:
-            raise not_found(self.id)
+            raise not_found(self.id, commits=self._client.deferral is not None)
         return seen.state
 
     def _record(self, found: list[Record | None]) -> Record:
         if found[0] is None:
-            raise not_found(self.id)
+            raise not_found(self.id, commits=self._client.deferral is not None)
         if self._reader is None:
             assert self._find is not None
             self.task = found[0].task
@@ -320,7 +320,7 @@ class Job(Generic[R]):
 
     def _conclude(self, seen: Watched, timeout: Duration | None) -> R:
         if seen.state is None:
-            raise not_found(self.id)
+            raise not_found(self.id, commits=self._client.deferral is not None)
         if seen.state is State.SUCCEEDED:
             assert self._reader is not None
             return cast(R, self._value(seen.result or b"", self._reader))

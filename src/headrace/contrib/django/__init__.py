@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.app import Headrace
-from headrace.errors import MissingExtra
+from headrace.errors import MissingExtra, SettingsError
 
 try:
     import django
@@ -32,8 +32,11 @@ from headrace.contrib.django import database
 
 
 def settings_of_project() -> dict[str, Any]:
-    """``HEADRACE`` of the project's settings, by the names of Headrace."""
-    return {str(name).lower(): value for name, value in getattr(settings, "HEADRACE", {}).items()}
+    """``HEADRACE`` of the project's settings, by the names of Headrace. Raises SettingsError: it has another type."""
+    given = getattr(settings, "HEADRACE", {})
+    if not isinstance(given, dict):
+        raise SettingsError(f'HEADRACE={given!r:.80} cannot be used: write a dictionary, such as {{"URL": ...}}')
+    return {str(name).lower(): value for name, value in given.items()}
 
 
 def _app() -> Headrace:
