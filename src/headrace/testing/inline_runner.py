@@ -264,7 +264,8 @@ async def in_thread_of_test(function: Callable[..., R], *args: Any) -> R:
     """
     sync: Any = sys.modules.get("asgiref.sync")
     if sync is not None and getattr(sync.AsyncToSync.executors, "current", None) is not None:
-        return await sync.sync_to_async(function)(*args)
+        returned: R = await sync.sync_to_async(function)(*args)
+        return returned
     with outside_loop():
         return function(*args)
 
