@@ -160,6 +160,16 @@ def test_a_table_of_files_names_each_once(page: Path) -> None:
         assert {name.rstrip("/").rpartition("/")[2] for name in named} - known == set()
 
 
+def test_each_feature_has_a_page_and_a_test() -> None:
+    text = (ROOT / "docs" / "learn" / "features.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| (yes|no|in part[^|]*) \|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
+    assert len(rows) == 23
+    for feature, has, page, test in rows:
+        named = set(re.findall(r"`(\w+\.py)`", test))
+        assert named <= FILES, feature
+        assert has == "no" or (page.strip() and named), feature
+
+
 def test_each_fault_has_its_promise_and_the_tests_that_hold_it() -> None:
     page = (ROOT / "docs" / "faults.md").read_text()
     tables = re.findall(r"^\| [^|\n]* \| [^|\n]* \| test \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
