@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bench import tally
 from bench.context import Context
@@ -81,8 +82,9 @@ def _trips(targets: list[Server]) -> float:
 
 
 def _dispatcher(home: Server) -> int:
-    owner = home.client.zrange("{hr:0}:owners", 0, -1)[0].decode()
-    return int(home.client.hget(f"{{hr:0}}:owner:{owner}", "dispatcher"))
+    client: Any = home.client
+    owner = client.zrange("{hr:0}:owners", 0, -1)[0].decode()
+    return int(client.hget(f"{{hr:0}}:owner:{owner}", "dispatcher"))
 
 
 def _request_cost(context: Context) -> float:
