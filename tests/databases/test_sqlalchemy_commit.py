@@ -143,6 +143,8 @@ def test_an_ambient_session_is_waited_for_by_default(app: Headrace, engine: sqla
         task.options(after_commit=True).enqueue(3)
     with pytest.raises(OptionsError, match="must be True, False or 'outbox'"):
         tie.install(app, engine, after_commit="default")
+    with pytest.raises(OptionsError, match="install takes engines of SQLAlchemy, not 'sqlite://'"):
+        tie.install(app, "sqlite://")
 
 
 def test_a_workflow_waits_too(app: Headrace, engine: sqlalchemy.Engine) -> None:

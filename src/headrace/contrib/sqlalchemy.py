@@ -77,7 +77,7 @@ def install(
 
     A job with ``after_commit=session`` waits for the commit of that session's outermost transaction; one of an
     ``AsyncSession`` is awaited by its commit. Where ``session`` is given, jobs that do not say wait for that one's.
-    Raises OptionsError: ``after_commit`` has another value.
+    Raises OptionsError: ``after_commit`` has another value, or an engine is none.
 
     Args:
         engines: whose connections no forked process may use: their pools begin anew there. The first is that of the
@@ -88,7 +88,9 @@ def install(
     """
     if after_commit not in (True, False, "outbox"):
         raise OptionsError(f"after_commit={after_commit!r:.80} must be True, False or 'outbox'")
-    found: list[Engine] = [getattr(engine, "sync_engine", engine) for engine in engines]
+    found: list[Any] = [getattr(engine, "sync_engine", engine) for engine in engines]
+    if wrong := [engine for engine in found if not isinstance(engine, Engine)]:
+        raise OptionsError(f"install takes engines of SQLAlchemy, not {wrong[0]!r:.80}")
     app.client.deferral = SessionDeferral(app.client, engines, session, after_commit)
 
     def begin_anew() -> None:
