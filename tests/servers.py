@@ -279,11 +279,14 @@ class Server:
             self._process = subprocess.Popen(
                 argv, executable=self.binary.path, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, env={**os.environ, **self.environment},
+                # Else a limit of the size of files, which is how tests fill a disk, would end it.
+                restore_signals=False,
             )  # fmt: skip
         if not ready:
             return
         with connect(self._own_url) as probe:
-            eventually(lambda: self._answers(probe), timeout=30, what=f"{self.binary.name} answers")
+            # A restart of half a gigabyte takes minutes on a busy machine.
+            eventually(lambda: self._answers(probe), timeout=300, what=f"{self.binary.name} answers")
             if self.clustered:
                 probe.response_callbacks.clear()
                 if b"cluster_slots_assigned:0" in probe.execute_command("CLUSTER", "INFO"):

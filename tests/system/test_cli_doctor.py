@@ -71,3 +71,9 @@ def test_a_server_that_hides_its_settings_is_unknown(new_server: Callable[..., S
     assert {"idle-timeout", "slow-scripts"} <= unknown
     # What the kernel of this machine tells of the server's process needs no permission of the server.
     assert not {"kernel", "swap"} & unknown or sys.platform != "linux"
+
+
+def test_shards_that_are_uneven_on_servers_are_found(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    one, two = new_server(), new_server()
+    rows = Program(tmp_path, " ".join([one.url] * 3 + [two.url]))("doctor", "environment", "--json", code=1).lines
+    assert {row["id"]: row["evidence"] for row in rows}["uneven-shards"] == ["3 shards on one server, 1 on another"]

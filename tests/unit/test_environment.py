@@ -41,6 +41,7 @@ WRONG: dict[str, Sight] = {
     "primaries": sight(cluster={"primaries": "2"}),
     "node-timeout": sight({"cluster-node-timeout": "6000"}, cluster={"primaries": "3"}),
     "full-coverage": sight({"cluster-require-full-coverage": "yes"}, cluster={"primaries": "3"}),
+    "uneven-shards": sight(shares=(3, 1)),
     "clock": sight(skew=4.0),
     "clock-skew": sight(skew=0.2),
     "memory-limit": sight(info={"maxmemory": "0"}),
@@ -67,6 +68,10 @@ def test_each_fault_is_found_and_nothing_else(id: str) -> None:
     assert found.command
     worker = next(check.worker for check in CHECKS if check.id == id)
     assert bool(judged(WRONG[id], worker=True)) == worker
+
+
+def test_shards_are_even_that_no_move_would_spread_better() -> None:
+    assert judged(sight(shares=(2, 1, 1))) == judged(sight(shares=(1, 0, 0))) == []
 
 
 def test_fsync_asks_for_each_write_on_the_disk() -> None:

@@ -292,6 +292,7 @@ def test_imports_run_one_way(root: Path, sources: dict[Path, ast.Module]) -> Non
 
 # Each attribute of the dispatcher's two shared records that changes, and the one class that writes it.
 WRITERS = {
+    "evicting": {"ServerLook"},
     "options": {"RemoteControl"}, "phase": {"Core"}, "now": {"Core"}, "server_ahead": {"Claiming"},
     "owner": {"Incarnation"}, "fenced": {"Incarnation"}, "starts": {"Incarnation"}, "name": {"Incarnation"},
 }  # fmt: skip

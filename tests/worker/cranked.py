@@ -514,6 +514,9 @@ class Store:
             [],
         ]
 
+    def server_info(self, args: dict[str, Any]) -> Any:
+        return b""
+
     def promote(self, args: dict[str, Any]) -> Any:
         due = [job for job in self.jobs.values() if job.state == "scheduled" and job.due <= self.now]
         for job in due:

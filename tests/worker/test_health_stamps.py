@@ -18,6 +18,7 @@ from headrace.worker import health_stamps
 from headrace.worker.health_stamps import (
     ANSWERED,
     DRAINING,
+    EVICTING,
     REGISTERED,
     RUNNERS,
     WELL,
@@ -76,6 +77,7 @@ def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
     ("changes", "why"),
     [
         ({"flags": WELL | DRAINING}, "the worker is stopping"),
+        ({"flags": WELL | EVICTING}, "the server may drop jobs: set its maxmemory-policy to noeviction"),
         ({"flags": WELL & ~ANSWERED}, "the server does not answer"),
         ({"flags": WELL & ~REGISTERED}, "the worker is not registered"),
         ({"flags": WELL & ~RUNNERS}, "its runners are starting"),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from headrace.admin.flow_rules import flow_breaches
+from headrace.admin.flow_rules import ENDED, flow_breaches
 from headrace.admin.keyspace import Keyspace, pages, text_of
 from headrace.admin.keyspace_rules import (
     lane_breaches,
@@ -68,6 +68,7 @@ ROWS: dict[str, tuple[Severity, str, str]] = {
         "headrace jobs cancel ID",
     ),
     "queues": ("warn", "lists of queues, pauses or parked tasks contradict each other", "headrace queues resume NAME"),
+    "waiters": ("warn", "a program waits for a job that has ended, and was not told", "run the program again"),
     "schedules": ("error", "a schedule has no next tick or is in no list", "headrace cron pause NAME, then resume it"),
     "order": (
         "error", "ordered jobs wait for a turn that no live job has", "headrace jobs cancel ID, then enqueue it again"
@@ -143,6 +144,7 @@ class KeyspaceDoctor:
             "held": lambda: self._of_all(lambda space: lane_breaches(space.values)),
             "queues": lambda: self._of_all(queue_breaches),
             "schedules": lambda: self._of_all(schedule_breaches),
+            "waiters": self._waiters,
             "asleep": self._asleep,
         }
         self._suspects |= {(row, ""): look for row, look in everywhere.items()}
@@ -300,6 +302,13 @@ class KeyspaceDoctor:
         space = around_limits(self._server, self._keys, self._known)
         if space is not None:
             yield from (said for said in rule(space) if said.startswith(wanted))
+
+    def _waiters(self) -> Iterator[str]:
+        """Those of jobs and nodes; around workflows their own rule looks."""
+        for piece in self._members("waited"):
+            for id, state in self._fields([id for id in piece if len(id) == LENGTH], "st"):
+                if state in ENDED:
+                    yield f"waited: {id} has ended, and its waiters were not told"
 
     def _asleep(self) -> Iterator[str]:
         """Queues with ready jobs that no idle worker was woken for: all that serve them hold no job."""

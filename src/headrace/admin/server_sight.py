@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from redis import exceptions as driver
+from redis.crc import key_slot
 
 from headrace.model.environment import Sight, fields
 from headrace.protocol.durability import durability
@@ -23,11 +25,14 @@ TRIPS = 50
 _LOCAL = ("localhost", "127.0.0.1", "::1", "")
 
 
-def sight_of(target: Target, settings: Settings, patience: float, *, measured: bool = True) -> Sight:
+def sight_of(
+    target: Target, settings: Settings, patience: float, *, shards: Sequence[str] = (), measured: bool = True
+) -> Sight:
     """Ask a server what it says of itself; what it refuses to tell is None.
 
     Args:
         patience: seconds that one reply may take.
+        shards: the URL of each shard.
         measured: measure the time of round trips, too.
 
     Raises:
@@ -65,6 +70,7 @@ def sight_of(target: Target, settings: Settings, patience: float, *, measured: b
         tls=target.tls,
         user="" if _refused(user) else text_of(user),
         allow_eviction=settings.allow_eviction,
+        shares=_shares(slots, settings.namespace, len(shards)) if target.seeds else [*Counter(shards).values()],
     )
 
 
@@ -91,6 +97,18 @@ def _cluster(state: Any, slots: Any) -> dict[str, str]:
     if not _refused(slots):
         told["primaries"] = str(len({owners[0][2] for _, _, *owners in slots}))
     return told
+
+
+def _shares(slots: Any, namespace: str, count: int) -> list[int]:
+    """Shards of each node of a cluster; empty: it does not tell."""
+    if _refused(slots):
+        return []
+    shares = {owners[0][2]: 0 for _, _, *owners in slots}
+    for shard in range(count):
+        slot = key_slot(b"{%s:%d}" % (namespace.encode(), shard))
+        for first, last, (_, _, node, *_), *_ in slots:
+            shares[node] += first <= slot <= last
+    return [*shares.values()]
 
 
 def _is_ours(entry: Sequence[Any], namespace: str) -> bool:

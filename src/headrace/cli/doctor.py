@@ -65,8 +65,10 @@ def _environment(app: Headrace) -> list[Finding]:
     from headrace.store.url import located
 
     found: list[Finding] = []
-    for url in dict.fromkeys(app.client.urls()):
-        for one in judged(sight_of(located(url, app.settings), app.settings, app.settings.timeout)):
+    shards = app.client.urls()
+    for url in dict.fromkeys(shards):
+        target = located(url, app.settings)
+        for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
             found += [] if one in found else [one]
     try:
         app.overview()

@@ -5,7 +5,7 @@ The doctor judges all that the server tells; a worker's preflight and the dashbo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -50,6 +50,7 @@ class Sight(msgspec.Struct, frozen=True):
         slow: scripts of Headrace in the slow log; None: not told.
         remote, tls, user: the server is on another host; TLS is used; the user of the connection.
         allow_eviction: as the setting says.
+        shares: how many shards of the store each server, or each node of a cluster, has.
     """
 
     info: Mapping[str, str]
@@ -66,6 +67,7 @@ class Sight(msgspec.Struct, frozen=True):
     tls: bool = True
     user: str = "headrace"
     allow_eviction: bool = False
+    shares: Sequence[int] = ()
 
     def number(self, name: str) -> float | None:
         return _number(self.info.get(name))
@@ -153,6 +155,11 @@ def _node_timeout(sight: Sight) -> str | None:
     limit = sight.setting("cluster-node-timeout")
     most = sight.lease / 3 * 1000
     return None if limit is None else f"cluster-node-timeout {limit:g}, at most {most:.0f}" if limit > most else ""
+
+
+def _uneven(sight: Sight) -> str | None:
+    most, least = max(sight.shares, default=0), min(sight.shares, default=0)
+    return f"{most} shards on one server, {least} on another" if most > least + 1 else ""
 
 
 def _coverage(sight: Sight) -> str | None:
@@ -272,6 +279,10 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "full-coverage", "warn", "one node that dies without a replica stops the whole cluster",
         "redis-cli CONFIG SET cluster-require-full-coverage no on each node", _coverage, True,
+    ),
+    Check(
+        "uneven-shards", "warn", "one server has more shards than another, and so more work",
+        "headrace shards; of a cluster redis-cli --cluster reshard", _uneven,
     ),
     Check(
         "clock", "error", "the clocks of server and client are a quarter of the lease apart", "run NTP on both",

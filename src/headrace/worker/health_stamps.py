@@ -28,6 +28,7 @@ REGISTERED = 1
 ANSWERED = 2
 RUNNERS = 4
 DRAINING = 8
+EVICTING = 16
 WELL = REGISTERED | ANSWERED | RUNNERS
 
 _MAGIC = b"HRh1"
@@ -51,7 +52,7 @@ class Stamp(NamedTuple):
         process: of the supervisor.
         worker: the process that people know: of the supervisor, or its parent with ``--reload``.
         flags: of the dispatcher: ``REGISTERED``, ``ANSWERED`` (its last exchange with the server), ``RUNNERS`` (one of
-            each kind takes jobs), ``DRAINING``.
+            each kind takes jobs), ``DRAINING``, ``EVICTING`` (the server may drop jobs).
         lease: seconds.
         supervisor, dispatcher: when each was last seen to turn; 0: the worker has not begun.
         until: the end of its lease.
@@ -89,6 +90,7 @@ class Stamp(NamedTuple):
         checks = (
             (flags & DRAINING, "the worker is stopping"),
             (not flags & ANSWERED, "the server does not answer"),
+            (flags & EVICTING, "the server may drop jobs: set its maxmemory-policy to noeviction"),
             (not flags & REGISTERED, "the worker is not registered"),
             (flags & REGISTERED and now > self.until, "its lease is over"),
             (not flags & RUNNERS, "its runners are starting"),

@@ -6,11 +6,13 @@ more than a screen have files of their own.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 
+from headrace.model.environment import Finding, ServerFacts, Sight, judged
 from headrace.model.ids import OWN_QUEUE
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol import consume, graph, operations
@@ -251,6 +253,9 @@ AGAIN = 10.0
 
 # Microseconds between two counts of the ready jobs.
 MINUTE = 60_000_000
+# Seconds between two looks at the server, at most.
+LOOK_EVERY = 30.0
+LOOKED_AT = ("eviction-policy", "evicted", "last-save", "last-append")
 
 _at: Callable[[Duty | TickDuty | OwnCalls], float] = attrgetter("at")
 
@@ -335,6 +340,39 @@ class Sampling:
 
     def on_renewal(self, renewed: consume.Renewed, sent: float) -> None:
         self.at = min(self.at, moment(sent, renewed.now, renewed.now - renewed.now % MINUTE + MINUTE))
+
+
+class ServerLook:
+    """Ask the server what it says of itself: rows of the doctor's table that lose jobs are logged, once each."""
+
+    script, makes_ready = "server_info", False
+
+    def __init__(self, worker: Worker, desk: Desk) -> None:
+        self.at = NEVER
+        self._worker, self._desk = worker, desk
+        self._every = min(LOOK_EVERY, 2 * worker.settings.lease)
+        self._known = set[Finding]()
+
+    def call(self, now: float) -> Call[ServerFacts | None]:
+        self.at = now + self._every
+        return operations.server_info(self._desk.keys)
+
+    def on_reply(self, reply: ServerFacts | None, _: float) -> None:
+        if reply is None:
+            return
+        sight = Sight(reply.told, allow_eviction=self._worker.settings.allow_eviction)
+        found = [one for one in judged(sight) if one.id in LOOKED_AT]
+        for one in found:
+            if one not in self._known:
+                self._worker.actions.log(
+                    logging.ERROR, "%s (%s): %s", one.meaning, one.evidence[0], one.command, code="store.unsound"
+                )
+        self._known = set(found)
+        self._desk.evicting = any(one.id == "eviction-policy" for one in found)
+
+    def on_renewal(self, _: consume.Renewed, sent: float) -> None:
+        # A connection looks when it is made.
+        self.at = sent + self._every if self.at == NEVER else self.at
 
 
 class Portions:
@@ -442,11 +480,7 @@ class Maintenance:
             self.limits,
             self.renewal,
             self.promotion,
-            Resumption(keys),
-            self.reclaim,
-            self.sweep,
-            lapse,
-            self.background,
+            *(Resumption(keys), self.reclaim, self.sweep, lapse, self.background, ServerLook(worker, desk)),
             *([Sampling(keys, worker.sample)] if worker.sample else []),
         )
         # Limits live at home.

@@ -31,7 +31,7 @@ from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.runner_handle import Probe, RunnerHandle
 from headrace.worker.dispatcher.runner_pool import RunnerSupply
 from headrace.worker.dispatcher.worker_state import Desk, Worker
-from headrace.worker.health_stamps import ANSWERED, DRAINING, REGISTERED, RUNNERS
+from headrace.worker.health_stamps import ANSWERED, DRAINING, EVICTING, REGISTERED, RUNNERS
 from headrace.worker.messages import Signal, Size
 from headrace.worker.preload.advice import Advice
 from headrace.worker.worker_options import SHARED
@@ -314,6 +314,7 @@ class Vitals:
         flags |= 0 if desk.requests.away else ANSWERED
         flags |= RUNNERS if kinds.issuperset(worker.kinds) else 0
         flags |= 0 if worker.phase == "working" else DRAINING
+        flags |= EVICTING if desk.evicting else 0
         # A claim that was answered since may have taken what the last renewal saw.
         ready = self._renewal.ready and claiming.answered < self._renewal.looked
         self._starving = (self._starving or now) if ready and claiming.has_room(now) else 0.0

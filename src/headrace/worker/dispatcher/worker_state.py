@@ -379,12 +379,14 @@ class Desk:
         fenced: its runners were stopped since its lease could not be kept. Incarnation's.
         starts: what it holds, to compare with what the store knows; one for each incarnation. Incarnation's.
         server_ahead: what the server's clock is ahead of ours, microseconds; 0: unknown. Claiming's.
+        evicting: the server may drop jobs when its memory is short, as it said last. ServerLook's.
         requests, timers, actions: what is under way to the store, when its parts must be asked again, and what they
             have decided.
     """
 
     __slots__ = (
-        "actions", "fenced", "home", "keys", "many", "notes", "owner", "requests", "server_ahead", "starts", "timers",
+        "actions", "evicting", "fenced", "home", "keys", "many", "notes", "owner", "requests", "server_ahead", "starts",
+        "timers",
     )  # fmt: skip
 
     def __init__(self, worker: Worker, keys: Keys, notes: dict[int, Note], *, many: bool = False) -> None:
@@ -392,7 +394,7 @@ class Desk:
         self.many, self.home = many, keys.shard == 0
         self.actions = DeskActions(worker.actions, keys.shard) if many else worker.actions
         self.owner = ""
-        self.fenced = False
+        self.fenced = self.evicting = False
         self.starts = Starts()
         self.server_ahead = 0.0
         self.requests = StoreRequests(self.actions, worker.settings.lease * PAUSE_SHARE)
