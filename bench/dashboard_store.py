@@ -57,7 +57,7 @@ def _counted(number: int, what: str, say: Say) -> Iterator[int]:
 
 def _count(app: Any) -> None:
     """Statistics by task and queue: of an hour by minutes, and of a year by days."""
-    from headrace.stats.histogram import bucket_of
+    from headrace.stats.resolutions import bucket_of
 
     now = time.time()
     labels = [f"jobs/shop.task-{n}" for n in range(TASKS)] + [f"queues/queue-{n}" for n in range(QUEUES)]
@@ -72,7 +72,7 @@ def _count(app: Any) -> None:
 def _fail(app: Any, count: int) -> None:
     """Workers that live and run something, and jobs that failed."""
     from headrace.model.job import Outcome
-    from headrace.protocol import consume, settle_calls
+    from headrace.protocol import consume
 
     client, keys = app.client, app.client.keys
     for n in range(WORKERS):
@@ -83,7 +83,7 @@ def _fail(app: Any, count: int) -> None:
         claimed = client.run(consume.claim(keys, "worker-0", request, 100, [f"queue-{request % QUEUES}"])).jobs
         error = _error(request)
         rows = [(Outcome(one.id, one.token, "failed", error, _HOUR), one.ready) for one in claimed]
-        client.run(settle_calls.settle(keys, "worker-0", request, rows, _HOUR))
+        client.run(consume.settle(keys, "worker-0", request, rows, _HOUR))
     for n in range(WORKERS):
         client.run(consume.claim(keys, f"worker-{n}", 10**6 + n, 8, [f"queue-{n * 5}"]))
 

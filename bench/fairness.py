@@ -18,7 +18,7 @@ from bench.figure import Bar, Figure
 from bench.servers import Server, server
 from headrace import Concurrency, Headrace
 from headrace.model.job import Claim, Outcome
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 
 _OWNER, _LEASE = "bench", 3600 * 10**6
@@ -41,7 +41,7 @@ class _Worker:
     def settle(self, claims: list[Claim]) -> None:
         self.request += 1
         rows = [(Outcome(claim.id, claim.token, "succeeded", b"", 0), claim.ready) for claim in claims]
-        self.app.client.run(settle_calls.settle(self.keys, _OWNER, self.request, rows, 0))
+        self.app.client.run(consume.settle(self.keys, _OWNER, self.request, rows, 0))
 
 
 def _noop(account: str) -> None: ...

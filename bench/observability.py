@@ -59,8 +59,8 @@ def _ours(context: dict[str, str]) -> dict[str, Callable[[], object]]:
     from headrace.model.job import Claim
     from headrace.tasks import submission
     from headrace.worker.runner.interrupts import MainGate
-    from headrace.worker.runner.performers import performers
     from headrace.worker.runner.runner_context import runner_context
+    from headrace.worker.runner.runner_process import performers
 
     now = 1_700_000_000_000_000
     row = NewJob(make_id(now // 1000, 5), b"\x92\x91\x01\x80", Form("bench.nothing"))

@@ -93,7 +93,7 @@ def _drains(context: Context) -> tuple[float, float]:
 
 def _error(count: int) -> float:
     """The largest relative error of a percentile, in per cent."""
-    from headrace.stats.histogram import Histogram, bucket_of, histogram_of, middle_of
+    from headrace.stats.resolutions import Histogram, bucket_of, histogram_of, middle_of
 
     dice, worst = random.Random(1), 0.0
     for draw in (

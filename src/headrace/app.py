@@ -296,9 +296,9 @@ class Headrace:
         registry.include(self.registered, many, move=move)
 
     def worker(self, queues: str = "default", **sizes: int) -> AbstractContextManager[int]:
-        """Run a worker of this program: ``with app.worker():``. See :func:`headrace.worker.inside.worker`."""
+        """Run a worker of this program: ``with app.worker():``. See :func:`headrace.worker.supervisor.worker`."""
         # By name, as a command line would: a worker stands above its application.
-        block: AbstractContextManager[int] = import_module("headrace.worker.inside").worker(self, queues, **sizes)
+        block: AbstractContextManager[int] = import_module("headrace.worker.supervisor").worker(self, queues, **sizes)
         return block
 
     def by_name(self, name: str, /, **options: Unpack[CallOptions]) -> BoundTask[..., Any]:

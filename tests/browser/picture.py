@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace import Headrace
-from headrace.stats.histogram import bucket_of
+from headrace.stats.resolutions import bucket_of
 from tests.browser import chromium
 from tests.deadline import eventually
 

@@ -11,7 +11,7 @@ import pytest
 from headrace import Concurrency, Cron, Every, Flow, Headrace, Rate, current_job
 from headrace.dashboard import live_frame
 from headrace.protocol.limit_verbs import declare_limits
-from headrace.stats.histogram import bucket_of
+from headrace.stats.resolutions import bucket_of
 from headrace.testing import Kit
 
 CANARY = "canary-4f1d"

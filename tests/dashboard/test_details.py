@@ -10,7 +10,7 @@ import pytest
 from headrace.dashboard import Dashboard
 from headrace.errors import OptionsError
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.testing import Kit
 from tests.dashboard.asking import ask, operator
 from tests.dashboard.conftest import Shop
@@ -88,7 +88,7 @@ async def test_a_job_whose_process_died_shows_what_is_left_of_it(shop: Shop, kit
         peak_memory=3 << 30, stderr="password=hunter2\n<b>Segmentation fault</b>",
     )  # fmt: skip
     rows = [(Outcome(claim.id, claim.token, "corrupt", error_json(error), 3_600_000_000), claim.ready)]
-    run(settle_calls.settle(keys, "w0", 2, rows, 3_600_000_000))
+    run(consume.settle(keys, "w0", 2, rows, 3_600_000_000))
     page = " ".join((await ask(Dashboard(shop.app, operator), f"/jobs/{job.id}")).text.split())
     assert "on host-0:1; ended by SIGKILL; exit code -9; 3.0 GiB at most" in page
     assert "&lt;b&gt;Segmentation fault&lt;/b&gt;" in page
@@ -110,7 +110,7 @@ async def test_a_job_that_runs_shows_what_it_said_of_its_progress_and_the_note_o
         assert "25 % &lt;i&gt;page&lt;/i&gt; 3, token=***" in page, path
         assert "hunter2" not in page
         assert "&lt;b&gt;for&lt;/b&gt; Ada" in page, path
-    run(settle_calls.settle(keys, "w0", 3, [(Outcome(claim.id, claim.token, "succeeded", b"\xc0", 0), claim.ready)], 0))
+    run(consume.settle(keys, "w0", 3, [(Outcome(claim.id, claim.token, "succeeded", b"\xc0", 0), claim.ready)], 0))
     run(consume.retire(keys, "w0", 0))
 
 

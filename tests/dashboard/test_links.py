@@ -25,7 +25,7 @@ from headrace.dashboard.values_shown import quoted
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.ended import EndKind
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator
 from tests.dashboard.conftest import Shop
@@ -97,7 +97,7 @@ class Filled:
         rows = [
             (Outcome(one.id, one.token, kind, error, HOUR), one.ready) for one, kind in zip(claims, kinds, strict=True)
         ]
-        self._run(settle_calls.settle(keys, "w0", next(self.requests), rows, HOUR))
+        self._run(consume.settle(keys, "w0", next(self.requests), rows, HOUR))
 
     def _figures(self) -> None:
         for label in ("jobs/shop.sign", "jobs/shop.add", f"jobs/{ODD}", "queues/default", f"queues/{ODD}"):

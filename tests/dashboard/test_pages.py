@@ -23,7 +23,7 @@ from headrace.dashboard.mounting import PAGES
 from headrace.dashboard.values_shown import has_rows
 from headrace.model.job_record import cause_id
 from headrace.protocol import consume
-from headrace.stats.histogram import bucket_of
+from headrace.stats.resolutions import bucket_of
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import CANARY, HOSTILE, Shop

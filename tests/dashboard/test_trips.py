@@ -11,8 +11,8 @@ import pytest
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard, mounting
 from headrace.model.job import JobError, Outcome, error_json
-from headrace.protocol import consume, settle_calls
-from headrace.stats.histogram import bucket_of
+from headrace.protocol import consume
+from headrace.stats.resolutions import bucket_of
 from tests.dashboard.asking import ask, operator
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -75,7 +75,7 @@ class Store:
             limit = min(500, jobs // 10 - first)
             claimed = app.client.run(consume.claim(keys, "w0", next(self.requests), limit, ["queue-0"])).jobs
             rows = [(Outcome(one.id, one.token, "failed", error, HOUR), one.ready) for one in claimed]
-            app.client.run(settle_calls.settle(keys, "w0", next(self.requests), rows, HOUR))
+            app.client.run(consume.settle(keys, "w0", next(self.requests), rows, HOUR))
         app.client.run(consume.claim(keys, "w0", next(self.requests), 5, ["queue-1"]))
         self.ids["ID"] = app.jobs.page("failed", limit=1)[0].id
 

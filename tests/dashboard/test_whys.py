@@ -8,7 +8,7 @@ import time
 from headrace import Flow, Headrace
 from headrace.dashboard import Dashboard
 from headrace.model.job import Outcome
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.testing import Kit
 from tests.dashboard.asking import Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
@@ -67,7 +67,7 @@ async def test_a_task_that_no_worker_knows_says_it(shop: Shop) -> None:
     client = shop.app.client
     (one,) = client.run(consume.claim(client.keys, "w1", 1, 1, ["old"])).jobs
     rows = [(Outcome(one.id, one.token, "parked", b"", HOUR), one.ready)]
-    client.run(settle_calls.settle(client.keys, "w1", 2, rows, HOUR))
+    client.run(consume.settle(client.keys, "w1", 2, rows, HOUR))
     page = await ask(Dashboard(shop.app, operator), "/tasks/shop.gone")
     assert "knows the task shop.gone" in page.text
     assert "deploy its code to a worker that serves its queue" in page.text

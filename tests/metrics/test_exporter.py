@@ -17,7 +17,7 @@ from headrace.protocol import consume, operations, overviews, produce, ticks
 from headrace.protocol.limit_verbs import read_limits
 from headrace.settings import Settings
 from headrace.stats import Stats
-from headrace.stats.histogram import bucket_of
+from headrace.stats.resolutions import bucket_of
 from headrace.store.client import Client
 from tests.schedules.bench_of_ticks import put, row
 from tests.scripts.limited_stage import change, declare

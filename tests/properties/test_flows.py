@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from headrace.model.ids import flow_of, number_of
 from headrace.model.job import Outcome
 from headrace.model.workflow import Graph
-from headrace.protocol import consume, produce, script_header, settle_calls
+from headrace.protocol import consume, produce, script_header
 from headrace.protocol import graph as protocol
 from headrace.protocol import script as loader
 from headrace.testing import assert_invariants
@@ -233,7 +233,7 @@ class Flows(RuleBasedStateMachine):
             if kind == "skipped" and node and node.role:
                 kind = "failed"
             rows.append((Outcome(id, self.running.pop(id), kind, b"{}", late), 0))
-        self.settled = settle_calls.settle(self.stage.keys, "w1", self.stage.next(), rows, KEEP).at(self.stage.now)
+        self.settled = consume.settle(self.stage.keys, "w1", self.stage.next(), rows, KEEP).at(self.stage.now)
         assert self.stage.run(self.settled).stale == []
         for outcome, _ in rows:
             node = self.node_of(outcome.id)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headrace.model.job import Outcome
 from headrace.model.limit_rules import Concurrency, DeclaredLimits, LimitRule, Rate, gates_of, part_of, task_row
-from headrace.protocol import consume, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, operations, overviews, produce
 from headrace.protocol.limit_verbs import change_limit, declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -170,7 +170,7 @@ class LaneMachine(RuleBasedStateMachine):
         rows = [(Outcome(id, token, kind, b"{}", amount), 0) for id, (token, _) in some]
         if not rows:
             return
-        answer = self.stage.run(settle_calls.settle(self.keys, owner, self.stage.next(), rows, 0))
+        answer = self.stage.run(consume.settle(self.keys, owner, self.stage.next(), rows, 0))
         assert not answer.stale
         for id, (_, names) in some:
             self._freed(owner, id, names, unused=kind == "released")

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from headrace.admin.keyspace import read
 from headrace.model.ids import FINAL
 from headrace.model.job import Outcome
-from headrace.protocol import consume, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, operations, overviews, produce
 from headrace.testing import assert_invariants
 from tests.properties.model import LEASE, WEEK, Job, Model
 from tests.scripts.asked import why
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
             late.append(self.ever[0])
         if not rows:
             return
-        call = settle_calls.settle(self.keys, owner, self.stage.next(), rows, WEEK).at(self.now)
+        call = consume.settle(self.keys, owner, self.stage.next(), rows, WEEK).at(self.now)
         answer = self.stage.run(call)
         assert (answer.repeated, answer.stale) == (False, late)
         for job, kind, amount, score in doomed:

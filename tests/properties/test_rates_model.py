@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits, LimitRule, Rate, task_row
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.testing import assert_invariants
 from tests.properties.machines import play
@@ -92,7 +92,7 @@ class RateMachine(RuleBasedStateMachine):
             amount, said = HOLD_OFF * SECOND, gate.partition(":")[0].encode()
             self.refused[gate] = self.real + amount
         row = (Outcome(id, claim.token, kind, said, amount), claim.score)
-        assert not self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), [row], 0)).stale
+        assert not self.stage.run(consume.settle(self.keys, "w1", self.stage.next(), [row], 0)).stale
 
     @precondition(lambda self: self.running)
     @rule(units=st.sampled_from([1, 4]), data=st.data())
@@ -192,7 +192,7 @@ class RateMachine(RuleBasedStateMachine):
             rows = [(Outcome(claim.id, claim.token, "succeeded", b"", 0), 0) for claim, _ in self.running.values()]
             self.running.clear()
             if rows:
-                self.stage.run(settle_calls.settle(self.keys, "w1", self.stage.next(), rows, 0))
+                self.stage.run(consume.settle(self.keys, "w1", self.stage.next(), rows, 0))
             if not self.client.exists(self.keys("classes:default")):
                 return
             self._pass(30)

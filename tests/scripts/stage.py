@@ -15,7 +15,7 @@ from headrace.admin.keyspace import read
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id, ordered_id, unique_id
 from headrace.model.job import Claim, Outcome, StartNote
-from headrace.protocol import consume, produce, settle_calls
+from headrace.protocol import consume, produce
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from tests.scripts.guard import Guard
@@ -146,10 +146,10 @@ class Stage:
         request: int = 0,
         ready: int = 0,
         starts: Sequence[StartNote] = (),
-    ) -> settle_calls.Settled:
+    ) -> consume.Settled:
         rows = [(outcome, ready) for outcome in outcomes]
         number = request or self.next()
-        return self.run(settle_calls.settle(self.keys, owner, number, rows, KEEP, starts))
+        return self.run(consume.settle(self.keys, owner, number, rows, KEEP, starts))
 
     def outcome(self, claim: Claim, kind: str = "succeeded", data: bytes = b"", amount: int = KEEP) -> Outcome:
         return Outcome(claim.id, claim.token, kind, data, amount)

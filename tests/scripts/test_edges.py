@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.model.job import Outcome
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from tests.scripts.graphs import Flow, fan
 from tests.scripts.stage import KEEP, Stage
 
@@ -111,7 +111,7 @@ def test_many_workers_that_end_siblings_at_once_start_the_child_once(stage: Stag
     owners = [stage.register(f"w{n}") for n in range(2, 10)]
     shares = {owner: stage.claim(owner, 30).jobs for owner in owners}
     calls = [
-        settle_calls.settle(stage.keys, owner, n, [(stage.outcome(claim), 0)], KEEP).at(stage.now)
+        consume.settle(stage.keys, owner, n, [(stage.outcome(claim), 0)], KEEP).at(stage.now)
         for owner, share in shares.items()
         for n, claim in enumerate(share, 1)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from tests.scripts.graphs import Flow
 from tests.scripts.stage import KEEP, Stage
 
@@ -10,7 +10,7 @@ from tests.scripts.stage import KEEP, Stage
 def test_a_repeated_settle_counts_nothing_twice(stage: Stage) -> None:
     flow = Flow(stage, "a>c b>c").started()
     both = flow.claims()
-    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(both["a"]), 0)], KEEP).at(stage.now)
+    call = consume.settle(stage.keys, "w1", stage.next(), [(stage.outcome(both["a"]), 0)], KEEP).at(stage.now)
     stage.run(call)
     before = stage.everything()
     assert stage.run(call).repeated

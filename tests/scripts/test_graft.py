@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Outcome
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.protocol import graph as protocol
 from tests.scripts.graphs import Flow, grafted
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -162,7 +162,7 @@ def test_a_repeated_settle_links_once(stage: Stage) -> None:
     flow = Flow(stage, "a>b").started()
     claim = flow.claims()["a"]
     flow.grow(claim, "x")
-    call = settle_calls.settle(stage.keys, "w1", stage.next(), [(stage.outcome(claim, "grown"), 0)], KEEP).at(stage.now)
+    call = consume.settle(stage.keys, "w1", stage.next(), [(stage.outcome(claim, "grown"), 0)], KEEP).at(stage.now)
     stage.run(call)
     assert stage.run(call).repeated
     assert stage.settle(Outcome(claim.id, claim.token, "grown", b"", SECOND)).stale == [claim.id]

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.model.limit_rules import Concurrency, LimitRule, Rate
-from headrace.protocol import consume, produce, settle_calls
+from headrace.protocol import consume, produce
 from headrace.protocol.consume import Note
 from tests.scripts.limited_stage import declare, gate, ids, promote, put
 from tests.scripts.stage import KEEP, SECOND, Stage
@@ -15,7 +15,7 @@ from tests.scripts.stage import KEEP, SECOND, Stage
 def test_a_start_that_the_store_forgot_holds_its_gates_again(stage: Stage) -> None:
     declare(stage, {"call": [LimitRule("one", concurrency=Concurrency(1))]})
     first, second = put(stage, 1, 2)
-    answer = stage.run(settle_calls.restore(stage.keys, "w1", [(first, stage.now)]))
+    answer = stage.run(consume.restore(stage.keys, "w1", [(first, stage.now)]))
     assert (answer.others, answer.gone) == ([], [])
     assert gate(stage, "one:")[1] == 1
     assert stage.take(limit=10) == []

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from headrace.protocol.settle_calls import Held, holds
+from headrace.protocol.consume import Held, holds
 from tests.scripts.stage import Stage
 
 

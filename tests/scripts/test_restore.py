@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.settle_calls import Restored, restore
+from headrace.protocol.consume import Restored, restore
 from tests.scripts.stage import SECOND, Stage
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 
+from headrace.protocol.consume import restore
 from headrace.protocol.operations import restored
-from headrace.protocol.settle_calls import restore
 from tests.scripts.stage import SECOND, Stage
 
 

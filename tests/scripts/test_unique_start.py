@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol import produce, settle_calls
+from headrace.protocol import consume, produce
 from tests.scripts.stage import KEEP, SECOND, Stage
 from tests.scripts.unique_stage import holder, one, only, put
 
@@ -48,7 +48,7 @@ def test_a_job_that_never_started_frees_its_name(stage: Stage) -> None:
 def test_a_start_that_the_store_forgot_has_freed_the_name(stage: Stage) -> None:
     first = one(stage, STARTING)
     stage.register()
-    stage.run(settle_calls.restore(stage.keys, "w1", [(first, stage.now)]))
+    stage.run(consume.restore(stage.keys, "w1", [(first, stage.now)]))
     assert stage.state(first) == "running"
     assert holder(stage) is None
 

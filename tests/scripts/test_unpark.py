@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.consume import unpark
-from headrace.protocol.settle_calls import settle
+from headrace.protocol.consume import settle, unpark
 from tests.scripts.stage import KEEP, LEVEL, SECOND, Stage
 
 

@@ -5,9 +5,8 @@ import pytest
 from headrace.model.ids import flow_id, node_id
 from headrace.protocol import operations, produce
 from headrace.protocol.keys import SCHEMA
-from headrace.protocol.overviews import RunnerFacts
-from headrace.protocol.why import MOST_WORKERS
-from headrace.protocol.why import why as read
+from headrace.protocol.overviews import MOST_WORKERS, RunnerFacts
+from headrace.protocol.overviews import why as read
 from headrace.tasks.edited_job import not_found
 from headrace.worker.messages import before_start
 from tests.scripts.asked import codes, runner_facts, says, why

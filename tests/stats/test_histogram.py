@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionsError
-from headrace.stats.histogram import ERROR, Histogram, bucket_of, histogram_of, middle_of
+from headrace.stats.resolutions import ERROR, Histogram, bucket_of, histogram_of, middle_of
 
 values = st.one_of(
     st.floats(1e-300, 1e300), st.floats(-1e300, -1e-300), st.floats(-1e-9, 1e-9, allow_subnormal=False).filter(lambda x: abs(x) > 1e-300),

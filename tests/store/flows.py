@@ -14,7 +14,7 @@ from headrace.model.form import Form
 from headrace.model.ids import flow_id, number_of
 from headrace.model.job import Claim, Outcome
 from headrace.model.workflow import FOR_EVER, Graph, NewNode, NodeFacts, pack_facts
-from headrace.protocol import consume, graph, settle_calls
+from headrace.protocol import consume, graph
 from headrace.workflows.run import WorkflowRun
 
 OWNER = "host:1:flows"
@@ -94,7 +94,7 @@ class Dispatcher:
             outcomes.append((Outcome(claim.id, claim.token, kind, data, HOUR), claim.ready))
         self._request += 1
         self.held = []
-        return self.app.client.run(settle_calls.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
+        return self.app.client.run(consume.settle(self.app.client.keys, OWNER, self._request, outcomes, 0)).stale
 
     def work(self, ends: Mapping[int, End] | Callable[[int], End] = NONE) -> list[int]:
         """Claim and end until nothing is ready; the numbers in the order of their claims."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.job import Outcome
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from tests.scripts.stage import KEEP, Stage
@@ -57,11 +57,11 @@ def nothing(_: Stage) -> None:
     """A scene without anything."""
 
 
-def settle(keys: Keys, rows: list[tuple[Outcome, int]], now: int) -> Call[settle_calls.Settled]:
-    return settle_calls.settle(keys, "w1", 99, rows, 0).at(now)
+def settle(keys: Keys, rows: list[tuple[Outcome, int]], now: int) -> Call[consume.Settled]:
+    return consume.settle(keys, "w1", 99, rows, 0).at(now)
 
 
-def settled_before(_: Any, second: settle_calls.Settled) -> bool:
+def settled_before(_: Any, second: consume.Settled) -> bool:
     return second.repeated
 
 

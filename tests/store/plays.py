@@ -10,17 +10,7 @@ from headrace.model.form import Form
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.model.unique_rules import UniqueRule
-from headrace.protocol import (
-    cache_calls,
-    consume,
-    index_pages,
-    operations,
-    overviews,
-    produce,
-    settle_calls,
-    stats_calls,
-    ticks,
-)
+from headrace.protocol import cache_calls, consume, index_pages, operations, overviews, produce, stats_calls, ticks
 from headrace.protocol.consume import Note
 from headrace.protocol.keys import SCHEMA, Keys
 from headrace.protocol.limit_verbs import (
@@ -34,9 +24,8 @@ from headrace.protocol.limit_verbs import (
     take_limits,
 )
 from headrace.protocol.operations import AlarmNote, due_calls, note_alarms, stored_watches
-from headrace.protocol.overviews import store_load
+from headrace.protocol.overviews import store_load, why
 from headrace.protocol.script import Call
-from headrace.protocol.why import why
 from tests.schedules.bench_of_ticks import MINUTE, fire, put, row
 from tests.scripts import limited_stage as limits
 from tests.scripts.stage import KEEP, SECOND, START, Stage
@@ -115,10 +104,10 @@ JOBS: dict[str, Play] = {
     "renew": Play(lambda s: s.register(), lambda k, o, t: consume.renew(k, o, KEEP, ["load", "1"], ["default"]).at(t)),
     "claim": Play(lambda s: (s.put(5), s.register())[1], claim, claims_alike),
     "settle": Play(outcomes, settle, settled_before),
-    "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: settle_calls.holds(k, "w1", 0, 500)),
+    "holds": Play(lambda s: (s.put(5), s.take())[0], lambda k, _, __: consume.holds(k, "w1", 0, 500)),
     "restore": Play(
         lambda s: (s.put(3), s.register())[0],
-        lambda k, ids, t: settle_calls.restore(k, "w1", [(id, t + n) for n, id in enumerate(ids)]),
+        lambda k, ids, t: consume.restore(k, "w1", [(id, t + n) for n, id in enumerate(ids)]),
         lambda *_: True,
     ),
     "note": Play(

@@ -28,7 +28,7 @@ from headrace.errors import (
     WaitRefused,
 )
 from headrace.model.job import Claim, JobError, Outcome, error_json
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
 from headrace.protocol.consume import Note
 from headrace.running_job import running
 from headrace.workflows.run import WorkflowRun
@@ -57,7 +57,7 @@ class Worker:
     def settle(self, claim: Claim, kind: str, data: bytes = b"", keep: float = 60) -> None:
         self.requests += 1
         outcome = Outcome(claim.id, claim.token, kind, data, round(keep * 1e6))
-        settled = self.run(settle_calls.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
+        settled = self.run(consume.settle(self.keys, OWNER, self.requests, [(outcome, claim.ready)], 0))
         assert settled.stale == []
 
     def succeed(self, data: bytes, keep: float = 60) -> None:

@@ -16,7 +16,7 @@ from headrace.admin.jobs import Jobs
 from headrace.admin.queues import Queue
 from headrace.errors import OptionsError
 from headrace.model.job import Outcome
-from headrace.protocol import consume, operations, settle_calls
+from headrace.protocol import consume, operations
 from headrace.schedules.catalog import Schedules
 from headrace.schedules.schedule_handle import Schedule
 from headrace.tasks.bound_task import BoundTask
@@ -51,7 +51,7 @@ def run(app: Headrace, owner: str, queue: str, kinds: list[str]) -> list[str]:
     app.client.run(consume.register(keys, owner, 60_000_000, ["place", owner]))
     claims = app.client.run(consume.claim(keys, owner, 1, len(kinds), [queue])).jobs
     ends = [(Outcome(c.id, c.token, kind, b"", 60_000_000), c.ready) for c, kind in zip(claims, kinds, strict=True)]
-    app.client.run(settle_calls.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"], 0))
+    app.client.run(consume.settle(keys, owner, 1, [end for end in ends if end[0].kind != "running"], 0))
     return [claim.id for claim in claims]
 
 

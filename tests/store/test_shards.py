@@ -29,7 +29,7 @@ from headrace.errors import (
 from headrace.model.bulk_operation import JobFilter
 from headrace.model.ids import shard_for, shard_of
 from headrace.model.job import Outcome, State
-from headrace.protocol import consume, overviews, settle_calls
+from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
 from tests.dashboard.asking import ask, operator
@@ -84,7 +84,7 @@ def run(app: Headrace, kind: Any, most: int = 1000) -> list[str]:
         if kind != "running":
             error = b'{"type":"Odd","message":"odd"}' if kind == "failed" else b""
             ends = [(Outcome(claim.id, claim.token, kind, error, 60_000_000), claim.ready) for claim in claims]
-            part.run(settle_calls.settle(part.keys, owner, next(_numbers), ends, 0))
+            part.run(consume.settle(part.keys, owner, next(_numbers), ends, 0))
         ids += [claim.id for claim in claims]
     return ids
 

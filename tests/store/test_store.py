@@ -16,7 +16,7 @@ from headrace import errors
 from headrace.model.form import Form, NewJob
 from headrace.model.ids import make_id
 from headrace.model.job import State
-from headrace.protocol import consume, index_pages, keys, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, index_pages, keys, operations, overviews, produce
 from headrace.protocol.script import Call, load
 from headrace.settings import Settings
 from headrace.store import end_listener
@@ -420,8 +420,8 @@ def test_a_full_server_takes_no_jobs_and_lets_those_that_run_end(
         (stage.outcome(again, "released"), 0),
         (stage.outcome(park, "parked"), 0),
     ]
-    assert twin.run(settle_calls.settle(k, "w1", 90, outcomes, 0).at(now)).stale == []
-    assert twin.run(settle_calls.settle(k, "w1", 91, outcomes, 0).at(now)).stale == [o.id for o, _ in outcomes]
+    assert twin.run(consume.settle(k, "w1", 90, outcomes, 0).at(now)).stale == []
+    assert twin.run(consume.settle(k, "w1", 91, outcomes, 0).at(now)).stale == [o.id for o, _ in outcomes]
     assert twin.run(consume.note(k, "w1", [consume.Note(held.id, held.token, 0.5, "", ("line",))], request=1)) == 1
     assert twin.run(consume.promote(k, 10).at(now + 1))[0] == 1
     assert stage.state(due) == "ready"

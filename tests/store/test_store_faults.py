@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Headrace, errors
 from headrace.model.job import Claim
-from headrace.protocol import consume, operations, overviews, produce, settle_calls
+from headrace.protocol import consume, operations, overviews, produce
 from headrace.protocol.script import Call, load
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
@@ -133,7 +133,7 @@ def test_a_lost_reply_in_a_pipeline_leaves_one_effect(make: Make, proxy: Proxy, 
         # As a dispatcher does: settle what ended and claim anew, in one round trip.
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
         calls: list[Call[Any]] = [
-            settle_calls.settle(stage.keys, "w1", 100 + number, rows, 0).at(stage.now),
+            consume.settle(stage.keys, "w1", 100 + number, rows, 0).at(stage.now),
             consume.claim(stage.keys, "w1", 100 + number, 3, ["default"]).at(stage.now),
         ]
         proxy.lose_replies(2, lambda data: b"$2\r\nok\r\n" in data or b"repeated" in data)
@@ -166,7 +166,7 @@ def test_many_jobs_over_a_network_that_loses_replies(make: Make, proxy: Proxy, s
         claims = twin.run(consume.claim(stage.keys, "w1", number, 100, ["default"]).at(stage.now)).jobs
         ran += claims
         rows = [(stage.outcome(c, "succeeded", b"r"), c.ready) for c in claims]
-        assert not twin.run(settle_calls.settle(stage.keys, "w1", number, rows, 0).at(stage.now)).stale
+        assert not twin.run(consume.settle(stage.keys, "w1", number, rows, 0).at(stage.now)).stale
     assert sorted(c.id for c in ran) == sorted(ids)
     assert len(stage.members("succeeded")) == 1000
     assert proxy.lost > 5

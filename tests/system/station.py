@@ -11,10 +11,10 @@ import logging
 import os
 from pathlib import Path
 
-from headrace.worker.forking.child_process import Terminal
+from headrace.worker import supervisor
+from headrace.worker.child_process import Terminal
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.supervisor import supervisor_process
-from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.supervisor import Supervisor
 from headrace.worker.worker_options import WorkerOptions, parse_queues
 from tests.system.chores import app
 
@@ -34,8 +34,8 @@ def refuse_forks(full: Path) -> None:
 def main() -> int:
     """Be the supervisor; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
-    supervisor_process.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor_process.SAME_SIGNAL))
-    supervisor_process.LAST_SILENCE = float(os.environ.get("HR_LAST_SILENCE", supervisor_process.LAST_SILENCE))
+    supervisor.SAME_SIGNAL = float(os.environ.get("HR_SAME_SIGNAL", supervisor.SAME_SIGNAL))
+    supervisor.LAST_SILENCE = float(os.environ.get("HR_LAST_SILENCE", supervisor.LAST_SILENCE))
     given = json.loads(os.environ.get("HR_OPTIONS", "{}"))
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))

@@ -55,7 +55,7 @@ def test_what_runners_are_forked_from_has_nothing_of_the_command_line(
     with Headrace(url) as app:
         loaded = set(app.by_name("tasks.loaded").enqueue().result(timeout=60))
     assert {"typer", "rich", "pydantic"} & loaded == set()
-    assert "headrace.worker.supervisor.supervisor_process" in loaded
+    assert "headrace.worker.supervisor" in loaded
 
 
 def test_forks_of_jobs_share_the_driver_once_a_job_has_used_it(

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import Status, locks, resp
+from headrace.embedded import Status, paths
 from headrace.errors import ServerError
 from tests import servers
 from tests.deadline import eventually
@@ -87,7 +87,7 @@ sys.stdin.read()
 FORKER = """
 import os, sys
 from headrace import embedded
-from headrace.embedded import handle, locks
+from headrace.embedded import handle, paths
 def forking(function):
     def call(*arguments, **named):
         result = function(*arguments, **named)
@@ -106,7 +106,7 @@ sys.stdin.read()
 """
 
 LOOKER = f"""{FORKER}
-locks.take = forking(locks.take)
+paths.take_lock = forking(paths.take_lock)
 print(embedded.status(sys.argv[1]).health, flush=True)
 sys.stdin.read()
 """
@@ -176,7 +176,7 @@ def ended(directory: Path) -> bool:
 
 
 def guarded(directory: Path) -> bool:
-    return locks.locked(directory / "guard.lock")
+    return paths.locked(directory / "guard.lock")
 
 
 def running(directory: Path) -> Status:
@@ -358,14 +358,14 @@ def test_stop_is_done_even_if_somebody_comes_back_at_once(
 ) -> None:
     with embedded.attach(directory, idle_timeout=0):
         before = running(directory).pid
-        shut_down = resp.shut_down
+        shut_down = paths.shut_down
 
         def order(path: Path | None, password: str | None) -> None:
             shut_down(path, password)
             eventually(lambda: ended(directory))
             assert url_of(launch())
 
-        monkeypatch.setattr(resp, "shut_down", order)
+        monkeypatch.setattr(paths, "shut_down", order)
         assert embedded.stop(directory)
         monkeypatch.undo()
         assert running(directory).pid != before

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace import embedded
-from headrace.embedded import resp
+from headrace.embedded import paths
 from headrace.embedded.paths import DataFiles
 from headrace.errors import ServerError
 
@@ -36,7 +36,7 @@ def test_a_crowd_before_a_busy_server_is_no_reason_to_start_it_again(tmp_path: P
                     try:
                         one.connect(str(path))
                     except BlockingIOError:
-                        assert resp.health(path, spot.password()) == "silent"
+                        assert paths.health(path, spot.password()) == "silent"
                         with pytest.raises(ServerError, match="does not answer: it is stopped, or busy"):
                             embedded.attach(spot.directory, timeout=0.2)
                         raise

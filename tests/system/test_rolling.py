@@ -21,7 +21,7 @@ from headrace import Headrace
 from headrace.model.job import State
 from headrace.tasks.job_handle import Job
 from headrace.worker import reload_parent
-from headrace.worker.forking.child_process import UNHEARD
+from headrace.worker.child_process import UNHEARD
 from headrace.worker.reload_parent import ReloadParent, WorkerCommand
 from tests.deadline import eventually
 from tests.nursery import Forked

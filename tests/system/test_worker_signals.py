@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headrace.model.job import State
-from headrace.worker.forking.child_process import HEARD, UNHEARD
+from headrace.worker.child_process import HEARD, UNHEARD
 from tests.deadline import eventually
 from tests.system.fleet import Fleet
 from tests.system.test_rolling import Rolled, result

@@ -27,8 +27,8 @@ from headrace.model.hidden_values import HIDDEN, Redactor
 from headrace.model.job import JobError
 from headrace.model.limit_rules import Concurrency, LimitState
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
-from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket
+from headrace.stats.resolutions import histogram_of
 
 NOW = 1_795_000_000_000_000
 

@@ -101,7 +101,7 @@ def test_importing_headrace_loads_nothing_but_what_a_producer_installs(root: Pat
 
 def test_a_task_can_be_defined_without_the_driver(root: Path) -> None:
     """Each fork of a job copies the page tables of what its image has imported."""
-    code = "import headrace.worker.supervisor.supervisor_process, headrace, sys; app = headrace.Headrace('redis://h'); "
+    code = "import headrace.worker.supervisor, headrace, sys; app = headrace.Headrace('redis://h'); "
     code += "app.task(kind='fork', name='noop')(lambda: None); "
     code += "print(*{'asyncio', 'hiredis', 'redis', 'ssl', 'http.server'} & sys.modules.keys())"
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
@@ -221,7 +221,6 @@ SHORT = {
     "contrib/django/models": "Django looks for a module of this name",
     "contrib/django/management/commands/headrace": "Django looks for a module of this name",
     "store/surroundings": "programs that have not connected use it, without the driver of the store",
-    "worker/runner/performers": "spans and OpenTelemetry are loaded only where the application wants traces",
 }
 
 

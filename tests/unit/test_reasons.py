@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.model.job import State
-from headrace.protocol.why import WhyFacts, WorkerSeen
+from headrace.protocol.overviews import WhyFacts, WorkerSeen
 from headrace.tasks.reasons import CODES, TABLE, reasons
 
 NOW = 1_000_000_000

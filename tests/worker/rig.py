@@ -22,7 +22,7 @@ import msgspec
 from headrace import Headrace
 from headrace.model.job import Claim, JobError, parse_error
 from headrace.worker.channel import Channel, Closed, give_tickets, take_back
-from headrace.worker.forking.child_process import only_wake
+from headrace.worker.child_process import only_wake
 from headrace.worker.messages import (
     ChildCrashed,
     Done,

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.worker import startup_profiler
 from headrace.worker.messages import Found
-from headrace.worker.preload import advice
-from headrace.worker.preload.advice import Advice
+from headrace.worker.startup_profiler import Advice
 
 SETUP = ("orm:configure", 100_000)
 
@@ -100,6 +100,6 @@ def test_the_summary_is_bounded_whatever_jobs_do() -> None:
             f"task-{task}-{'y' * 100}", "process", found(imports, [(f"m{task}:f{n}", 50_000) for n in range(100)])
         )
         one.ended(f"task-{task}")
-    assert len(one.rows) == advice.TASKS
-    assert all(len(row.imports) == len(row.functions) == advice.KINDS for row in one.rows.values())
-    assert len(one.summary()) <= advice.SUMMARY
+    assert len(one.rows) == startup_profiler.TASKS
+    assert all(len(row.imports) == len(row.functions) == startup_profiler.KINDS for row in one.rows.values())
+    assert len(one.summary()) <= startup_profiler.SUMMARY

@@ -17,7 +17,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.channel import Closed
-from headrace.worker.forking.child_process import FAULTY, kill_runner
+from headrace.worker.child_process import FAULTY, kill_runner
 from headrace.worker.messages import ChildCrashed, Exit, Up
 from headrace.worker.runner import process_kind
 from tests.deadline import eventually

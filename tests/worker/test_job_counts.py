@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from headrace.model.job import Claim
-from headrace.stats.histogram import bucket_of, middle_of
-from headrace.stats.resolutions import LONGEST, label_of
+from headrace.stats.resolutions import LONGEST, bucket_of, label_of, middle_of
 from headrace.worker.dispatcher.job_stats import EVERY, JobCounts, coarse, middle
 
 SECOND = 1_000_000

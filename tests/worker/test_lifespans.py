@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, current_job
-from headrace.worker.forking.child_process import FAULTY
+from headrace.worker.child_process import FAULTY
 from headrace.worker.messages import Up
 from headrace.worker.runner import lifespans as module
 from headrace.worker.runner.lifespans import Lifespans

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.worker.forking import lifecycle_hooks
+from headrace.worker import lifecycle_hooks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks are left as they are")
 
@@ -25,7 +25,7 @@ def joins() -> bool:
 # Figures in kB; ``fork`` runs a function in a child.
 TOOLS = """
 import json, mmap, os
-from headrace.worker.forking import lifecycle_hooks
+from headrace.worker import lifecycle_hooks
 
 def told(field, places=None):
     found, inside = 0, False

@@ -10,7 +10,7 @@ import pytest
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.stats import prometheus
-from headrace.worker.supervisor.runner_processes import PATIENCE, MetricsAddress, SideProcess
+from headrace.worker.runner_processes import PATIENCE, MetricsAddress, SideProcess
 
 
 @pytest.mark.parametrize("wrong", ["localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"])

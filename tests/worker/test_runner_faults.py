@@ -12,7 +12,7 @@ import pytest
 
 from headrace import Headrace
 from headrace.worker.channel import Channel, Garbled, frame
-from headrace.worker.forking.child_process import FAULTY
+from headrace.worker.child_process import FAULTY
 from headrace.worker.messages import JobProgress, ToRunner
 from headrace.worker.runner import async_kind, execute, process_kind, reporting, thread_kind
 from tests.worker import jobs, rig

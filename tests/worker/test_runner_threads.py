@@ -13,7 +13,7 @@ import pytest
 
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import SoftTimeLimit
-from headrace.worker.forking.child_process import FAULTY
+from headrace.worker.child_process import FAULTY
 from headrace.worker.messages import Exit
 from headrace.worker.runner.thread_kind import ThreadGate
 from tests.deadline import eventually

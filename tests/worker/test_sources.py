@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.worker.source_files import SourceFiles
+from headrace.worker.reload_parent import SourceFiles
 
 
 def test_each_change_is_told_once(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.deadline import eventually
 # Writes far more than any pipe and than what is kept, says on stdout that it could, then waits for a line.
 WRITES = """
 import logging, sys, time
-from headrace.worker.forking.standard_streams import KEPT, STREAMS
+from headrace.worker.standard_streams import KEPT, STREAMS
 
 STREAMS.install()
 logging.basicConfig(format="%(message)s", level=logging.INFO)
@@ -158,7 +158,7 @@ def test_a_forked_child_writes_nothing_of_its_parents(started: list[subprocess.P
     reads, writes = os.pipe()
     then = """
 import os
-from headrace.worker.forking.standard_streams import PATIENCE
+from headrace.worker.standard_streams import PATIENCE
 pid = os.fork()
 if not pid:
     STREAMS.pass_on()
@@ -178,7 +178,7 @@ def test_a_child_writes_though_a_thread_of_its_parent_waited_for_the_reader(
     reads, writes = os.pipe()
     code = """
 import os, sys
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.standard_streams import STREAMS
 
 STREAMS.install()
 STREAMS.be_patient()
@@ -224,7 +224,7 @@ def test_one_that_ends_waits_a_moment_for_its_reader_and_no_longer(started: list
 
 PATIENT = """
 import sys
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.standard_streams import STREAMS
 
 STREAMS.install()
 STREAMS.be_patient()
@@ -253,7 +253,7 @@ def test_a_job_waits_for_room_where_somebody_made_its_stream_one_that_does_not_w
 
 INTERRUPTED = """
 import signal, sys
-from headrace.worker.forking.standard_streams import STREAMS
+from headrace.worker.standard_streams import STREAMS
 
 STREAMS.install()
 STREAMS.be_patient()

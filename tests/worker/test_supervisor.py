@@ -12,11 +12,11 @@ import pytest
 
 from headrace import Headrace
 from headrace.errors import OptionsError
-from headrace.worker.forking import child_process
-from headrace.worker.forking.child_process import Terminal, in_child
+from headrace.worker import child_process
+from headrace.worker.child_process import Terminal, in_child
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.supervisor.runner_processes import Child, DispatcherProcess, RunnerProcesses
-from headrace.worker.supervisor.supervisor_process import Supervisor
+from headrace.worker.runner_processes import Child, DispatcherProcess, RunnerProcesses
+from headrace.worker.supervisor import Supervisor
 from headrace.worker.worker_options import WorkerOptions
 
 

@@ -21,9 +21,8 @@ import pytest
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
 from headrace.settings import load
-from headrace.worker.forking import lifecycle_hooks
-from headrace.worker.forking.lifecycle_hooks import HookTimeout, run_each
-from headrace.worker.preload import warmup
+from headrace.worker import lifecycle_hooks, warmup
+from headrace.worker.lifecycle_hooks import HookTimeout, run_each
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from typing import Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 import msgspec
 
-from headrace.cache.fill_leases import FillLeases
 from headrace.cache.listener import Listener
-from headrace.cache.local_store import Bounds, Eviction, Statistics
+from headrace.cache.local_store import Bounds, Eviction, FillLeases, Statistics
 from headrace.cache.values import ABSENT, Driver, Values
 from headrace.errors import ArgumentError, OptionsError, ResultMismatch, ResultUndecodable
 from headrace.model.codec import as_read, encode, is_sendable

@@ -31,8 +31,7 @@ import hiredis
 import msgspec
 from redis import exceptions as driver
 
-from headrace.cache.fill_leases import ChangeWatchers
-from headrace.cache.local_store import Bounds, LocalStore
+from headrace.cache.local_store import Bounds, ChangeWatchers, LocalStore
 from headrace.clock import monotonic
 from headrace.errors import ServerError
 from headrace.protocol.cache_calls import probe

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 
-from headrace.cache.fill_leases import CacheReader, Fill, FillLeases, OneTimeSignal
 from headrace.cache.listener import FIRST, Listener, PendingRead
+from headrace.cache.local_store import CacheReader, Fill, FillLeases, OneTimeSignal
 from headrace.errors import ArgumentError, FrozenValue, HeadraceError, OptionsError, StoreFull, StoreUnavailable
 from headrace.model.codec import as_read, decode, encode
 from headrace.model.ids import check_name

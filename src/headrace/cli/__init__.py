@@ -62,7 +62,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["worker"]:
         # The parser has no option whose value may be left out.
         arguments = ["--reload=files" if word == "--reload" else word for word in arguments]
-        from headrace.worker.forking import child_process
+        from headrace.worker import child_process
 
         # Until the process that it becomes can hear them: some mean something to a worker, and would end a command.
         child_process.hold_back()

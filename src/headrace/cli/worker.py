@@ -115,8 +115,7 @@ def worker(
 def _be_parent(session: Session, command: WorkerCommand, level: int, *, watch: bool) -> int:
     from headrace.cli import logs
     from headrace.cli.failure import ExitCode
-    from headrace.worker.reload_parent import ReloadParent
-    from headrace.worker.source_files import SourceFiles
+    from headrace.worker.reload_parent import ReloadParent, SourceFiles
 
     settings = session.app().settings
     logs.configure(settings.log, level)

@@ -25,21 +25,20 @@ from headrace.cli.worker_order import Order, instrument_runners
 from headrace.registry import left_out
 from headrace.settings import SECRET
 from headrace.store.url import passwords
-from headrace.worker.forking import child_process, lifecycle_hooks
-from headrace.worker.forking.child_process import Terminal, in_child
-from headrace.worker.forking.standard_streams import STREAMS, log
+from headrace.worker import child_process, lifecycle_hooks, warmup
+from headrace.worker.child_process import Terminal, in_child
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Imported, StartFailed
-from headrace.worker.preload import warmup
+from headrace.worker.reload_parent import application_files
 from headrace.worker.runner.process_kind import small
-from headrace.worker.source_files import application_files
-from headrace.worker.supervisor.runner_processes import MetricsAddress, metrics_server
-from headrace.worker.supervisor.supervisor_process import ParentLink, Supervisor
+from headrace.worker.runner_processes import MetricsAddress, metrics_server
+from headrace.worker.standard_streams import STREAMS, log
+from headrace.worker.supervisor import ParentLink, Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
     from headrace.cli.preflight import ServerCheck
-    from headrace.worker.forking.lifecycle_hooks import Seen
+    from headrace.worker.lifecycle_hooks import Seen
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 

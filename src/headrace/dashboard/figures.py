@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from headrace.app import Headrace
-from headrace.stats.histogram import histogram_of
 from headrace.stats.reading import Bucket, Reading, series_document
-from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every
+from headrace.stats.resolutions import QUEUES, TASKS, WRONG, Every, histogram_of
 from headrace.store.client import Client, Steps
 
 # Tasks or queues of one table.

@@ -24,7 +24,7 @@ from headrace.model.workflow import NodeRecord, WorkflowRecord, WorkflowState
 from headrace.picture import MOST, View, ViewNode, around, boxes_of, of_nodes, urgency
 from headrace.protocol.graph import node_of, read_flows
 from headrace.protocol.index_pages import page as index_page
-from headrace.protocol.why import why
+from headrace.protocol.overviews import why
 from headrace.schedules.timetables import time_of
 from headrace.workflows import verbs
 from headrace.workflows.collection import Workflows

@@ -41,7 +41,7 @@ from headrace.model.ids import LENGTH, flow_of, is_flow, is_node
 from headrace.model.job import State
 from headrace.model.job_record import Page, Record, cause_id, has_slots
 from headrace.protocol import operations, produce
-from headrace.protocol.why import why
+from headrace.protocol.overviews import why
 from headrace.store.client import Steps
 from headrace.tasks.edited_job import AGAIN, check_id
 

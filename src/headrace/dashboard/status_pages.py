@@ -44,8 +44,7 @@ from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
 from headrace.protocol.index_pages import WALK, walk
 from headrace.protocol.keys import SCHEMA
-from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load
-from headrace.protocol.why import why
+from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load, why
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20

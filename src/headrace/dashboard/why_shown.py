@@ -11,8 +11,7 @@ from headrace.dashboard.live_frame import LiveFrame
 from headrace.dashboard.values_shown import cut, duration, jobs_wait, percent, plural, quoted
 from headrace.model.ids import flow_of
 from headrace.model.limit_rules import LimitState
-from headrace.protocol.overviews import WorkerFacts
-from headrace.protocol.why import WhyFacts
+from headrace.protocol.overviews import WhyFacts, WorkerFacts
 from headrace.tasks.reasons import reasons
 from headrace.tasks.reasons_of_state import Reason
 

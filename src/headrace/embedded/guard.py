@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO
 
 from headrace.clock import monotonic
-from headrace.embedded import binary, locks, paths, resp
+from headrace.embedded import binary, paths
 from headrace.errors import ServerError
 
 WATCH = 0.25
@@ -54,7 +54,7 @@ class Guard:
 
     def run(self, report: BinaryIO) -> None:
         """Guard until the end. Reports an error of the start, or closes ``report`` when the server serves."""
-        claim = locks.hold(self.spot.guard, fcntl.LOCK_EX, monotonic() + 1)
+        claim = paths.hold_lock(self.spot.guard, fcntl.LOCK_EX, monotonic() + 1)
         if claim is None:
             return
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -77,16 +77,16 @@ class Guard:
 
     def watch(self, claim: int) -> str:
         assert self.server is not None
-        users, password = locks.open_lock(self.spot.users), self.spot.password()
+        users, password = paths.open_lock(self.spot.users), self.spot.password()
         seen = monotonic()
         while True:
             self.pause(WATCH)
             if (code := self.server.poll()) is not None:
                 return f"the server ended by itself ({_ended(code)})"
             reachable = self.spot.address.exists() and self.spot.password() == password
-            if not reachable or not locks.names(self.spot.guard, claim):
+            if not reachable or not paths.names(self.spot.guard, claim):
                 return "the data directory, or a file that leads to the server, was removed or moved"
-            if not locks.take(users, fcntl.LOCK_EX, 0):
+            if not paths.take_lock(users, fcntl.LOCK_EX, 0):
                 seen = monotonic()
                 continue
             # A program may have come and left between two checks: there is likely a next one.
@@ -132,7 +132,7 @@ class Guard:
         with contextlib.suppress(BrokenPipeError), server.stdin as pipe:
             pipe.write(_configuration(self.spot, password))
         pause = 0.002
-        while resp.health(socket, password) != "ready":
+        while paths.health(socket, password) != "ready":
             if (code := server.poll()) is not None:
                 raise ServerError(self.last_words(said, code))
             self.pause(pause)
@@ -142,16 +142,16 @@ class Guard:
         deadline = monotonic() + PATIENCE
         lock: int | None = None
         while True:
-            lock = locks.hold(self.spot.server, fcntl.LOCK_EX, 0) if lock is None else lock
+            lock = paths.hold_lock(self.spot.server, fcntl.LOCK_EX, 0) if lock is None else lock
             # Where the lock's file was removed, the lock tells nothing: a server that takes the password has the data.
-            if resp.health(self.spot.address, password) in {"absent", "stranger"} and lock is not None:
+            if paths.health(self.spot.address, password) in {"absent", "stranger"} and lock is not None:
                 return lock
             if monotonic() > deadline:
                 raise ServerError(
                     f"another server still has the data of {self.spot.directory} and does not end: find it"
                     f" with `lsof {self.spot.server}` and stop that process"
                 )
-            resp.shut_down(self.spot.address, password)
+            paths.shut_down(self.spot.address, password)
             self.pause(0.05)
 
     def end(self, home: int) -> None:
@@ -159,7 +159,7 @@ class Guard:
         if self.server is None:
             return
         # A new directory may be in its place, with a server: an orderly end would unlink that server's socket.
-        replaced = self.spot.directory.exists() and not locks.names(self.spot.directory, home)
+        replaced = self.spot.directory.exists() and not paths.names(self.spot.directory, home)
         self.server.send_signal(signal.SIGKILL if replaced else signal.SIGTERM)
         try:
             self.server.wait(PATIENCE)

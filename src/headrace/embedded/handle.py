@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from headrace.clock import monotonic
-from headrace.embedded import locks, paths, resp
+from headrace.embedded import paths
 from headrace.errors import ServerError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Embedded:
                     f"the private server of {self.directory} was stopped by command: `headrace server start` starts it"
                 )
             deadline = monotonic() + timeout
-            removed = not locks.names(self._spot.users, self._hold)
+            removed = not paths.names(self._spot.users, self._hold)
             if removed:
                 paths.prepare(self._spot, parents=False)
                 stale, self._hold = self._hold, _enter(self._spot, deadline)
@@ -184,7 +184,7 @@ class Status:
 
     directory: Path
     running: bool
-    health: resp.Health
+    health: paths.Health
     kept: bool
     stopped: bool
     used: bool
@@ -230,7 +230,7 @@ def stop(directory: Directory = None, *, timeout: float = 30.0) -> bool:
             if monotonic() > deadline:
                 raise ServerError(f"the private server of {spot.directory} did not end: see {spot.log}, and try again")
             # The guard ends with its server, and would see the order soon. A server without one sees only this.
-            resp.shut_down(spot.socket(), spot.password())
+            paths.shut_down(spot.socket(), spot.password())
             time.sleep(0.02)
     return True
 
@@ -240,17 +240,17 @@ def status(directory: Directory = None) -> Status:
     spot = where(directory)
     with paths.usable(spot):
         socket = spot.socket()
-        health, facts = resp.probe(socket, spot.password())
+        health, facts = paths.probe(socket, spot.password())
         number = {name: int(value) for name, value in facts.items() if value.isdecimal()}
         name = "valkey" if "valkey_version" in facts else "redis"
         databases = [value for key, value in facts.items() if key.startswith("db") and key[2:].isdecimal()]
         return Status(
             directory=spot.directory,
-            running=locks.locked(spot.server),
+            running=paths.locked(spot.server),
             health=health,
             kept=spot.keep.exists(),
             stopped=spot.stopped.exists(),
-            used=locks.locked(spot.users, fcntl.LOCK_EX),
+            used=paths.locked(spot.users, fcntl.LOCK_EX),
             socket=socket,
             url=None if socket is None else f"unix://{quote(os.fsencode(socket))}?db=0",
             pid=number.get("process_id"),
@@ -278,7 +278,7 @@ def require(directory: Directory = None) -> None:
 
 def _enter(spot: DataFiles, deadline: float) -> int:
     """Become a user: first of all, so that the guard cannot decide to end from here on."""
-    hold = locks.hold(spot.users, fcntl.LOCK_SH, deadline)
+    hold = paths.hold_lock(spot.users, fcntl.LOCK_SH, deadline)
     if hold is None:
         raise ServerError(f"the private server of {spot.directory} is still ending: try again, or see {spot.journal}")
     os.utime(hold)  # the idle timeout counts from the last arrival
@@ -288,24 +288,24 @@ def _enter(spot: DataFiles, deadline: float) -> int:
 def _serves(spot: DataFiles) -> bool:
     """Whether the server answers and a guard runs it. Cost: one connection, one round trip."""
     # The guard first: it is the cheaper question, and without one the answer is no.
-    return locks.locked(spot.guard) and resp.health(spot.socket(), spot.password()) == "ready"
+    return paths.locked(spot.guard) and paths.health(spot.socket(), spot.password()) == "ready"
 
 
 def _ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
     if _serves(spot):
         return
     # One user at a time starts it. The others wait for its lock, and then find that the server runs.
-    starter = locks.hold(spot.starter, fcntl.LOCK_EX, deadline)
+    starter = paths.hold_lock(spot.starter, fcntl.LOCK_EX, deadline)
     if starter is None:
         raise ServerError(f"another program is still starting the private server of {spot.directory}: try again")
     tries = 0
     try:
         while not _serves(spot):
             if monotonic() > deadline:
-                why = _LATE.get(resp.health(spot.socket(), spot.password()), "did not come up in time: try again")
+                why = _LATE.get(paths.health(spot.socket(), spot.password()), "did not come up in time: try again")
                 raise ServerError(f"the private server of {spot.directory} {why}; see {spot.journal} and {spot.log}")
             # A guard whose server no program can reach ends by itself.
-            if not locks.locked(spot.guard):
+            if not paths.locked(spot.guard):
                 if tries == 3:
                     raise ServerError(
                         f"the guards of {spot.directory} end before the server is up: see the end of {spot.journal}"
@@ -314,7 +314,7 @@ def _ensure(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
                 _start(spot, idle_timeout, deadline)
             time.sleep(0.01)
     finally:
-        locks.release(starter)
+        paths.release_lock(starter)
 
 
 def _start(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
@@ -346,4 +346,4 @@ def _start(spot: DataFiles, idle_timeout: float, deadline: float) -> None:
 
 
 def _alive(spot: DataFiles) -> bool:
-    return locks.locked(spot.guard) or locks.locked(spot.server)
+    return paths.locked(spot.guard) or paths.locked(spot.server)

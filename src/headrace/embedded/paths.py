@@ -1,18 +1,29 @@
-"""The files of one private server: their places, their rights and their owner; and which project has one where."""
+"""The files of one private server: their places, their rights and their owner; and which project has one where.
+
+The kernel frees a lock when its holder dies: these are the only facts about other processes that are believed.
+``flock`` belongs to the open file, so a forked child, or a server that inherited it, goes on holding it. To check a
+lock is to take it for a moment, so a process that wants one tries more than once.
+
+A server gets one question, then its socket is closed: attaching must leave nothing open, so that a caller may fork.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
+import socket
 import stat
 import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
+from headrace.clock import monotonic
 from headrace.errors import ServerError, SettingsError
 
 SOCKET_LIMIT = 103
@@ -234,3 +245,121 @@ def _holds_data(directory: Path, me: int) -> bool:
         return data.lstat().st_uid in (0, me) and data.is_dir() and data.stat().st_uid == me
     except OSError:
         return False
+
+
+def open_lock(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def take_lock(fd: int, mode: int, deadline: float) -> bool:
+    """Whether the flock ``mode`` was had before ``deadline`` (monotonic clock; one try if that is past)."""
+    pause = 0.001
+    while True:
+        try:
+            fcntl.flock(fd, mode | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            left = deadline - monotonic()
+            if left <= 0:
+                return False
+        # Not a blocking flock: a stopped holder would hang the caller for ever, without an error to show.
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, 0.02)
+
+
+def hold_lock(path: Path, mode: int, deadline: float) -> int | None:
+    """Open ``path`` and flock it; the descriptor, or None if other processes held it until ``deadline``. The file that
+    was locked is the one that the path names now: a lock on a removed file excludes no process.
+    """
+    while True:
+        fd = open_lock(path)
+        try:
+            taken = take_lock(fd, mode, deadline)
+        except BaseException:
+            os.close(fd)
+            raise
+        if taken and names(path, fd):
+            return fd
+        os.close(fd)
+        if not taken:
+            return None
+
+
+def locked(path: Path, mode: int = fcntl.LOCK_SH) -> bool:
+    """Whether a process holds ``path`` exclusively; with ``LOCK_EX``, whether one holds it at all."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Two that ask at once must not take each other for users.
+        return not take_lock(fd, mode, monotonic() + 0.01 if mode == fcntl.LOCK_EX else 0)
+    finally:
+        release_lock(fd)
+
+
+def release_lock(fd: int) -> None:
+    """End a flock and close its file. Closing alone would leave the lock to a child of another thread."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
+def names(path: Path, fd: int) -> bool:
+    try:
+        there, here = path.stat(), os.fstat(fd)
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+Health = Literal["ready", "loading", "absent", "stranger", "silent"]
+"""ready: serves; loading: reads its data; absent: no server listens; stranger: refuses the password; silent: no answer
+in time."""
+
+
+class ReplyError(Exception):
+    """The server answered with an error; the text is its own."""
+
+
+def health(path: Path | None, password: str | None) -> Health:
+    return probe(path, password)[0]
+
+
+def probe(path: Path | None, password: str | None) -> tuple[Health, dict[str, str]]:
+    """The state of the server behind a socket, and the fields of its INFO. Cost: one connection, one round trip."""
+    if path is None or password is None:
+        return "absent", {}
+    try:
+        lines = _ask(path, password, "INFO").splitlines()
+    except ReplyError as error:
+        # Any other refusal (a script that runs too long) is that of a living server of ours.
+        return "stranger" if "AUTH" in str(error) or "WRONGPASS" in str(error) else "ready", {}
+    except (TimeoutError, BlockingIOError):
+        # No room among those that wait for it to accept them: it listens.
+        return "silent", {}
+    except (OSError, ValueError):
+        return "absent", {}
+    facts = dict(line.split(":", 1) for line in lines if ":" in line)
+    return "loading" if facts.get("loading") == "1" else "ready", facts
+
+
+def shut_down(path: Path | None, password: str | None) -> None:
+    if path is not None and password is not None:
+        with contextlib.suppress(OSError, ValueError, ReplyError):  # it hangs up instead of answering
+            _ask(path, password, "SHUTDOWN")
+
+
+def _ask(path: Path, password: str, command: str) -> str:
+    """The reply to a command that is sent behind the password. Raises ReplyError, OSError, ValueError."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(1.0)
+        sock.connect(str(path))
+        sock.sendall(f"AUTH {password}\r\n{command}\r\n".encode())
+        with sock.makefile("rb") as stream:
+            for _ in ("AUTH", command):
+                line = stream.readline()
+                if not line.endswith(b"\r\n"):
+                    raise ConnectionResetError("the server closed the connection")
+                if line.startswith(b"-"):
+                    raise ReplyError(line[1:-2].decode(errors="replace"))
+            return stream.read(int(line[1:])).decode(errors="replace")

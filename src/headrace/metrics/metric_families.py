@@ -32,8 +32,7 @@ from headrace.protocol.overviews import CountedQueues, Overview, StoreLoad, stor
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Held, Line
 from headrace.protocol.ticks import count_ticks
-from headrace.stats.histogram import middle_of
-from headrace.stats.resolutions import MARK, OUTCOMES, QUEUES, TASKS, WORKERS, workers_layout
+from headrace.stats.resolutions import MARK, OUTCOMES, QUEUES, TASKS, WORKERS, middle_of, workers_layout
 from headrace.stats.stats import Stats
 from headrace.store.client import Client
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from headrace.dispatch import STRATEGIES as STRATEGIES
     from headrace.dispatch import LoadIndex as LoadIndex
     from headrace.dispatch import Snapshot as Snapshot
-    from headrace.pool.deadlines import Leased as Leased
     from headrace.pool.events import Alert as Alert
     from headrace.pool.events import Callbacks as Callbacks
     from headrace.pool.events import MemberStats as MemberStats
     from headrace.pool.events import Overrun as Overrun
     from headrace.pool.events import PoolOptions as PoolOptions
     from headrace.pool.events import PoolStats as PoolStats
+    from headrace.pool.members import Leased as Leased
     from headrace.pool.pool import Pool as Pool
     from headrace.pool.pool import Replies as Replies
     from headrace.pool.state import Call as Call
@@ -30,7 +30,7 @@ _HOMES = {
     "Call": "pool.state",
     "Callbacks": "pool.events",
     "DeferredResult": "pool.threads",
-    "Leased": "pool.deadlines",
+    "Leased": "pool.members",
     "MemberStats": "pool.events",
     "Overrun": "pool.events",
     "Pool": "pool.pool",

@@ -13,9 +13,8 @@ from headrace.clock import monotonic
 from headrace.dispatch import Key, Snapshot, Strategy, hash, named, slot  # noqa: A004 - the strategy
 from headrace.errors import ArgumentError, CallTimeout, CancelRequested, HeadraceError, JobInterrupted, SoftTimeLimit
 from headrace.pool.child import run_chunk
-from headrace.pool.deadlines import Leased
 from headrace.pool.events import Handler, Keywords, PoolOptions, PoolStats, census, members
-from headrace.pool.members import Members, tell
+from headrace.pool.members import Leased, Members, tell
 from headrace.pool.scheduler import lease_call
 from headrace.pool.state import Call, Lease, Member, MemberBackend
 from headrace.pool.threads import ThreadBody

@@ -9,7 +9,7 @@ A method of the scheduler may tell its caller that a call is now a member's. The
 
 Callers' threads may be hit by an exception at any moment. They only add and withdraw their own calls; what takes calls
 of others from a line runs in threads of the pool. A verb that was cut short rings the bell, and the watch repairs what
-that left (:mod:`headrace.pool.deadlines`).
+that left (:mod:`headrace.pool.members`).
 """
 
 from __future__ import annotations

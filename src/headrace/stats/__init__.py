@@ -2,15 +2,15 @@
 
 ``stats`` is the face, ``reading`` what it finds. A count goes ``buffer`` (merged in memory), ``writer`` (by size, by
 age, at the end: into buckets, or a line of batches, over a ``broker`` if wanted), and there ``protocol.stats_calls``.
-``resolutions`` and ``histogram`` decide; they are pure. Nothing here prints.
+``resolutions`` decides; it is pure. Nothing here prints.
 """
 
 from __future__ import annotations
 
 from headrace.stats.buffer import Batch as Batch
 from headrace.stats.buffer import Buffer as Buffer
-from headrace.stats.histogram import Histogram as Histogram
 from headrace.stats.reading import Bucket as Bucket
 from headrace.stats.reading import Reading as Reading
 from headrace.stats.resolutions import Event as Event
+from headrace.stats.resolutions import Histogram as Histogram
 from headrace.stats.stats import Stats as Stats

@@ -22,8 +22,18 @@ from headrace.protocol import stats_calls as protocol
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.protocol.stats_calls import Applied, Counts
-from headrace.stats.histogram import bucket_of, middle_of
-from headrace.stats.resolutions import MARK, Resolutions, field_of, groups, instant, label_of, layout_of, levels
+from headrace.stats.resolutions import (
+    MARK,
+    Resolutions,
+    bucket_of,
+    field_of,
+    groups,
+    instant,
+    label_of,
+    layout_of,
+    levels,
+    middle_of,
+)
 from headrace.store.surroundings import in_forks
 
 # Counters that one script adds to: others must be served in between. 2,000 took 10 ms, as much as a rate makes good.

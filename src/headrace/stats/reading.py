@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from headrace.errors import OptionsError
 from headrace.model.notation import EPOCH
 from headrace.protocol import stats_calls as protocol
-from headrace.stats.histogram import Histogram, histogram_of, middle_of
-from headrace.stats.resolutions import MARK, Level, Resolutions, field_of, unit_of
+from headrace.stats.resolutions import MARK, Histogram, Level, Resolutions, field_of, histogram_of, middle_of, unit_of
 from headrace.store.client import Client, Steps, together
 
 # Seconds before its end from which a bucket is not relied on: clocks differ, and reading takes time.

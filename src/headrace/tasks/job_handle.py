@@ -21,9 +21,9 @@ from headrace.model import codec, elsewhere
 from headrace.model.job import JobError, State, parse_error
 from headrace.model.job_record import AttemptRecord, PlainReader, Record, ValueReader
 from headrace.protocol import operations, produce
+from headrace.protocol.overviews import why
 from headrace.protocol.produce import Watched
 from headrace.protocol.script import Call
-from headrace.protocol.why import why
 from headrace.running_job import check_wait
 from headrace.settings import Duration, microseconds, patience
 from headrace.store.client import Client

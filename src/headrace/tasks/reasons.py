@@ -14,8 +14,8 @@ from headrace.model.ids import flow_of
 from headrace.model.job import FINAL, State
 from headrace.model.option_checks import is_name
 from headrace.protocol import operations, stats_calls
+from headrace.protocol.overviews import WhyFacts, why
 from headrace.protocol.script import Call
-from headrace.protocol.why import WhyFacts, why
 from headrace.stats.reading import Plan, SeriesQuery, cover
 from headrace.stats.resolutions import QUEUES, layout_of
 from headrace.store.client import Client, Steps

@@ -12,8 +12,7 @@ import msgspec
 from headrace.model.ids import LENGTH, flow_of, is_flow, is_node, milliseconds_of
 from headrace.model.job import HEAD_START, State, first_line, parse_error, priority_of
 from headrace.model.options import SIZE_FLAGS
-from headrace.protocol.overviews import RunnerFacts
-from headrace.protocol.why import GateSeen, OtherJob, WhyFacts, WorkerSeen
+from headrace.protocol.overviews import GateSeen, OtherJob, RunnerFacts, WhyFacts, WorkerSeen
 
 Evidence: TypeAlias = dict[str, str | int | float | bool]
 

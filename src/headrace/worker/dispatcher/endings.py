@@ -25,7 +25,7 @@ from headrace.model.ended import (
 from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import NO_LOG, Claim, JobError, Outcome, StartNote, error_json, first_line
 from headrace.model.limit_rules import gates_of
-from headrace.protocol import settle_calls
+from headrace.protocol import consume
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
 from headrace.worker.dispatcher import job_log
@@ -199,8 +199,8 @@ class Endings:
         self.urgent = self.urgent and bool(self._waiting)
         return batch
 
-    def settle(self, number: int, batch: Outcomes) -> Call[settle_calls.Settled]:
+    def settle(self, number: int, batch: Outcomes) -> Call[consume.Settled]:
         # One that succeeded lines up nowhere, and every job passes here.
         ends = [(outcome, claim.score if outcome.kind != "succeeded" else 0) for outcome, claim in batch]
         desk = self._desk
-        return settle_calls.settle(desk.keys, desk.owner, number, ends, self._keep, starts=starts(batch))
+        return consume.settle(desk.keys, desk.owner, number, ends, self._keep, starts=starts(batch))

@@ -13,7 +13,7 @@ from headrace.model.workflow import fields_of
 from headrace.settings import Settings
 from headrace.worker.dispatcher.dispatcher_events import Log
 from headrace.worker.dispatcher.job_stats import ENDS
-from headrace.worker.forking.standard_streams import log
+from headrace.worker.standard_streams import log
 
 # How an outcome reads after "attempt 3".
 _WORDS: dict[EndKind, str] = {

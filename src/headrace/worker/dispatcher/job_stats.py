@@ -18,8 +18,7 @@ from typing import Protocol
 from headrace.errors import OptionsError
 from headrace.model.ended import EndKind
 from headrace.model.job import Claim
-from headrace.stats.histogram import bucket_of
-from headrace.stats.resolutions import LONGEST, MARK, QUEUES, TASKS, queue_label
+from headrace.stats.resolutions import LONGEST, MARK, QUEUES, TASKS, bucket_of, queue_label
 
 EVERY = 1.0
 

@@ -44,10 +44,10 @@ from headrace.worker.dispatcher.settlement import GATHER
 from headrace.worker.dispatcher.store_links import REPLY_TIMEOUT
 from headrace.worker.dispatcher.store_session import StoreSession
 from headrace.worker.dispatcher.worker_state import Worker
-from headrace.worker.forking.standard_streams import STREAMS, log
 from headrace.worker.health_stamps import DRAINING, STAMP_EVERY, STAMP_SHARE, WELL
 from headrace.worker.messages import Begun, FromSupervisor, ToSupervisor
 from headrace.worker.own_tasks import worker_tasks
+from headrace.worker.standard_streams import STREAMS, log
 from headrace.worker.worker_options import WorkerOptions
 
 # While each busy runner holds more than this, what runners say may wait for a moment, so that a trip carries many ends.

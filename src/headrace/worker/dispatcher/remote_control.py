@@ -33,7 +33,7 @@ from headrace.worker.dispatcher.runner_pool import RunnerSupply
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.health_stamps import ANSWERED, DRAINING, EVICTING, REGISTERED, RUNNERS
 from headrace.worker.messages import Signal, Size
-from headrace.worker.preload.advice import Advice
+from headrace.worker.startup_profiler import Advice
 from headrace.worker.worker_options import SHARED
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.model.stacks import parted
 from headrace.worker.channel import Channel, Closed, Garbled, frame, give_tickets, take_back
+from headrace.worker.child_process import kill_runner
 from headrace.worker.dispatcher.dispatcher_events import (
     Capture,
     Event,
@@ -30,7 +31,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.forking.child_process import kill_runner
 from headrace.worker.messages import (
     Died,
     Exit,

@@ -47,7 +47,7 @@ from headrace.worker.messages import (
     cancelled,
     of_death,
 )
-from headrace.worker.preload.advice import Advice
+from headrace.worker.startup_profiler import Advice
 
 # A runner that dies younger than this (seconds) without work, or in its start, is replaced only after as long again;
 # after twice as long each time, at most so long.

@@ -8,9 +8,9 @@ import logging
 
 import msgspec
 
-from headrace.protocol import consume, settle_calls
+from headrace.protocol import consume
+from headrace.protocol.consume import Held, Settled
 from headrace.protocol.script import Call
-from headrace.protocol.settle_calls import Held, Settled
 from headrace.worker.dispatcher.assignment import Assignment
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.dispatcher_events import Step
@@ -56,7 +56,7 @@ class Settlement:
         call = self._endings.settle(number, batch)
         mine.ended(batch, call, number, worker.now)
 
-        def settled(reply: settle_calls.Settled) -> None:
+        def settled(reply: consume.Settled) -> None:
             mine.settled = number
             if again:
                 # No claim need follow that would tell: without this a retry waits for the next renewal.
@@ -70,12 +70,12 @@ class Settlement:
 
         return call, settled
 
-    def settled_again(self, reply: settle_calls.Settled) -> None:
+    def settled_again(self, reply: consume.Settled) -> None:
         self._settled(reply)
         # It tells when what became scheduled is due, and what else there is to do.
         self._renewal.renew_soon()
 
-    def _settled(self, reply: settle_calls.Settled) -> None:
+    def _settled(self, reply: consume.Settled) -> None:
         worker = self._worker
         self._endings.since = worker.now
         if worker.options.burst:
@@ -147,10 +147,10 @@ class Reconciler:
         desk = self._desk
         # Nothing was claimed yet where the clock is not known.
         newest = desk.server_time(self._worker.now) if desk.server_ahead else 0
-        return [(settle_calls.restore(desk.keys, desk.owner, [("", newest)], promise), lambda _: None)]
+        return [(consume.restore(desk.keys, desk.owner, [("", newest)], promise), lambda _: None)]
 
     def _page(self, view: Starts, found: Rows) -> Step:
-        call = settle_calls.holds(self._desk.keys, self._desk.owner, found[-1][1] if found else 0, PAGE)
+        call = consume.holds(self._desk.keys, self._desk.owner, found[-1][1] if found else 0, PAGE)
         return call, lambda reply: self._read(view, found, reply)
 
     def _read(self, view: Starts, found: Rows, reply: Held | None) -> None:
@@ -172,7 +172,7 @@ class Reconciler:
         )  # fmt: skip
         for n in range(0, len(repair.restore), PAGE):
             rows = repair.restore[n : n + PAGE]
-            self._ahead([(settle_calls.restore(self._desk.keys, self._desk.owner, rows), self._restored)])
+            self._ahead([(consume.restore(self._desk.keys, self._desk.owner, rows), self._restored)])
         self._settle_again(repair.again)
         for id, token in repair.unknown:
             self._endings.hand_back(id, token)
@@ -195,7 +195,7 @@ class Reconciler:
         for n in range(0, len(calls), TOGETHER):
             self._ahead([(call, settled) for call in calls[n : n + TOGETHER]])
 
-    def _restored(self, reply: settle_calls.Restored) -> None:
+    def _restored(self, reply: consume.Restored) -> None:
         held = set(self._desk.starts.held.values())
         self._desk.starts.forget([*reply.others, *reply.gone])
         for id in reply.others:

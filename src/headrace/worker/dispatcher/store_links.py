@@ -30,7 +30,7 @@ from headrace.store.connection import connect, packed, pause_before
 from headrace.store.url import Target, parse
 from headrace.store.verdict import verdict
 from headrace.worker.dispatcher.runner_links import Selectors
-from headrace.worker.forking.standard_streams import log
+from headrace.worker.standard_streams import log
 
 # A reply that takes longer than this (seconds) ends the connection: the server is gone or the socket half-open.
 REPLY_TIMEOUT = 5.0

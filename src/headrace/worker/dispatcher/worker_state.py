@@ -20,10 +20,9 @@ from headrace.model.ended import EndKind
 from headrace.model.job import Claim, Outcome
 from headrace.model.limit_rules import NO_LIMITS, DeclaredLimits
 from headrace.model.options import OWN, Kind
-from headrace.protocol.consume import Note
+from headrace.protocol.consume import Held, Note, Settled, starts_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
-from headrace.protocol.settle_calls import Held, Settled, starts_of
 from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.store.connection import pause_before

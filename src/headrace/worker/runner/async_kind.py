@@ -26,14 +26,14 @@ from headrace.model.ended import Ended, Released
 from headrace.model.job import Claim
 from headrace.running_job import running
 from headrace.worker.channel import WHOLE, Closed, early, take_ticket
-from headrace.worker.forking.child_process import end_faulty
-from headrace.worker.forking.standard_streams import log
+from headrace.worker.child_process import end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
 from headrace.worker.runner import interrupts
+from headrace.worker.runner.execute import Aperform
 from headrace.worker.runner.interrupts import MainGate, keep_stop
-from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter, where
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
+from headrace.worker.standard_streams import log
 
 # What asyncio and libraries do for a cancelled coroutine (stop the others of a group, give a connection back) must be
 # done for a stopped one too, and they know it by its class.
@@ -166,7 +166,13 @@ LONG = 1.0
 
 
 class Loop:
-    def __init__(self, runner_context: RunnerContext, options: RunnerOptions, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        runner_context: RunnerContext,
+        options: RunnerOptions,
+        aperform: Aperform,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.gate = MainGate(self._check, SIGNALS)
         self._channel = options.channel
         self._tickets = options.tickets
@@ -175,7 +181,7 @@ class Loop:
             self._channel, self.gate, measure_memory=options.measure_memory, following=self._following
         )
         self._runner_context = runner_context
-        _, self._aperform = performers(runner_context)
+        self._aperform = aperform
         self._loop = loop
         # Jobs that were sent and have not begun, oldest first, and stops of these by number.
         self._inbox: deque[Claim] = deque()

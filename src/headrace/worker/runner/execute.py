@@ -93,6 +93,8 @@ class _Innermost:
 
 Ready = tuple[Task[..., Any, Any], RunPlan, tuple[Any, ...], dict[str, Any]]
 Drive = Callable[[CurrentJob, Coroutine[Any, Any, Any]], Awaitable[Any]]
+Perform = Callable[[RunnerContext, Gate, Claim, Emit], Ended]
+Aperform = Callable[[RunnerContext, Drive, Claim, Emit], Awaitable[Ended]]
 _NOTHING = object()
 
 

@@ -32,14 +32,14 @@ from headrace.model.job import Claim
 from headrace.model.options import FORKING
 from headrace.tasks.app_context import of_kind
 from headrace.worker.channel import WHOLE, Closed, early, take_ticket
-from headrace.worker.forking.child_process import NoRoom, adopt_orphans, die_with, end_faulty
-from headrace.worker.forking.lifecycle_hooks import run_around_fork
+from headrace.worker.child_process import NoRoom, adopt_orphans, die_with, end_faulty
+from headrace.worker.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
-from headrace.worker.preload.warmup import quiet_handlers, store_is_loaded, write_out
+from headrace.worker.runner.execute import Perform
 from headrace.worker.runner.interrupts import MainGate, keep_stop
-from headrace.worker.runner.performers import Perform, performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
+from headrace.worker.warmup import quiet_handlers, store_is_loaded, write_out
 
 # A fork server's first children are profiled, then one in this many.
 FIRST = 4
@@ -204,14 +204,11 @@ AWAKE = 0.001
 class Process:
     """One process that runs jobs; ``recalls``: how many were heard on this channel, also by others before it."""
 
-    def __init__(
-        self, runner_context: RunnerContext, options: RunnerOptions, *, perform: Perform | None = None
-    ) -> None:
-        """Make one; ``perform`` is what runs its starts; None: as the application wants it."""
+    def __init__(self, runner_context: RunnerContext, options: RunnerOptions, perform: Perform) -> None:
         self.gate = MainGate(self._check)
         self.reporter = Reporter(options.channel, self.gate, measure_memory=options.measure_memory)
         self.runner_context = runner_context
-        self._perform = perform or performers(runner_context)[0]
+        self._perform = perform
         self._channel, self._tickets = options.channel, options.tickets
         # Whether it runs a single job, then leaves.
         self._once = options.kind in FORKING

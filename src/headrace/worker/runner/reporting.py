@@ -25,11 +25,11 @@ from headrace.model.ended import Ended, Succeeded
 from headrace.model.job import MESSAGE_CAP, TRACEBACK_CAP, Claim, JobError, error_json
 from headrace.model.retry import members_of
 from headrace.protocol.consume import Note
+from headrace.worker import standard_streams
 from headrace.worker.channel import Channel, Closed
-from headrace.worker.forking import standard_streams
 from headrace.worker.messages import Done, JobProgress, ToRunner
-from headrace.worker.preload.startup_profiler import StartupProfiler
 from headrace.worker.runner.interrupts import MainGate
+from headrace.worker.startup_profiler import StartupProfiler
 
 # Frames of the worker are not at fault: the reader looks for the job's own lines.
 _OURS = str(Path(__file__).parents[1])

@@ -35,7 +35,7 @@ from headrace.tasks.submission import Middleware
 from headrace.tasks.task import NO_PLAN, RunPlan, Task
 from headrace.worker.channel import Channel
 from headrace.worker.messages import ToRunner
-from headrace.worker.preload.warmup import StoreUse
+from headrace.worker.warmup import StoreUse
 from headrace.workflows.graph_builder import NO_FORM, GraphBuilder
 from headrace.workflows.node import Lookup
 from headrace.workflows.scope import ONCE, Flow, Scope, collected

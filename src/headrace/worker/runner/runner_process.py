@@ -45,20 +45,19 @@ from headrace.model.options import OWN
 from headrace.model.stacks import stack
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.task import Task
+from headrace.worker import lifecycle_hooks, standard_streams, warmup
 from headrace.worker.channel import Channel, Closed, give_tickets
-from headrace.worker.forking import lifecycle_hooks, standard_streams
-from headrace.worker.forking.child_process import FAULTY, NoRoom, let_fork
-from headrace.worker.forking.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
-from headrace.worker.forking.standard_streams import log
+from headrace.worker.child_process import FAULTY, NoRoom, let_fork
+from headrace.worker.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.messages import FromRunner, Run, ToRunner, Up
 from headrace.worker.own_tasks import own_tasks
-from headrace.worker.preload import warmup
-from headrace.worker.preload.startup_profiler import StartupProfiler, clock_imports
-from headrace.worker.runner.execute import perform
+from headrace.worker.runner.execute import Aperform, Perform, aperform, perform
 from headrace.worker.runner.lifespans import Lifespans, reported_when_slow, starts_up
 from headrace.worker.runner.process_kind import ForkServer, Process
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, runner_context
 from headrace.worker.runner.thread_kind import Threads
+from headrace.worker.standard_streams import log
+from headrace.worker.startup_profiler import StartupProfiler, clock_imports
 
 if TYPE_CHECKING:
     import asyncio
@@ -142,7 +141,7 @@ def _dry_run(app: Headrace, runner_context: RunnerContext, options: RunnerOption
             give_tickets(give, 1, 0)
             here.send(Run([Claim("", number, "", 0, task.name, args, number)]))
             # No span: what is traced are the application's jobs.
-            Process(runner_context, options, perform=perform).serve()
+            Process(runner_context, options, perform).serve()
             here.receive(wait=True)
 
 
@@ -208,11 +207,11 @@ def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
     profiler = _settle_in(app, options.channel, options.forked, lifespans)
     context = _runner_context(app, options, lifespans.state)
     if options.kind == "thread":
-        work: Work = Threads(context, options)
+        work: Work = Threads(context, options, performers(context)[0])
     elif lifespans.loop is not None:
         from headrace.worker.runner.async_kind import Loop
 
-        work = Loop(context, options, lifespans.loop)
+        work = Loop(context, options, performers(context)[1], lifespans.loop)
     else:
         work = _process(options, context)
     work.reporter.profiler = profiler
@@ -232,7 +231,18 @@ def _runner_context(app: Headrace, options: RunnerOptions, state: Any = None) ->
 
 def _process(options: RunnerOptions, context: RunnerContext) -> Process:
     # Own jobs have no span: what is traced are the application's.
-    return Process(context, options, perform=perform if options.kind == OWN else None)
+    return Process(context, options, perform if options.kind == OWN else performers(context)[0])
+
+
+def performers(context: RunnerContext) -> tuple[Perform, Aperform]:
+    """The functions that run starts: with a span around each, where the application wants traces."""
+    client = context.app.client
+    if client.settings.traces == "off":
+        return perform, aperform
+    from headrace.worker.runner.traced_starts import TracedStarts  # loads OpenTelemetry
+
+    traced = TracedStarts(client.settings, client)
+    return traced.perform, traced.aperform
 
 
 def _send_up(channel: Channel[ToRunner]) -> None:

@@ -23,10 +23,10 @@ from collections import deque
 from headrace.context import CurrentJob, StopReason
 from headrace.model.job import Claim
 from headrace.worker.channel import SIZE, Closed, early, number
-from headrace.worker.forking.child_process import NoRoom, end_faulty
+from headrace.worker.child_process import NoRoom, end_faulty
 from headrace.worker.messages import Exit, Recall, Run, Stop, ToRunner
+from headrace.worker.runner.execute import Perform
 from headrace.worker.runner.interrupts import SIGNALS, keep_stop
-from headrace.worker.runner.performers import performers
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
 
@@ -121,7 +121,7 @@ class ThreadGate:
 class Threads:
     """One process that runs ``slots`` jobs at once, each in its thread."""
 
-    def __init__(self, runner_context: RunnerContext, options: RunnerOptions) -> None:
+    def __init__(self, runner_context: RunnerContext, options: RunnerOptions, perform: Perform) -> None:
         # Jobs that were sent and have not begun, oldest first. Only the main thread adds to it, and takes from its end.
         self._inbox: deque[Claim] = deque()
         self._channel, self._tickets = options.channel, options.tickets
@@ -129,7 +129,7 @@ class Threads:
             self._channel, None, measure_memory=options.measure_memory, following=self._inbox.__len__
         )
         self._runner_context = runner_context
-        self._perform, _ = performers(runner_context)
+        self._perform = perform
         self._ticket = ctypes.create_string_buffer(SIZE)
         # Guards the inbox, and all that says whether a job of it may begin; threads without a job wait for it.
         self._filed = threading.Condition()

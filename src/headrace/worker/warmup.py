@@ -29,8 +29,8 @@ from typing import Any
 from headrace.app import Headrace
 from headrace.errors import HeadraceError, PreloadError
 from headrace.settings import preload_names
-from headrace.worker.forking import lifecycle_hooks, standard_streams
-from headrace.worker.forking.lifecycle_hooks import name_of
+from headrace.worker import lifecycle_hooks, standard_streams
+from headrace.worker.lifecycle_hooks import name_of
 
 _ADVICE = {
     "thread": "runners will not have it, and may hang on locks that it held",

@@ -24,9 +24,9 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import msgspec
 
+from headrace.worker import standard_streams
 from headrace.worker.channel import Channel
-from headrace.worker.forking import standard_streams
-from headrace.worker.forking.standard_streams import STREAMS, log
+from headrace.worker.standard_streams import STREAMS, log
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.worker.forking.standard_streams import log
+from headrace.worker.standard_streams import log
 
 Hook = Callable[[], object]
 

@@ -1,1 +1,0 @@
-"""The process that forks, watches and ends all others of a worker."""
