@@ -444,9 +444,7 @@ class Values:
         return freeze(decode(data))[0]
 
     def _packed(self, name: str, value: Any) -> bytes:
-        """The MessagePack of a value. Raises ArgumentError, PayloadTooLarge: it does not decode to an equal value of
-        its type.
-        """
+        """The MessagePack of a value. Raises ArgumentError, PayloadTooLarge: it does not decode to an equal value."""
         what = f"the value of {name!r}"
         data = encode(value, self._settings.max_result, what, self._types.encoder)
         if (found := change_of(what, value, as_read(data, what))) is not None:

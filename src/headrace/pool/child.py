@@ -65,9 +65,7 @@ class Frames:
         self._got = b""
 
     def next(self) -> Frame | None:
-        """Wait for the next whole frame; None at the end of the stream. Raises GarbledFrame: what came cannot be a
-        frame.
-        """
+        """Wait for the next whole frame; None at the end of the stream. Raises GarbledFrame: it cannot be a frame."""
         while len(self._got) < HEADER.size:
             if not MARK.startswith(self._got[: len(MARK)]):
                 raise GarbledFrame

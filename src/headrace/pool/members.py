@@ -200,9 +200,7 @@ class Leased:
         lease.user = weakref.ref(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]:
-        """Run a function on this member, after those submitted before. Raises PoolClosed: it was given
-        back, or died.
-        """
+        """Run a function on this member, after those before. Raises PoolClosed: it was given back, or died."""
         call = self._make(fn, args, kwargs)
         self._scheduler.place_leased(self._lease, call)
         return call
@@ -319,9 +317,7 @@ class Members:
         return self.scheduler.came_up(member)
 
     def lost(self, member: Member, reason: str) -> float | None:
-        """A member's thread or process is gone: tell the callers at once. Returns seconds that its replacement must
-        wait; None when there shall be none.
-        """
+        """A member's thread or process is gone: tell callers at once. Seconds until it is replaced; None: it is not."""
         calls = self.scheduler.went_away(member, reason)
         delay, late = 0.0, 0
         if not member.leaving:
@@ -426,8 +422,8 @@ class Members:
                 member.body.kill("the pool was stopped")
 
     def forget(self) -> None:
-        """The pool's object is gone. This may run during anything, also while the interpreter lists its threads: it
-        waits for no lock and starts no thread.
+        """The pool's object is gone. May run while the interpreter lists its threads: waits for no lock, starts no
+        thread.
         """
         self.scheduler.bell.put(None)
 

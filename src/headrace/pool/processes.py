@@ -29,18 +29,7 @@ from typing import Any
 from headrace.clock import monotonic
 from headrace.errors import ArgumentError, MemberDied, UnsendableResult
 from headrace.pool import members
-from headrace.pool.child import (
-    CALL,
-    DEFERRED,
-    ERROR,
-    FAILED,
-    READY,
-    Frames,
-    GarbledFrame,
-    RemoteTraceback,
-    head,
-    main,
-)
+from headrace.pool.child import CALL, DEFERRED, ERROR, FAILED, READY, Frames, GarbledFrame, RemoteTraceback, head, main
 from headrace.pool.members import Members
 from headrace.pool.state import Call, Member, MemberThread, settle
 

@@ -427,9 +427,7 @@ class CallQueues:
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def home(self, call: Call[Any], key: Key, member: Member) -> Member:
-        """The member for a new call of a key: where the key's other calls are, or else the chosen one.
-        Raises PoolFull.
-        """
+        """The member for a new call of a key: where the key's other calls are, or else the chosen one."""
         home = self.homes.get(key)
         there = member if home is None else home.member
         full = self.waiting >= self.backlog and (there.running is not None or there.away)

@@ -123,12 +123,7 @@ def reclaim(keys: Keys, victim: str, known_dead: bool, limit: int, ttl: int) -> 
     again) or ``done``, and how many jobs moved.
     """
     return load("reclaim").bind(
-        keys,
-        lambda reply: (reply[0].decode(), reply[1]),
-        owner=victim,
-        known=int(known_dead),
-        limit=limit,
-        ttl=ttl,
+        keys, lambda reply: (reply[0].decode(), reply[1]), owner=victim, known=int(known_dead), limit=limit, ttl=ttl
     )
 
 
@@ -199,9 +194,7 @@ def note(keys: Keys, owner: str, notes: Sequence[Note], most: int = 1000, reques
 
 
 class UnreadableClaim(msgspec.Struct, frozen=True):
-    """A job that was claimed, and whose id, score or record cannot be read. Its id has surrogates where its bytes are
-    no text.
-    """
+    """A claimed job whose id, score or record cannot be read. Its id has surrogates where its bytes are no text."""
 
     id: str
     token: int

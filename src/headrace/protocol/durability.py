@@ -34,9 +34,7 @@ MARK_TTL = 60
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What has a write before its verb returns: the server's memory, and also its disk or this many replicas. False
-    where the memory suffices.
-    """
+    """What has a write before its verb returns, besides the server's memory; False where that suffices."""
 
     fsync: bool = False
     replicas: int = 0
@@ -135,8 +133,8 @@ class Confirmer:
             yield from self._answered((yield self._asked()))
 
     def through(self, steps: Steps[T], wanted: Durability, id: str) -> Steps[T]:
-        """Run a verb of several calls, each with a mark behind it. Raises NotConfirmed: as :meth:`store`, or a server
-        took over that lacks the last mark.
+        """Run a verb of several calls, each with a mark behind it; a server that lacks the last mark raises
+        NotConfirmed.
         """
         try:
             step = next(steps)

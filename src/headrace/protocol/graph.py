@@ -128,9 +128,7 @@ def _of_graph(keys: Keys, id: str, graph: Graph, *, hides: bool) -> list[Any]:
 
 
 class Created(msgspec.Struct, frozen=True):
-    """The answer to a create: ``ok``: complete; ``more``: send the nodes from ``next``; ``live``: ``id`` lives with
-    this key.
-    """
+    """The answer to a create: ``ok``: complete; ``more``: send nodes from ``next``; ``live``: ``id`` has this key."""
 
     word: str
     id: str
@@ -179,9 +177,7 @@ def stop(keys: Keys, id: str) -> Call[str]:
 
 
 def cancel(keys: Keys, id: str) -> Call[str]:
-    """Start no more nodes, and have those that run stopped by a chore. Returns ``asked``, ``missing``, or its final
-    state.
-    """
+    """Start no more nodes, and have a chore stop those that run: ``asked``, ``missing``, or its final state."""
     return load("flow_cancel").bind(keys, bytes.decode, id=id)
 
 
@@ -198,16 +194,12 @@ def expire(keys: Keys, id: str, ttl: int) -> Call[str]:
 
 
 def delete(keys: Keys, id: str) -> Call[str]:
-    """Remove a workflow in whatever state; nodes that run are asked to stop, and their outcomes are refused. 500 nodes
-    are removed at once; the rest are a chore.
-    """
+    """Remove a workflow in whatever state, 500 nodes at once; nodes that run are asked to stop, and then refused."""
     return load("flow_delete").bind(keys, bytes.decode, id=id)
 
 
 def lapse(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """Remove up to ``limit`` workflows whose retention is over, each wholly. Returns how many, server time, and when
-    the next one is due (0: none).
-    """
+    """Remove up to ``limit`` workflows whose retention is over; how many, server time, when the next is due."""
     return load("lapse").bind(keys, done_and_next, limit=min(limit, 500))
 
 
@@ -223,9 +215,7 @@ def tend(keys: Keys, ttl: int, limit: int = 400) -> Call[tuple[int, int, int]]:
 
 
 def reserve(keys: Keys, owner: str, id: str, token: int, amount: int) -> Call[int]:
-    """The first of the numbers for what a running node adds; 0: its start is not the newest, or its workflow is gone or
-    cancelled; -1: it has none left.
-    """
+    """The first number for what a running node adds; 0: its start is old, or its workflow gone; -1: none is left."""
     return load("reserve").bind(
         keys, lambda reply: int(reply[0]), owner=owner, id=id, flow_id=flow_of(id), token=token, amount=amount
     )
@@ -405,7 +395,5 @@ def _watched(reply: bytes) -> WorkflowState | None:
 
 
 def watch_flow(keys: Keys, id: str, wait: int) -> Call[WorkflowState | None]:
-    """A workflow's state; its end is announced on the channel ``done:<id>`` for ``wait`` microseconds: subscribe
-    before.
-    """
+    """A workflow's state; for ``wait`` microseconds its end is announced on ``done:<id>``: subscribe before."""
     return load("flow_watch").bind(keys, _watched, id=id, wait=wait)

@@ -23,9 +23,7 @@ def read_stacks(keys: Keys, owner: str) -> Call[bytes]:
 
 
 def pause(keys: Keys, queue: str, duration: int = 0, note: str = "") -> Call[bool]:
-    """Stop claims of a queue; False when it was paused already. After ``duration`` microseconds the pause ends by
-    itself; 0: only ``resume`` ends it.
-    """
+    """Stop claims of a queue for ``duration`` microseconds, or until ``resume``; False when it was paused already."""
     return load("pause").bind(keys, bool, queue=queue, duration=duration, note=note)
 
 
@@ -35,16 +33,12 @@ def resume(keys: Keys, queue: str) -> Call[bool]:
 
 
 def resume_due(keys: Keys, limit: int) -> Call[tuple[int, int, int]]:
-    """Resume at most 1000 queues whose pause has come to its end. Returns how many, server time, and when the next
-    pause ends.
-    """
+    """Resume at most 1000 queues whose pause has come to its end; how many, server time, when the next one ends."""
     return load("resume_due").bind(keys, done_and_next, limit=limit)
 
 
 def sample(keys: Keys) -> Call[tuple[int, dict[str, int] | None]]:
-    """Server time, and how many jobs of each queue are ready, those of 1,000 queues at most; None: another dispatcher
-    was told within this minute.
-    """
+    """Server time, and ready jobs of 1,000 queues at most; None: another dispatcher was told within this minute."""
     return load("sample").bind(keys, _sample)
 
 
@@ -144,9 +138,7 @@ class DueCall(msgspec.Struct, frozen=True):
 
 
 def due_calls(keys: Keys, hooks: Sequence[tuple[str, int, Sequence[str]]], limit: int) -> Call[list[DueCall]]:
-    """What hooks are to be called with. Of each: its stored name, the least microseconds between two calls, and the
-    kinds of its events (none: all).
-    """
+    """What hooks are to be called with. Of each: stored name, least microseconds between two calls, kinds of events."""
 
     def parsed(reply: Any) -> list[DueCall]:
         return [

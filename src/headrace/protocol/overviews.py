@@ -213,9 +213,7 @@ class CountedQueues(msgspec.Struct, frozen=True):
     counts: Mapping[str, int]
 
     def of(self, queue: str) -> int:
-        """How many are of a queue: exact where all were looked at, else their share, and 1 at least: 0 is never a
-        guess.
-        """
+        """How many are of a queue: exact where all were looked at, else their share; 0 is never a guess."""
         found = self.counts.get(queue, 0)
         return found if self.looked >= self.total else max(1, found * self.total // max(1, self.looked))
 

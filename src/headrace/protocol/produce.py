@@ -187,9 +187,7 @@ def enqueue(
 
 
 def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Store a job for each of some live incarnations, which it alone will run, at most once. Returns the ids of those
-    whose incarnation lives.
-    """
+    """Store a job for each of some live incarnations, which it alone runs, at most once; ids of those that live."""
     if keys.seal is not None:
         args = keys.seal.arguments(form, "", args)
     fields: list[Any] = ["task", form.task, "args", blob(args), "once", "1", "more", "1"]
@@ -207,9 +205,7 @@ def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str
 
 
 def cancel(keys: Keys, id: str, ttl: int) -> Call[str]:
-    """End a waiting job as cancelled; ask a running one to stop. Returns ``cancelled``, ``asked``, ``missing``, or its
-    state.
-    """
+    """End a waiting job as cancelled; ask a running one to stop: ``cancelled``, ``asked``, ``missing``, its state."""
     return load("cancel").bind(keys, bytes.decode, id=id, ttl=ttl)
 
 

@@ -53,9 +53,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, eq=False):
     parse: Callable[[Any], T]
 
     def at(self, now: int) -> Call[T]:
-        """The same call at a time of its own, for tests: microseconds; less than 0 is so far ahead of the server's
-        clock.
-        """
+        """The same call at a time of its own, for tests: microseconds; below 0: so far ahead of the server's clock."""
         if not now or not self.script.header.clock or self.args[1] != 0:
             return self
         return Call(self.script, self.keys, (self.args[0], now, *self.args[2:]), self.parse)

@@ -328,9 +328,7 @@ def used_functions(codes: Mapping[str, Code], roots: Collection[str]) -> set[Spo
 def lazy_functions(
     codes: Mapping[str, Code], used: Collection[Spot], lazy: Mapping[str, str], roots: Collection[str]
 ) -> dict[Spot, str]:
-    """The functions that only one lazy function needs, with its name. ``lazy``: the lazy function that an included file
-    is in.
-    """
+    """The functions that only one lazy function needs, with its name; ``lazy``: which one an included file is in."""
     needed: dict[str, set[str]] = {name: {""} for name in roots}
     found: dict[Spot, str] = {}
     functions = {function.name for code in codes.values() for function in code.functions}
@@ -480,8 +478,8 @@ def _gives(word: str, group: Mapping[str, Header], words: Mapping[str, set[str]]
 
 
 def _bound(header: Header, own: Mapping[str, set[str]]) -> tuple[str, dict[str, str]]:
-    """Lua before the first file, and that with which each lazy function begins: what only these name is bound inside,
-    so that other calls do not pay for it.
+    """Lua before the first file, and that with which each lazy function begins: what only these name is
+    bound inside.
     """
     sent = header.sent
     lua = {f"local {key.name} = KEYS[{n}]": key.name for n, key in enumerate(sent, 1)}

@@ -68,8 +68,8 @@ def _applied(reply: Any) -> Applied:
 
 
 def add(keys: Keys, sender: str, number: int, counts: Counts, window: int = WINDOW) -> Call[Applied]:
-    """Add merged counts to their buckets: all of them, or none when this sender's batch was applied before, for which
-    it is known ``window`` seconds.
+    """Add merged counts to their buckets: all, or none when this sender's batch was applied within
+    ``window`` seconds.
     """
     return load("stats_add").bind(keys, _applied, sender=sender, number=str(number), window=window, **counts.packed())
 
@@ -214,8 +214,8 @@ def children(keys: Keys, label: str, offset: int = 0, limit: int = 1000) -> Call
 def held_below(
     keys: Keys, label: str, dates: Sequence[str], offset: int, limit: int
 ) -> Call[list[tuple[str, list[Held]]]]:
-    """Some of the parts that :func:`children` tells, each with what its buckets of these dates hold at one moment; at
-    most ``READ`` for all parts together.
+    """Some of the parts that :func:`children` tells, each with what its buckets hold; at most ``READ``
+    buckets in all.
     """
 
     def parsed(reply: Any) -> list[tuple[str, list[Held]]]:

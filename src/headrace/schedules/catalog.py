@@ -118,9 +118,7 @@ class Schedules:
         return await self._client.arun(ticks.read_schedules(self._client.keys, (), after or "", min(limit, MOST_TICKS)))
 
     def __getitem__(self, name: str) -> Schedule:
-        """The schedule of this name, whether one is stored or not. Raises OptionsError: nothing can have this name.
-        Cost: none.
-        """
+        """The schedule of this name, whether one is stored or not. Raises OptionsError. Cost: none."""
         return Schedule(self._client, name, self._handle)
 
     def __iter__(self) -> Iterator[Schedule]:

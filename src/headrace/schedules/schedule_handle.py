@@ -117,9 +117,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def unsent(target: object, args: Sequence[Any]) -> UnsentJob[Any]:
-    """The job that each tick makes; its arguments are checked here. Raises OptionsError: a schedule cannot run
-    ``target``.
-    """
+    """The job that each tick makes; checks its arguments. Raises OptionsError: a schedule cannot run ``target``."""
     found: Any = target.definition.task if isinstance(target, Workflow) else target
     if isinstance(target, (Workflow, BoundTask)):
         made: UnsentJob[Any] = found.job(*args)
@@ -434,9 +432,7 @@ def _shown(count: int) -> int:
 
 
 def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
-    """When the next jobs of a schedule are due. Raises OptionsError: ``count`` is not from 1 to 1,000, or its times are
-    odd.
-    """
+    """When the next jobs of a schedule are due. Raises OptionsError: ``count`` is not from 1 to 1,000."""
     if not is_whole(count) or not 1 <= count <= 1000:
         raise OptionsError(f"a preview has 1 to 1,000 ticks, not {count!r}")
     if record.ended:
@@ -450,9 +446,7 @@ def upcoming(record: ScheduleRecord, now: int, count: int) -> list[datetime]:
 
 
 def between(record: ScheduleRecord, start: int, end: int, most: int) -> list[int]:
-    """Nominal times of a schedule after ``start`` until ``end``. Raises OptionsError: these are more than ``most``, or
-    cannot be reckoned.
-    """
+    """Nominal times of a schedule after ``start`` until ``end``. Raises OptionsError: these are more than ``most``."""
     if not is_whole(most) or not 1 <= most <= 100_000:
         raise OptionsError(f"most must be a whole number from 1 to 100,000, not {most!r}")
     if not start or not end or end < start:

@@ -287,9 +287,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What was missed: nominal times that are to be looked at again, oldest first; how many others; whether there were
-    more.
-    """
+    """What was missed: nominal times that are to be looked at again, oldest first; how many others; whether more."""
 
     ticks: list[int]
     passed: int
@@ -352,8 +350,8 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
         return Search(ticks, len(found) - len(ticks), begin > last or not all_of_it)
 
     def _between(self, begin: int, end: int, least: int) -> tuple[list[int], bool]:
-        """Ticks after ``begin`` until ``end``, and whether these are all. Of too many the newest count: ``least`` and
-        some more.
+        """Ticks after ``begin`` until ``end``, and whether these are all: of too many the newest count, ``least`` and
+        more.
         """
         most = least + _LOOK
         if self.step:

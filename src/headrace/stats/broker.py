@@ -71,8 +71,8 @@ def _driver(name: str = "kombu") -> Any:
 
 
 class Broker:
-    """A queue of batches, and this process's connection to it: made when first needed, thrown away at any fault.
-    Threads may share it, one at a time uses it.
+    """A queue of batches, and this process's connection to it, thrown away at any fault. One thread at
+    a time uses it.
     """
 
     def __init__(self, settings: Settings) -> None:

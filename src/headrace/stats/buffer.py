@@ -208,9 +208,7 @@ def check_count(field: str, n: int) -> None:
 
 
 def observed(fields: Mapping[str, float]) -> dict[str, int]:
-    """Values as counts of their histograms' buckets. Raises OptionsError: a name cannot be used, or a value is not
-    finite.
-    """
+    """Values as counts of their histograms' buckets. Raises OptionsError: a name is odd, or a value not finite."""
     return {f"{field_of(field)}{MARK}{bucket_of(value)}": 1 for field, value in named(fields).items()}
 
 
@@ -386,9 +384,7 @@ class Buffer:
             self.lost += dropped
 
     def take(self) -> Batch | None:
-        """What to send now: the batch that was not answered, else all that is merged; None when there is nothing. For
-        one sender at a time.
-        """
+        """What to send now: the batch that was not answered, else all that is merged. For one sender at a time."""
         if not self._lanes:
             return None
         with self.lock:

@@ -46,9 +46,7 @@ Page = Callable[[Mapping[str, str]], Answer]
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own. Raises
-    OptionsError.
-    """
+    """Host and port of ``127.0.0.1:9464``, ``[::1]:9464`` or ``9464``, which is this machine's own."""
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or not port.isascii() or int(port) > 65535 or (":" in host and host[:1] != "["):
         raise OptionsError(f"metrics={text!r} is not an address: write 127.0.0.1:9464, [::1]:9464 or a port alone")
@@ -154,9 +152,7 @@ class Scrape:
         self._warned = False
 
     def collect(self) -> Iterator[Metric]:
-        """All figures; none when the server does not answer, which Prometheus shows as a failed scrape. Two round
-        trips.
-        """
+        """All figures; none when the server does not answer: Prometheus shows a failed scrape. Two round trips."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         names = ["label", "field"]
@@ -220,9 +216,7 @@ def _recent(layout: Resolutions) -> Resolution:
 
 
 def serve(sock: socket.socket, sources: Sequence[Collector], pages: Mapping[str, Page]) -> NoReturn:
-    """Answer Prometheus, and other pages by their path, until an exception ends it. Raises ImportError: no
-    ``prometheus`` extra.
-    """
+    """Answer Prometheus, and other pages by their path. Raises ImportError: the ``prometheus`` extra is missing."""
     import prometheus_client
     from prometheus_client.registry import CollectorRegistry
 

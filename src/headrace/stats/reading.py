@@ -214,9 +214,7 @@ class SeriesQuery(msgspec.Struct, frozen=True):
         return self.engine.get(self.label.partition("/")[0], self.layout)
 
     def plan(self, make: Callable[..., Plan], now: int) -> Plan:
-        """Which buckets to read. Raises OptionsError: the resolution is not kept, or the range holds too many buckets
-        of it.
-        """
+        """Which buckets to read. Raises OptionsError: the resolution is not kept, or there are too many buckets."""
         level = self.kept.level(self.every)
         first = level.cut.floor(self.start)
         last = level.cut.after(self.end) if self.inclusive else level.cut.floor(self.end)
@@ -406,8 +404,8 @@ class Reading:
 
 
 def ask(client: Client, totals: Sequence[Reading], series: Sequence[Reading] = ()) -> None:
-    """Ask for several readings' totals and series at once: reading those costs nothing then. Cost: one round trip, one
-    more for each 1,000 buckets of the largest.
+    """Ask for several readings' totals and series at once: one round trip, one more for each 1,000 buckets of the
+    largest.
     """
     client.drive(together([one.learn_total() for one in totals] + [one.learn_series() for one in series]))
 

@@ -149,8 +149,8 @@ class Resolutions(msgspec.Struct, frozen=True):
 
 
 def layout_of(keep: str | Mapping[str, Duration]) -> Resolutions:
-    """The layout of ``"minute=2d hour=60d"``, or of a mapping. Raises OptionsError: it cannot be used, also where a
-    coarse resolution ends before a finer one.
+    """The layout of ``"minute=2d hour=60d"``, or of a mapping. Raises OptionsError: a coarse one ends
+    before a finer.
     """
     return _parsed(keep) if isinstance(keep, str) else _layout(keep)
 
@@ -316,9 +316,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def pack(label: str, at: int, fields: Mapping[str, int], meta: Mapping[str, Any]) -> bytes:
-    """An event as stored. Raises ArgumentError, PayloadTooLarge: ``meta`` cannot be stored, or is
-    larger than 64 KiB.
-    """
+    """An event as stored. Raises ArgumentError, PayloadTooLarge: ``meta`` cannot be stored, or exceeds 64 KiB."""
     return encode([label, at, dict(fields), dict(meta)], MOST_BYTES, f"event of {label}")
 
 
@@ -346,9 +344,7 @@ _MIDDLE = 2 / (1 + _GROWTH)
 
 
 def bucket_of(value: float) -> str:
-    """The bucket of a value: its number, after an ``n`` for negative values, or ``z`` for zero. Raises OptionsError: it
-    is not finite.
-    """
+    """The bucket of a value: its number, after an ``n`` for negative values, or ``z`` for zero. Raises OptionsError."""
     try:
         if value > 0:
             return str(math.ceil(math.log(value) * _PER_LOG))

@@ -239,9 +239,7 @@ class Writer:
     def merge(
         self, lane: LabelledBuffer, label: str, fields: Mapping[str, int], at: float, check: Check, *, wait: bool = True
     ) -> None:
-        """Add counts to the buffer; without one (``stats_buffer=0``), store them. Raises as :meth:`LabelledBuffer.add`
-        but for ``Full``, or as :meth:`through`.
-        """
+        """Add counts to the buffer; without one (``stats_buffer=0``), store them. Raises all but ``Full``."""
         if self.flusher.size:
             try:
                 self.merged(lane.add(label, fields, at, check))

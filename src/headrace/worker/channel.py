@@ -228,9 +228,7 @@ def number(ticket: bytes) -> int:
 
 
 def early(ticket: int, heard: int) -> bool:
-    """Runner: whether a ticket has overtaken recalls. Fewer than 32,768 are under way: each is a
-    message in a socket.
-    """
+    """Runner: whether a ticket has overtaken recalls. Fewer than 32,768 are under way, each a message in a socket."""
     return 0 < (ticket - heard) % _COUNTS < _COUNTS // 2
 
 
@@ -243,7 +241,5 @@ def take_back(descriptor: int, most: int) -> int:
 
 
 def give_tickets(descriptor: int, count: int, recalls: int) -> None:
-    """Dispatcher: allow ``count`` more starts; call before sending the jobs. Never waits: a window fits
-    into any pipe.
-    """
+    """Dispatcher: allow ``count`` more starts, before sending the jobs. Never waits: a window fits into any pipe."""
     os.write(descriptor, (recalls % _COUNTS).to_bytes(SIZE, "little") * count)

@@ -154,9 +154,7 @@ def listen_no_more() -> None:
 
 
 def hold_back() -> None:
-    """Signals wait until :func:`let_in`, in the programs too that this process becomes: most would end one that is not
-    ready.
-    """
+    """Signals wait until :func:`let_in`, also in programs that this process becomes: most would end one not ready."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *UNHEARD))
 
 
@@ -174,17 +172,13 @@ def disregard() -> None:
 
 
 def regard() -> None:
-    """In a runner QUIT is again as in any program. What means nothing ends no runner either: USR1 and USR2 may come
-    before the runner has handlers of its own.
-    """
+    """In a runner QUIT is as in any program. USR1 and USR2 end no runner that has no handlers of its own yet."""
     if signal.getsignal(signal.SIGQUIT) is only_wake:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The terminal of this process, whose end sends HUP; ``ignored``: not to a process that was started
-    by ``nohup``.
-    """
+    """The terminal of this process, whose end sends HUP; ``ignored``: a process that ``nohup`` started ignores it."""
 
     present: bool
     ignored: bool
@@ -273,9 +267,7 @@ def fork_child(main: Callable[[], int], strangers: Sequence[socket.socket], *, t
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was. Raises
-    RuntimeError: the child was ended.
-    """
+    """What ``work`` returns or raises, done in a child: what it imports and opens leaves this process as it was."""
     import pickle  # between two processes of one program
 
     read, write = os.pipe()

@@ -246,9 +246,7 @@ def forget_dead() -> None:
 
 
 def stamps_directory() -> str:
-    """Where the files of this user are: the first place that can be written. In a container whose root is read-only
-    that is the shared memory.
-    """
+    """The first place that can be written: in a container whose root is read-only that is the shared memory."""
     places = [*filter(None, [os.environ.get("TMPDIR")]), *_PLACES]
     return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), places[0])
 

@@ -166,9 +166,7 @@ _MOST = 32 << 20
 
 
 class Mapping(NamedTuple):
-    """A piece of the address space; ``file``: whether it shows a file, ``sizes``: further fields of ``smaps``, in
-    bytes.
-    """
+    """A piece of the address space; ``file``: it shows a file, ``sizes``: further fields of ``smaps``, in bytes."""
 
     start: int
     end: int
@@ -191,9 +189,7 @@ class Mapping(NamedTuple):
 
 
 def join() -> None:
-    """Map memory that is in use in huge pages (mostly 2 MB): a fork copies one entry for each. What a child writes to
-    is copied in the size of a usual page.
-    """
+    """Map memory that is in use in huge pages (mostly 2 MB), each one entry; a write copies a usual page only."""
     size, room = _huge(), _SHARED
     for one in _mappings() if size else ():
         start, end = -(-one.start // size) * size, one.end // size * size

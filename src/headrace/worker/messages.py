@@ -210,9 +210,7 @@ _ONCE = "it may start only once, so it failed"
 
 
 def before_start(claim: Claim, now: int, keep: int) -> Ended | None:
-    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start. ``keep``:
-    how many microseconds it stays.
-    """
+    """How a claimed job ends that must not start: it names no task, or its time is over; None: it may start."""
     if not claim.task:
         return Corrupt(error_json(JobError(type="Corrupt", message="the record names no task")), keep)
     if claim.expires == LEFT_OUT:

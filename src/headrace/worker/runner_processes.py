@@ -30,16 +30,7 @@ from headrace.worker.channel import Channel, Closed, decoder
 from headrace.worker.child_process import fork_child, how, kill_group, kill_runner, prctl
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.lifecycle_hooks import run_around_fork
-from headrace.worker.messages import (
-    Died,
-    FromRunner,
-    FromSupervisor,
-    Signal,
-    Spawn,
-    Spawned,
-    ToRunner,
-    ToSupervisor,
-)
+from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, Spawn, Spawned, ToRunner, ToSupervisor
 from headrace.worker.runner import process_kind, runner_process
 from headrace.worker.runner.lifespans import starts_up
 from headrace.worker.runner.runner_context import RunnerOptions
@@ -198,9 +189,7 @@ class RunnerProcesses:
         return bool(self._children)
 
     def fork(self, wanted: Spawn, options: WorkerOptions) -> None:
-        """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or the dispatcher, has no
-        room.
-        """
+        """Fork a runner, and hand the dispatcher its descriptors. Raises OSError: the system, or that, has no room."""
         if not room_for(len(self._children) + 1):
             raise OSError(errno.EMFILE, "too many runners for this limit of open files: raise it, or run fewer at once")
         with contextlib.ExitStack() as stack:
@@ -393,9 +382,7 @@ class SideProcess:
         address: MetricsAddress | None = None,
         stop_by: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """Make one that is due at once. ``stop_by``: how it is told to stop; one that would lose
-        something gets TERM.
-        """
+        """Make one that is due at once. ``stop_by``: one that would lose something gets TERM."""
         self.pid = 0
         self.next = 0.0
         self.address = address

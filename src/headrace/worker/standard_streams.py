@@ -174,9 +174,7 @@ class _Exit:
                 self._own = os.open(f"/proc/self/fd/{descriptor}", flags)
 
     def write(self, data: bytes) -> int:
-        """Bytes written. Raises BlockingIOError: there is no room now. Raises OSError: no reader, or no room on the
-        disk.
-        """
+        """Bytes written. Raises BlockingIOError: there is no room now. Raises OSError: no reader, or a full disk."""
         if self._sock is not None:
             return self._sock.send(data, socket.MSG_DONTWAIT)
         if self._own is not None:
@@ -193,9 +191,7 @@ class _Exit:
 
 
 class Streams:
-    """Both streams of this process, once :meth:`install` was called; ``next``: when :meth:`pass_on` has something to
-    do.
-    """
+    """Both streams of this process, after :meth:`install`; ``next``: when :meth:`pass_on` has something to do."""
 
     def __init__(self) -> None:
         self.next = _NEVER

@@ -89,9 +89,7 @@ class ParentLink(msgspec.Struct, frozen=True):
 
 
 class Supervisor:
-    """Runs one worker in this process, which has one thread and no open store connection; returns when
-    it has stopped.
-    """
+    """Runs one worker in this process, which has one thread and no open store connection."""
 
     def __init__(
         self,

@@ -170,9 +170,7 @@ def all_handlers() -> list[weakref.ref[logging.Handler]] | None:
 
 
 def reseed() -> None:
-    """Give this child random numbers of its own in ``numpy.random``, where that was imported; ``random`` sees to it
-    itself.
-    """
+    """Give this child random numbers of its own in ``numpy.random``, where that was imported, as ``random`` does."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

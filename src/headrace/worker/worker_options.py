@@ -73,9 +73,7 @@ class QueueOrder(msgspec.Struct, frozen=True):
 
 
 def parse_queues(text: str) -> QueueOrder:
-    """``high,low`` (strict order) or ``high:3,low:1`` (weights). Raises OptionsError: a name or weight
-    cannot be used.
-    """
+    """``high,low`` (strict order) or ``high:3,low:1`` (weights). Raises OptionsError."""
     names: list[str] = []
     weights: list[float] = []
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -67,9 +67,7 @@ class QueueKnowledge(msgspec.Struct, frozen=True):
     beyond: bool = False
 
     def answered(self, wanted: ClaimRequest, brought: int, looked: Looked | None) -> QueueKnowledge:
-        """What is known after a claim; ``looked`` is None where it passed over nothing, or the reply that told was
-        lost.
-        """
+        """What is known after a claim; without ``looked`` it passed over nothing, or that reply was lost."""
         full = brought >= wanted.limit
         if looked is None:
             unknown = full or wanted.passing

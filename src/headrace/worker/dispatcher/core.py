@@ -108,9 +108,7 @@ class Core:
         return self.on((), now)
 
     def on(self, events: Sequence[Event], now: float) -> Sequence[Action]:
-        """What to do about events, and about what is due now. To be called again at once while it is :attr:`hasty`.
-        ``now`` is never less than before.
-        """
+        """What to do about events, and about what is due ``now``; call it again at once while it is :attr:`hasty`."""
         worker, claiming = self.worker, self.incarnation.claiming
         worker.now = now
         for one in self.incarnations:

@@ -13,16 +13,7 @@ import msgspec
 from headrace.model.ended import Ended
 from headrace.model.job import Claim
 from headrace.protocol.script import Call
-from headrace.worker.messages import (
-    Drain,
-    Exit,
-    FromRunner,
-    Resize,
-    Size,
-    Spawned,
-    Stop,
-    ToSupervisor,
-)
+from headrace.worker.messages import Drain, Exit, FromRunner, Resize, Size, Spawned, Stop, ToSupervisor
 
 # A call to the store, and the function of the core that reads its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
@@ -94,18 +85,14 @@ class Replied(msgspec.Struct, frozen=True):
 
 
 class CallRefused(msgspec.Struct, frozen=True):
-    """The store refused a step, and works. The step is not sent again by itself. ``asleep``: it was the claim of a
-    sleep.
-    """
+    """The store refused a step, which is not sent again by itself. ``asleep``: it was the claim of a sleep."""
 
     step: Step
     asleep: bool = False
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """The claim of a sleep was answered; ``by_queue``: a queue ended the sleep, not its time and not
-    :class:`WakeUp`.
-    """
+    """The claim of a sleep was answered; ``by_queue``: a queue ended the sleep, no time and no :class:`WakeUp`."""
 
     read: Callable[[Any], None]
     reply: Any
@@ -169,9 +156,7 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """Take back up to ``most`` of the last jobs that a runner was given and has not begun;
-    :class:`TakenBack` answers.
-    """
+    """Take back up to ``most`` of a runner's last jobs that it has not begun; :class:`TakenBack` answers."""
 
     runner: int
     most: int

@@ -266,9 +266,7 @@ class Incarnation:
             requests.forget()
 
     def retire(self, why: str, *, at_once: bool) -> None:
-        """End it when the store knows all; ``at_once``: also where that does not answer. ``why``: if it leaves out of
-        order.
-        """
+        """End it when the store knows all; ``at_once``: also where that does not answer. ``why``: out of order."""
         worker, desk, requests = self._worker, self.desk, self._requests
         # Where its registration is not answered, it may be an incarnation that must be retired.
         registers = not (desk.owner or requests.ready or requests.away)

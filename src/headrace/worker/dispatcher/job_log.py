@@ -101,9 +101,7 @@ MOST = 10
 
 
 class DispatcherLog:
-    """Writes lines, unless more than a few of one code and task come within a second; ``next``: when to call
-    :meth:`pass_on`.
-    """
+    """Writes lines, unless many of one code and task come within a second; ``next``: when to call :meth:`pass_on`."""
 
     def __init__(self, *, fold: bool = True) -> None:
         """Make one; ``fold``: False where the user asked for a line of each start."""

@@ -41,9 +41,7 @@ class StatsSink(Protocol):
 
 
 def coarse(values: array[float]) -> Counter[int]:
-    """How many of some 32-bit floats have the same high half (sign, exponent, seven bits of the fraction), counted in
-    C.
-    """
+    """How many of some 32-bit floats have the same sign, exponent and seven bits of the fraction, counted in C."""
     halves = array("H", values.tobytes())
     return Counter(halves[_HIGH::2])
 
@@ -115,9 +113,7 @@ class JobCounts:
         self._memory = max(self._memory, memory)
 
     def sampled(self, sizes: Mapping[str, int], at: float, is_first: bool) -> None:
-        """Count ready jobs by queue: ``ready`` divided by ``samples`` is the mean backlog. The first shard counts the
-        sample.
-        """
+        """Count ready jobs: ``ready`` divided by ``samples``, which the first shard counts, is the mean backlog."""
         if is_first:
             self._absorb(QUEUES, {"samples": 1}, at)
         for queue, size in sizes.items():

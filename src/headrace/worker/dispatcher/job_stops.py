@@ -26,9 +26,7 @@ FENCED = "the worker could not keep its lease"
 
 
 class Deadline(msgspec.Struct, frozen=True, order=True):
-    """One limit of one start: ``soft`` (interrupt the code), ``again`` (it was told, and goes on), or ``hard`` (kill
-    the runner).
-    """
+    """A limit of a start: ``soft`` (interrupt the code), ``again`` (it goes on), or ``hard`` (kill the runner)."""
 
     when: float
     number: int

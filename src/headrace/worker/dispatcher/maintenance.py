@@ -519,9 +519,7 @@ class Maintenance:
         return steps + [_step(duty, now) for duty in self._duties if now >= duty.at and not waits(duty.script)]
 
     def settled(self, kept: int, size: int, chores: int, now: float) -> None:
-        """So much is kept, over the caps it is swept at once; and this many pieces of background work
-        are left to do.
-        """
+        """So much is kept, over the caps it is swept at once; and this many pieces of background work are left."""
         if kept > self._most or size > self._most_bytes:
             self.sweep.at = now
         if chores:

@@ -54,9 +54,7 @@ def probe(handle: RunnerHandle) -> tuple[int, int]:
 
 
 def status(handles: Iterable[RunnerHandle], ahead_of_us: float, look: Probe = probe, shown: str = "") -> str:
-    """The runners as JSON, at most ``MOST_RUNNERS``. ``shown``: a job that is shown even if its runner began others
-    before.
-    """
+    """The runners as JSON, at most ``MOST_RUNNERS``. The job ``shown`` stands for its runner, even if not its first."""
     rows = [_row(handle, ahead_of_us, look, shown) for handle in sorted(handles, key=_place)[:MOST_RUNNERS]]
     return msgspec.json.encode(rows).decode()
 

@@ -177,9 +177,7 @@ class RunnerLink:
 
 
 class RunnerLinks:
-    """Those of one worker; ``next``: when lines of stderr are passed on although they have not ended (monotonic
-    seconds).
-    """
+    """Those of one worker; ``next``: when lines of stderr that have not ended are passed on (monotonic seconds)."""
 
     def __init__(self, watched: Selectors, inbox: list[Event]) -> None:
         self.next = float("inf")

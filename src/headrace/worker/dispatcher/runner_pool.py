@@ -75,9 +75,7 @@ class RunnerSupply:
     # -- how many ---------------------------------------------------------------------------------------------------
 
     def resize(self, kind: Kind, size: int) -> list[RunnerSlot]:
-        """Have this many places for runners of a kind; returns those that were removed. A runner in one finishes what
-        it runs.
-        """
+        """Have this many places for runners of a kind; returns those removed, whose runners finish what they run."""
         places = self._assignment.places(kind)
         before = places.snapshot.size
         removed = places.resize(size)

@@ -76,9 +76,7 @@ class StoreConnection:
         return self._expected > 0
 
     def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send commands and wait for their replies; only before :meth:`ready`. Raises RedisError, OSError: one was
-        refused.
-        """
+        """Send commands and wait for their replies; only before :meth:`ready`. Raises RedisError, OSError."""
         self._sock.sendall(b"".join(packed(commands)))
         replies: list[Any] = []
         while len(replies) < len(commands):

@@ -80,7 +80,7 @@ class StoreSession:
         hint: Callable[[], None] = lambda: None,
         revive: Callable[[], str] | None = None,
     ) -> None:
-        """Make one without connections; ``hint`` is called when the sleep has ended, before the claim's
+        """Make one without connections; ``hint`` is called when a sleep has ended, before its claim's
         answer is read.
         """
         scripts, handlers = [load(name) for name in SCRIPTS], (self._on_reply, self._on_wake, self._on_mail)

@@ -167,11 +167,7 @@ LONG = 1.0
 
 class Loop:
     def __init__(
-        self,
-        runner_context: RunnerContext,
-        options: RunnerOptions,
-        aperform: Aperform,
-        loop: asyncio.AbstractEventLoop,
+        self, runner_context: RunnerContext, options: RunnerOptions, aperform: Aperform, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.gate = MainGate(self._check, SIGNALS)
         self._channel = options.channel

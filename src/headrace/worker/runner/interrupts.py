@@ -16,11 +16,7 @@ from typing import Protocol
 from headrace.context import CurrentJob, StopReason
 from headrace.errors import CancelRequested, Interrupt, JobInterrupted, SoftTimeLimit
 
-SIGNALS: dict[str, type[Interrupt]] = {
-    "soft": SoftTimeLimit,
-    "cancel": CancelRequested,
-    "interrupt": JobInterrupted,
-}
+SIGNALS: dict[str, type[Interrupt]] = {"soft": SoftTimeLimit, "cancel": CancelRequested, "interrupt": JobInterrupted}
 
 
 def keep_stop(pending: dict[int, StopReason], number: int, reason: StopReason) -> None:

@@ -103,9 +103,7 @@ class ForkServer:
         return self._count == 1
 
     def run(self) -> bool:
-        """Fork: True in each child; False in the fork server, when it is time to leave. Raises NoRoom: no child can be
-        forked.
-        """
+        """Fork: True in each child; False in the fork server, when it is time to leave. Raises NoRoom."""
         signal.signal(signal.SIGUSR1, self._on_signal)
         signal.signal(signal.SIGUSR2, self._ask_stacks)
         adopt_orphans()

@@ -272,9 +272,7 @@ class Reporter:
             self._lock.release()
 
     def report(self, job_reporter: JobReporter, note: Note) -> None:
-        """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the
-        job that speaks.
-        """
+        """Send a note, or keep its progress for a later one. A dead dispatcher is not an error of the job."""
         if self._channel.closed or job_reporter.over:
             return
         # Before the lock is taken: a job that logs without end would else hold it while it waits, and take it again

@@ -18,15 +18,7 @@ from headrace.model.headers import unpacked
 from headrace.model.hidden_values import hiding, with_all
 from headrace.model.job import Claim, Input
 from headrace.model.options import Kind
-from headrace.model.workflow import (
-    MAX_NODES,
-    Graft,
-    NewNode,
-    NodeFacts,
-    Policy,
-    pack_facts,
-    parse_facts,
-)
+from headrace.model.workflow import MAX_NODES, Graft, NewNode, NodeFacts, Policy, pack_facts, parse_facts
 from headrace.protocol.consume import Note
 from headrace.settings import microseconds
 from headrace.tasks.app_context import AppContext
@@ -67,9 +59,7 @@ def unwanted(facts: NodeFacts, inputs: Sequence[Input]) -> bool:
 
 
 def filled(claim: Claim) -> bytes:
-    """The node's arguments with its parents' outputs in their places. Raises CorruptRecord: no
-    definition wrote them.
-    """
+    """The node's arguments with its parents' outputs in their places. Raises CorruptRecord."""
     if not claim.inputs or _SLOT not in claim.args:
         # Most nodes that follow others take nothing from them.
         return claim.args

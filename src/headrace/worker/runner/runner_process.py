@@ -152,9 +152,7 @@ LIFESPANS = 0.8
 
 
 def serve(app: Headrace, options: RunnerOptions) -> int:
-    """Be a runner, in the main thread of a fresh fork. Returns the exit code for the process, which should end now,
-    without the parent's ``atexit``.
-    """
+    """Be a runner, in the main thread of a fresh fork; the exit code. The parent's ``atexit`` must not run then."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=2)
         if not options.is_fork_server:
