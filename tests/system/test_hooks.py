@@ -26,9 +26,9 @@ TASKS = """
 import json, os, signal, time
 from headrace import Headrace, Retry
 from headrace.worker import own_tasks
-from headrace.worker.dispatcher import own_calls
+from headrace.worker.dispatcher import declared_duties
 
-own_calls.EVERY = own_calls.ALARMS_EVERY = 0.05
+declared_duties.EVERY = declared_duties.ALARMS_EVERY = 0.05
 own_tasks.HOOK_RETRY = Retry(max=2, delay=0.05, jitter=0, on=(BaseException,))
 
 app = Headrace()
@@ -237,7 +237,7 @@ def test_a_hook_that_raises_hangs_or_kills_is_called_three_times_and_harms_nothi
 
 
 LOOP = """
-own_calls.EVERY = 1.0
+declared_duties.EVERY = 1.0
 
 @app.on("failed")
 def enqueues(events):

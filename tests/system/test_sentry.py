@@ -326,9 +326,9 @@ def test_a_monitors_name_is_one_that_sentry_takes(name: str, told: str) -> None:
 
 KILLED = """
 from tasks import *
-from headrace.worker.dispatcher import own_calls
+from headrace.worker.dispatcher import declared_duties
 
-own_calls.EVERY = 0.05
+declared_duties.EVERY = 0.05
 
 @app.task(max_crashes=1)
 def dies(password: str) -> None:

@@ -9,8 +9,16 @@ import pytest
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
-from headrace.worker.dispatcher.assignment import BATCH, SINGLES, STALL, Assignment
-from headrace.worker.dispatcher.runner_handle import LEAST_AHEAD, MOST_AHEAD, Attempt, RunnerHandle
+from headrace.worker.dispatcher.assignment import (
+    BATCH,
+    LEAST_AHEAD,
+    MOST_AHEAD,
+    SINGLES,
+    STALL,
+    Assignment,
+    Attempt,
+    RunnerHandle,
+)
 
 PLAN = RunPlan(Retry(max=0), None, None, 0, 0)
 NOW = 1000.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.model.job import Claim
+from headrace.worker.dispatcher.assignment import Attempt, RunnerHandle, Waiting
 from headrace.worker.dispatcher.local_queues import LocalQueues
-from headrace.worker.dispatcher.runner_handle import Attempt, RunnerHandle, Waiting
 from tests.worker.test_assignment import NOW, PLAN, Table
 
 

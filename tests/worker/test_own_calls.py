@@ -9,7 +9,7 @@ import pytest
 
 from headrace.admin.event_log import EventHook
 from headrace.protocol.operations import DueCall
-from headrace.worker.dispatcher.own_calls import EVERY, OwnCalls
+from headrace.worker.dispatcher.declared_duties import EVERY, OwnCalls
 from tests.worker.cranked import arguments
 from tests.worker.worker_states import desk_of, worker_state
 

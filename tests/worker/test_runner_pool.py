@@ -11,6 +11,7 @@ from headrace.model.job import Claim, parse_error
 from headrace.model.options import Kind
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
+from headrace.worker.dispatcher.assignment import CALM, LEAST_AHEAD, MOST_AHEAD, Attempt
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
     Heard,
@@ -20,7 +21,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.job_stops import SHOW
-from headrace.worker.dispatcher.runner_handle import CALM, LEAST_AHEAD, MOST_AHEAD, Attempt
 from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import Done, Exit, FromRunner, JobProgress, Signal, Spawn, Spawned, Stop
 from headrace.worker.worker_options import WorkerOptions

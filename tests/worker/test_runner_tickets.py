@@ -17,7 +17,7 @@ import pytest
 
 from headrace.model.ended import Succeeded
 from headrace.worker.channel import Channel, give_tickets, take_ticket
-from headrace.worker.dispatcher.runner_handle import MOST_AHEAD
+from headrace.worker.dispatcher.assignment import MOST_AHEAD
 from headrace.worker.messages import Done, Exit, FromRunner, Recall, Run, ToRunner
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from tests.worker import rig

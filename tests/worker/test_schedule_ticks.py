@@ -10,7 +10,7 @@ import msgspec
 from headrace.protocol import ticks
 from headrace.protocol.keys import keys_of
 from headrace.schedules.timetables import AHEAD, Timing
-from headrace.worker.dispatcher.schedule_ticks import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
+from headrace.worker.dispatcher.declared_duties import BACK, FIRE, RECKON, REFILL, WALK, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER
 
 SECOND = 1_000_000

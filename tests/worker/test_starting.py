@@ -8,9 +8,9 @@ from headrace.model.ended import Succeeded
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
+from headrace.worker.dispatcher.assignment import Attempt, RunnerHandle
 from headrace.worker.dispatcher.dispatcher_events import Heard, Notify, RunnerDied
 from headrace.worker.dispatcher.local_queues import LocalQueues
-from headrace.worker.dispatcher.runner_handle import Attempt, RunnerHandle
 from headrace.worker.dispatcher.runner_pool import RunnerPool
 from headrace.worker.messages import (
     Begun,

@@ -7,8 +7,8 @@ from typing import Any
 from headrace.model.job import Claim
 from headrace.model.retry import Retry
 from headrace.tasks.task import RunPlan
+from headrace.worker.dispatcher.assignment import Attempt
 from headrace.worker.dispatcher.job_stops import Limits
-from headrace.worker.dispatcher.runner_handle import Attempt
 
 
 def start(token: int, timeout: float | None = None, hard: float | None = None) -> Attempt:

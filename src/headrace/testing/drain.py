@@ -44,6 +44,7 @@ from headrace.testing.inline_runner import (
 )
 from headrace.testing.kit_store import AsyncKitStore, Drained, DrainError, KitStore, VirtualClock, Wire, Wishes, waiting
 from headrace.worker.dispatcher.core import Core
+from headrace.worker.dispatcher.declared_duties import TICKING
 from headrace.worker.dispatcher.dispatcher_events import (
     Event,
     Give,
@@ -57,7 +58,6 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     TakenBack,
 )
-from headrace.worker.dispatcher.schedule_ticks import TICKING
 from headrace.worker.dispatcher.worker_state import Worker
 from headrace.worker.messages import Done, Drain, JobProgress, Signal, Spawn, Spawned
 from headrace.worker.own_tasks import worker_tasks

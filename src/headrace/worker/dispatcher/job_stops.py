@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from headrace.model.job import Claim
-from headrace.worker.dispatcher.assignment import Assignment
-from headrace.worker.dispatcher.runner_handle import Attempt, RunnerCommands, RunnerHandle
+from headrace.worker.dispatcher.assignment import Assignment, Attempt, RunnerCommands, RunnerHandle
 from headrace.worker.messages import Stop
 
 Stage = Literal["soft", "again", "hard"]

@@ -16,8 +16,7 @@ from collections.abc import Callable
 
 from headrace.model.job import Claim
 from headrace.model.options import Kind
-from headrace.worker.dispatcher.assignment import Assignment, place_of
-from headrace.worker.dispatcher.runner_handle import Attempt, RunnerSlot, Waiting
+from headrace.worker.dispatcher.assignment import Assignment, Attempt, RunnerSlot, Waiting, place_of
 from headrace.worker.worker_options import SHARED
 
 # While this many jobs wait, no others are claimed.

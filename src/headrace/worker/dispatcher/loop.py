@@ -36,8 +36,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakeBack,
     WakeUp,
 )
-from headrace.worker.dispatcher.job_log import DispatcherLog
-from headrace.worker.dispatcher.job_stats import JobCounts
+from headrace.worker.dispatcher.job_log import DispatcherLog, JobCounts
 from headrace.worker.dispatcher.remote_control import probe
 from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.dispatcher.settlement import GATHER

@@ -20,9 +20,8 @@ from headrace.protocol.keys import Keys
 from headrace.protocol.limit_verbs import declare_limits
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
+from headrace.worker.dispatcher.declared_duties import TICKING, OwnCalls, TickDuty
 from headrace.worker.dispatcher.dispatcher_events import Step
-from headrace.worker.dispatcher.own_calls import OwnCalls
-from headrace.worker.dispatcher.schedule_ticks import TICKING, TickDuty
 from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 
 # The most rows that one call handles.

@@ -21,14 +21,13 @@ from headrace.model.options import KINDS, Kind
 from headrace.model.stacks import MOST, MOST_EACH, MOST_READ, RunnerStacks, WorkerStacks, jobs_first
 from headrace.protocol import operations
 from headrace.protocol.overviews import MOST_RUNNERS, RunnerFacts
-from headrace.worker.dispatcher.assignment import Assignment
+from headrace.worker.dispatcher.assignment import Assignment, Probe, RunnerHandle
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming
 from headrace.worker.dispatcher.dispatcher_events import CALLED, HURRY, Capture, StackHeard, Step
 from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.maintenance import Renewal, Unparking
 from headrace.worker.dispatcher.placement import Placement
-from headrace.worker.dispatcher.runner_handle import Probe, RunnerHandle
 from headrace.worker.dispatcher.runner_pool import RunnerSupply
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.health_stamps import ANSWERED, DRAINING, EVICTING, REGISTERED, RUNNERS

@@ -20,18 +20,19 @@ from headrace.model.hidden_values import hidden_in
 from headrace.model.job import Claim, JobError
 from headrace.model.options import FORKING, Kind
 from headrace.protocol.consume import Note
-from headrace.worker.dispatcher.assignment import STALL, Assignment
-from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
-from headrace.worker.dispatcher.job_stops import FENCED, JobStops
-from headrace.worker.dispatcher.runner_handle import (
+from headrace.worker.dispatcher.assignment import (
     CALM,
     LEAST_AHEAD,
     MOST_AHEAD,
+    STALL,
+    Assignment,
     Attempt,
     RunnerCommands,
     RunnerHandle,
     RunnerSlot,
 )
+from headrace.worker.dispatcher.dispatcher_events import End, Give, Heard, RunnerDied, TakenBack
+from headrace.worker.dispatcher.job_stops import FENCED, JobStops
 from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
 from headrace.worker.messages import (
     TIME_OVER,

@@ -27,8 +27,8 @@ from headrace.protocol.ticks import Row
 from headrace.settings import Settings
 from headrace.store.connection import pause_before
 from headrace.tasks.task import Task
+from headrace.worker.dispatcher.assignment import Probe
 from headrace.worker.dispatcher.dispatcher_events import Actions, DeskActions, Send, SendFirst, Sleep, Step, WakeUp
-from headrace.worker.dispatcher.runner_handle import Probe
 from headrace.worker.worker_options import WorkerOptions
 
 # How long (seconds) a settle is kept, and how much of them: a server forgets seconds, not minutes. What is forgotten by
