@@ -146,14 +146,9 @@ class Cache:
     def delete(self, *names: str) -> int:
         """Delete values; how many there were. A value that a caller is computing for one of these names is not stored.
 
-        After a database transaction, delete when it is committed: a reader who computes from the state before it
-        cannot store that any more.
-
-        Raises:
-            OptionsError: a name cannot be used.
-            StoreUnavailable: no answer: the values may still be there.
-
-        Cost: one round trip per 1,000 names.
+        After a database transaction, delete when it is committed: a reader who computes from the state before it cannot
+        store that any more. Raises OptionsError: a name cannot be used. Raises StoreUnavailable: no answer: the values
+        may still be there. Cost: one round trip per 1,000 names.
         """
         return self._driver.run(self._steps.delete(names))
 
@@ -162,9 +157,8 @@ class Cache:
         return await self._driver.arun(self._steps.delete(names))
 
     def delete_tag(self, tag: str) -> int:
-        """Delete all values that have this tag; how many there were. Running fills are not stored.
-
-        Cost: one round trip per 1,000 values.
+        """Delete all values that have this tag; how many there were. Running fills are not stored. Cost: one round trip
+        per 1,000 values.
         """
         return self._driver.run(self._steps.drop(check_name("tag", tag)))
 
@@ -194,9 +188,8 @@ class Cache:
         return value
 
     def statistics(self) -> Statistics:
-        """Counters of this process since it started, was forked, or :meth:`reset_statistics`. Cost: none.
-
-        Hits are counted without a lock: beside busy threads a few may be missed.
+        """Counters of this process since it started, was forked, or :meth:`reset_statistics`. Hits are counted without
+        a lock: beside busy threads a few may be missed. Cost: none.
         """
         listener, local = self._listener, self._listener.local
         hits, misses = self._hits + self._steps.hits, self._steps.misses
@@ -332,13 +325,9 @@ class Cached(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The stored result for these arguments, computed and stored if there is none.
 
-        Raises:
-            ArgumentError: an argument cannot be part of a name (give ``key=``), or the result cannot be stored or
-                would come back as another type (annotate it).
-            ResultMismatch: the result does not fit the annotation.
-            PayloadTooLarge: the result is too large.
-
-        Cost: as :meth:`Cache.get`.
+        Raises ArgumentError: an argument cannot be part of a name (give ``key=``), or the result cannot be stored or
+        would come back as another type (annotate it). Raises ResultMismatch: the result does not fit the annotation.
+        Raises PayloadTooLarge: the result is too large. Cost: as :meth:`Cache.get`.
         """
         if self._is_async:
             return cast(R, self._acall(args, kwargs))
@@ -402,12 +391,9 @@ class Cached(Generic[P, R]):
         return await self._cache.adelete_tag(self.name)
 
     def name_of(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The name under which the result for these arguments is cached. Cost: none.
-
-        Raises:
-            TypeError: the function does not take these arguments.
-            ArgumentError: an argument cannot be part of a name.
-            OptionsError: ``key`` returned something else than a text.
+        """The name under which the result for these arguments is cached. Raises TypeError: the function does not take
+        them. Raises ArgumentError: one cannot be part of a name. Raises OptionsError: ``key`` returned no text. Cost:
+        none.
         """
         if kwargs or not all(type(arg) in _SIMPLE for arg in args):
             return self._make_name(args, kwargs)

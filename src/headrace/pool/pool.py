@@ -40,15 +40,9 @@ class Pool(Executor):
     """
 
     def __init__(self, n: int, **options: Unpack[Keywords]) -> None:
-        """Start ``n`` members in the background; calls may be submitted at once.
-
-        Args:
-            n: members.
-            options: see :class:`headrace.pool.PoolOptions`.
-
-        Raises:
-            OptionsError: an option is out of range.
-            ArgumentError: the initializer cannot be sent to a process.
+        """Start ``n`` members in the background; calls may be submitted at once. ``options``: see
+        :class:`headrace.pool.PoolOptions`. Raises OptionsError: one is out of range. Raises ArgumentError: the
+        initializer cannot be sent to a process.
         """
         members(n)
         self.options = PoolOptions(**options)
@@ -114,14 +108,9 @@ class Pool(Executor):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> T:
-        """The result of ``fn(*args, **kwargs)`` on a member, or its error.
-
-        Args:
-            timeout: seconds for waiting and running together. What runs then goes on, and its result is lost.
-
-        Raises:
-            CallTimeout: it did not end in time; if it had not begun, it never runs.
-            PoolClosed, PoolBroken, PoolFull, ArgumentError, OptionsError: as :meth:`submit`.
+        """The result of ``fn(*args, **kwargs)`` on a member, or its error. Raises CallTimeout: it did not end within
+        ``timeout`` seconds, waiting included; if it had not begun, it never runs, else it goes on and its result is
+        lost. Raises as :meth:`submit`.
         """
         call: Call[T] = self._make(fn, args, kwargs)
         if timeout is not None and timeout <= 0:
@@ -177,10 +166,8 @@ class Pool(Executor):
         return len(self._to_all(fn, args, kwargs, silent=True))
 
     def broadcall(self, fn: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Replies[T]:
-        """Run a function on every member, before all that waits, and wait for all of them.
-
-        Raises:
-            CallTimeout: one did not answer in time; where it had not begun, it never runs.
+        """Run a function on every member, before all that waits, and wait for all of them. Raises CallTimeout: one did
+        not answer in time; where it had not begun, it never runs.
         """
         calls = self._to_all(fn, args, kwargs, silent=False)
         end = None if timeout is None else monotonic() + timeout
@@ -212,9 +199,7 @@ class Pool(Executor):
                 member.call(open_session)
                 member.call(use_session)
 
-        Raises:
-            CallTimeout: none was to be had within ``timeout`` seconds.
-            PoolClosed, PoolBroken, PoolFull, ArgumentError, OptionsError: as :meth:`submit`.
+        Raises CallTimeout: none was to be had within ``timeout`` seconds. Raises as :meth:`submit`.
         """
         lease = Lease()
         try:
@@ -248,10 +233,8 @@ class Pool(Executor):
         return self._scheduler.snapshot
 
     def resize(self, n: int) -> None:
-        """Have ``n`` members; returns at once.
-
-        Members are added in the background. Those removed finish what they run; what waited for them waits elsewhere,
-        each key's calls still in their order.
+        """Have ``n`` members; returns at once. Members are added in the background. Those removed finish what they run;
+        what waited for them waits elsewhere, each key's calls still in their order.
         """
         members(n)
         if self._scheduler.closed:
@@ -259,11 +242,9 @@ class Pool(Executor):
         self._crew.resize(n)
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait until every member is there: calls need not, but what measures or must not fail later may.
-
-        Raises:
-            CallTimeout: a member was not there within ``timeout`` seconds.
-            PoolBroken, PoolClosed: the members cannot start, or the pool was shut down.
+        """Wait until every member is there: calls need not, but what measures or must not fail later may. Raises
+        CallTimeout: a member was not there within ``timeout`` seconds. Raises PoolBroken, PoolClosed: the members
+        cannot start, or the pool was shut down.
         """
         if not self._scheduler.wait_ready(timeout):
             away = [member.id for member in self._scheduler.snapshot.members if member.away]
@@ -274,10 +255,8 @@ class Pool(Executor):
         return census(self.name, self.options, self._scheduler)
 
     def add_callbacks(self, callbacks: object) -> None:
-        """Tell one more object of the pool's life, see :class:`headrace.pool.Callbacks`.
-
-        Raises:
-            OptionsError: it has none of the methods.
+        """Tell one more object of the pool's life, see :class:`headrace.pool.Callbacks`. Raises OptionsError: it has no
+        method.
         """
         self._crew.events.add(callbacks)
 
@@ -292,11 +271,8 @@ class Pool(Executor):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept nothing more, run what was accepted, then end; the end of a ``with`` block does this.
-
-        Args:
-            wait: return when the last member has ended. Again after a first time is fine.
-            cancel_futures: cancel what has not begun.
+        """Accept nothing more, run what was accepted, then end; the end of a ``with`` block does this. ``wait``: return
+        when the last member has ended. ``cancel_futures``: cancel what has not begun. Again is fine.
         """
         self._crew.shut(cancel=cancel_futures)
         if wait:

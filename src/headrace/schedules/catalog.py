@@ -39,30 +39,22 @@ class Schedules:
 
         Each worker of this code stores the schedule when it starts. From then on any worker fires it, each tick once,
         whichever workers die or start. Earlier declarations stay as they are; a change counts from now on. One whose
-        ``until`` has passed has ended, and may stay in the code.
+        ``until`` has passed has ended, and may stay in the code. Raises DuplicateName: another one that this program
+        declares has this name. Raises OptionsError, MissingExtra: times, policies or options of the job cannot be used.
+        Raises ArgumentError, PayloadTooLarge: its arguments cannot be. Cost: none.
 
         Args:
             expression: see :class:`headrace.Cron`.
             target: a task, ``task.options(...)``, ``task.job(...)`` or a workflow.
             args: of the task or workflow, unless it is ``task.job(...)``.
             options: see :class:`headrace.schedules.schedule_handle.CronOptions`.
-
-        Raises:
-            DuplicateName: another one that this program declares has this name.
-            OptionsError, MissingExtra: times, policies or options of the job cannot be used.
-            ArgumentError, PayloadTooLarge: its arguments cannot be.
-
-        Cost: none.
         """
         zone, name = options.pop("timezone", "UTC"), options.pop("name", None)
         return self._declare(name, Cron(expression, zone), target, args, options)
 
     def every(self, interval: Duration, target: Target, *args: Any, **options: Unpack[EveryOptions]) -> Schedule:
         """Run a task or workflow at even intervals, counted from 1970: ``app.every(300, refresh)``; as :meth:`cron`.
-
-        Args:
-            interval: see :class:`headrace.Every`.
-            options: see :class:`headrace.schedules.schedule_handle.EveryOptions`.
+        See :class:`headrace.Every` and :class:`headrace.schedules.schedule_handle.EveryOptions`.
         """
         offset, name = options.pop("offset", 0), options.pop("name", None)
         return self._declare(name, Every(interval, offset), target, args, options)
@@ -81,19 +73,10 @@ class Schedules:
     def put(
         self, name: str, timetable: Timetable, target: Target, *args: Any, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Store a schedule, or change it: new times count from now; its pause, counts and history stay.
-
-        Args:
-            target: a task, ``task.options(...)``, ``task.job(...)`` or a workflow.
-            args: of the task or workflow, unless it is ``task.job(...)``.
-            options: see :class:`ScheduleOptions`.
-
-        Raises:
-            DuplicateName: code declares a schedule of this name.
-            OptionsError, ArgumentError, PayloadTooLarge: something cannot be used.
-            NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for.
-
-        Cost: one round trip.
+        """Store a schedule, or change it: new times count from now; its pause, counts and history stay. ``target`` and
+        ``args`` are as of :meth:`cron`, ``options`` of :class:`ScheduleOptions`. Raises DuplicateName: code declares a
+        schedule of this name. Raises OptionsError, ArgumentError, PayloadTooLarge: something cannot be used. Raises
+        NotConfirmed: it is stored, and not as safe as the setting ``durability`` asks for. Cost: one round trip.
         """
         found = request(name, timetable, unsent(target, args), self._client, options)
         return self._stored(found, self._client.drive(self._put(found)))

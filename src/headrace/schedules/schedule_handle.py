@@ -79,11 +79,8 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class CronOptions(ScheduleOptions, total=False):
-    """What ``app.cron`` takes.
-
-    Attributes:
-        timezone: a name of the IANA database; ``UTC``.
-        name: of the schedule; without one, that of the task.
+    """What ``app.cron`` takes. ``timezone``: a name of the IANA database; ``UTC``. ``name``: without one, that of the
+    task.
     """
 
     timezone: str
@@ -91,11 +88,8 @@ class CronOptions(ScheduleOptions, total=False):
 
 
 class EveryOptions(ScheduleOptions, total=False):
-    """What ``app.every`` takes.
-
-    Attributes:
-        offset: how much later than the multiples of the interval since 1970; less than it.
-        name: of the schedule; without one, that of the task.
+    """What ``app.every`` takes. ``offset``: how much later than the multiples of the interval since 1970; less than it.
+    ``name``: without one, that of the task.
     """
 
     offset: Duration
@@ -214,13 +208,7 @@ class Schedule:
         self._handle = handle
 
     def read(self) -> ScheduleRecord:
-        """What is stored of it.
-
-        Raises:
-            NotFound: nothing is.
-
-        Cost: one round trip.
-        """
+        """What is stored of it. Raises NotFound: nothing is. Cost: one round trip."""
         return self._one(self._client.run(self._read()))
 
     async def aread(self) -> ScheduleRecord:
@@ -228,14 +216,9 @@ class Schedule:
         return self._one(await self._client.arun(self._read()))
 
     def next(self, count: int = 1) -> list[datetime]:
-        """When its next jobs are due, jitter included, in UTC; fewer where it ends before.
-
-        Raises:
-            NotFound: nothing is stored of it.
-            OptionsError: ``count`` is not from 1 to 1,000, or the stored times cannot be read.
-            MissingExtra: this machine cannot reckon them.
-
-        Cost: one round trip.
+        """When its next jobs are due, jitter included, in UTC; fewer where it ends before. Raises NotFound: nothing is
+        stored of it. Raises OptionsError: ``count`` is not from 1 to 1,000, or the stored times cannot be read. Raises
+        MissingExtra: this machine cannot reckon them. Cost: one round trip.
         """
         page = self._client.run(self._read())
         return upcoming(self._one(page), page.now, count)
@@ -246,12 +229,7 @@ class Schedule:
         return upcoming(self._one(page), page.now, count)
 
     def ticks(self, count: int = 20) -> list[TickRecord]:
-        """What became of its last ticks, newest first: at most 100 are kept.
-
-        Raises:
-            OptionsError: ``count`` is not a whole number.
-            NotFound: nothing is stored of it.
-
+        """What became of its last ticks, newest first: at most 100 are kept. Raises NotFound: nothing is stored of it.
         Cost: one round trip.
         """
         return self._one(self._client.run(self._read(_shown(count)))).last[::-1]
@@ -262,13 +240,7 @@ class Schedule:
 
     def pause(self, note: str = "") -> bool:
         """Let its ticks make no jobs until :meth:`resume`; they are not missed ones. False: it was paused before.
-
-        Args:
-            note: why, for people; it replaces that of an earlier pause; 500 characters are kept.
-
-        Raises:
-            NotFound: nothing is stored of it.
-
+        ``note``: why, for people, 500 characters; it replaces an earlier one. Raises NotFound: nothing is stored of it.
         Cost: one round trip.
         """
         return self._word(self._client.run(self._pause(note))) == "paused"
@@ -278,12 +250,8 @@ class Schedule:
         return self._word(await self._client.arun(self._pause(note))) == "paused"
 
     def resume(self) -> bool:
-        """Let its ticks make jobs again, from the next one on. False: it was not paused.
-
-        Raises:
-            NotFound: nothing is stored of it.
-
-        Cost: one round trip.
+        """Let its ticks make jobs again, from the next one on. False: it was not paused. Raises NotFound: nothing is
+        stored of it. Cost: one round trip.
         """
         return self._word(self._client.run(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
 
@@ -292,17 +260,9 @@ class Schedule:
         return self._word(await self._client.arun(ticks.resume_schedule(self._client.keys, self.name))) == "resumed"
 
     def run(self, overlap: Overlap | None = None, *, request_id: str | None = None) -> Job[Any] | None:
-        """Make a job now, whose tick is this moment. None: the overlap policy does not let it.
-
-        Args:
-            overlap: instead of the schedule's own policy.
-            request_id: asked for again by the same id within ten minutes, it is still one job.
-
-        Raises:
-            NotFound: nothing is stored of it.
-            StoreFull: the server refused to store the job.
-
-        Cost: one round trip.
+        """Make a job now, whose tick is this moment. None: the overlap policy, or ``overlap`` instead of it, does not
+        let it. ``request_id``: asked for again by the same id within ten minutes, it is still one job. Raises NotFound:
+        nothing is stored of it. Raises StoreFull: the server refused to store the job. Cost: one round trip.
         """
         return self._made(self._client.run(self._run((), overlap, again=False, request_id=request_id)))
 
@@ -319,25 +279,14 @@ class Schedule:
         most: int = MOST_TICKS,
         again: bool = False,
     ) -> list[Job[Any]]:
-        """Make the jobs of its ticks after ``start`` until ``end``, each with its own tick, oldest first.
+        """Make the jobs of its ticks after ``start`` until ``end``, each with its own tick, oldest first; returns
+        handles.
 
-        A schedule with ``start=`` or ``until=`` has no ticks before or after these. Ticks that ran are left out: those
-        of the last 100 that :meth:`ticks` has, and those whose jobs are stored.
-
-        Args:
-            start, end: with a time zone.
-            overlap: instead of the schedule's own policy; ``buffer_all`` runs them one after another.
-            most: ticks at most.
-            again: also those that ran before.
-
-        Returns:
-            handles on the jobs that were made.
-
-        Raises:
-            OptionsError: there are more than ``most`` ticks, or the times cannot be used.
-            NotFound: nothing is stored of it.
-
-        Cost: one round trip, and one per 500 ticks.
+        A schedule with ``start=`` or ``until=`` has no ticks before or after these. Ticks that ran are left out unless
+        ``again``: those of the last 100 that :meth:`ticks` has, and those whose jobs are stored. With
+        ``overlap="buffer_all"`` the jobs run one after another. Raises OptionsError: there are more than ``most``
+        ticks, or the times cannot be used. Raises NotFound: nothing is stored of it. Cost: one round trip, and one per
+        500 ticks.
         """
         return self._client.drive(
             self._backfill(moment_of("start", start), moment_of("end", end), overlap, most, again)
@@ -357,11 +306,8 @@ class Schedule:
         return await self._client.adrive(steps)
 
     def delete(self) -> bool:
-        """Delete it with its history; jobs that it made stay. False: there was none.
-
-        One that code declares comes to be again when a worker with that code starts.
-
-        Cost: one round trip.
+        """Delete it with its history; jobs that it made stay. False: there was none. One that code declares comes to be
+        again when a worker with that code starts. Cost: one round trip.
         """
         return self._client.run(ticks.delete_schedule(self._client.keys, self.name))
 

@@ -160,14 +160,13 @@ READ = 200
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """What was counted in a piece of time.
+    """What was counted in a piece of time, from ``start`` to before ``end``, UTC.
 
     Attributes:
-        start, end: of the piece, without its end; UTC.
         counts: by field; those whose sum is 0 are left out.
         histograms: by field.
-        exact: False when finer buckets had expired: then the piece, or the buckets of a series, are coarser than
-            was asked for, or begin later.
+        exact: False when finer buckets had expired: then the piece, or the buckets of a series, are coarser than was
+            asked for, or begin later.
     """
 
     start: datetime
@@ -274,15 +273,9 @@ class Reading:
         return self.query.label
 
     def total(self, *, reload: bool = False) -> Bucket:
-        """All of the range as one sum, from the fewest buckets that make it.
-
-        Args:
-            reload: ask again, although it was answered.
-
-        Raises:
-            OptionsError: the resolution is not kept, or the range needs too many buckets.
-
-        Cost: one round trip at first, then none.
+        """All of the range as one sum, from the fewest buckets that make it; ``reload``: ask again, although it was
+        answered. Raises OptionsError: the resolution is not kept, or the range needs too many buckets. Cost: one round
+        trip at first, then none.
         """
         if self._total is None or reload:
             self._total = self._client.drive(self._ask_total())
@@ -295,11 +288,8 @@ class Reading:
         return self._total
 
     def series(self, *, reload: bool = False) -> list[Bucket]:
-        """Every bucket of the range, the empty ones too, in the order of time.
-
-        Raises: as :meth:`total`.
-
-        Cost: one round trip per 1,000 buckets at first, then none.
+        """Every bucket of the range, the empty ones too, in the order of time. Raises as :meth:`total`. Cost: one round
+        trip per 1,000 buckets at first, then none.
         """
         if self._series is None or reload:
             self._series = self._client.drive(self._ask_series())
@@ -312,12 +302,8 @@ class Reading:
         return self._series
 
     def children(self, *, limit: int | None = None, reload: bool = False) -> list[Reading]:
-        """A reading of the same range for each label right below this one, by name.
-
-        Args:
-            limit: this many at most, those that were counted last; all when left out.
-
-        Cost: one round trip per 1,000 children at first, then none.
+        """A reading of the same range for each label right below this one, by name; ``limit``: this many at most, those
+        that were counted last. Cost: one round trip per 1,000 children at first, then none.
         """
         if self._children is None or self._children[0] != limit or reload:
             self._children = limit, self._client.drive(self._ask_children(limit))

@@ -370,11 +370,7 @@ def middle_of(bucket: str) -> float:
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """How many values fell where.
-
-    Attributes:
-        counts: by the middle of the bucket, in ascending order.
-    """
+    """How many values fell where: counts by the middle of the bucket, in ascending order."""
 
     counts: Mapping[float, int]
 
@@ -390,10 +386,8 @@ class Histogram(msgspec.Struct, frozen=True):
         return sum(value * n for value, n in self.counts.items()) / count if count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """The value that ``percent`` of all do not exceed (nearest rank), at most 2 % off; 0 when there is none.
-
-        Raises:
-            OptionsError: ``percent`` is not between 0 and 100.
+        """The value that ``percent`` of all do not exceed (nearest rank), at most 2 % off; 0 when there is none. Raises
+        OptionsError: ``percent`` is not between 0 and 100.
         """
         if not 0 <= percent <= 100:
             raise OptionsError(f"a percentile is between 0 and 100, not {percent!r}")

@@ -80,17 +80,9 @@ class Stats:
         self._engine = {} if prefix else {WORKERS: workers_layout(self.layout)}
 
     def scope(self, name: str, keep: Mapping[str, Duration] | str | None = None) -> Stats:
-        """Statistics below a label of their own, with resolutions of their own; the buffer is shared.
-
-        Args:
-            name: the label that all others are below.
-            keep: how long each resolution is kept, such as ``{"second": 600, "hour": timedelta(days=30)}``; as this
-                one's when left out. A reader must say the same.
-
-        Raises:
-            OptionsError: the name or a resolution cannot be used.
-
-        Cost: none.
+        """Statistics below a label of their own, with resolutions of their own; the buffer is shared. ``keep``: how
+        long each resolution is kept, such as ``{"second": 600, "hour": timedelta(days=30)}``; as this one's when left
+        out. A reader must say the same. Raises OptionsError: the name or a resolution cannot be used. Cost: none.
         """
         layout = self.layout if keep is None else layout_of(keep)
         return Stats(
@@ -136,14 +128,10 @@ class Stats:
         await self._writer.amerge(self._lane, label, fields, self._moment(at), check_count)
 
     def observe(self, label: str, fields: Mapping[str, float], at: Moment | None = None) -> None:
-        """Put values into histograms: ``observe("pages/home", {"seconds": 0.25})``.
+        """Put values into histograms: ``observe("pages/home", {"seconds": 0.25})``, a finite number each.
 
-        They merge over labels, fields, time and processes as counts do; percentiles are at most 2 % off.
-
-        Args:
-            fields: a finite number each.
-
-        Raises and cost: as :meth:`add`.
+        They merge over labels, fields, time and processes as counts do; percentiles are at most 2 % off. Raises and
+        cost: as :meth:`add`.
         """
         self._writer.merge(self._lane, label, observed(fields), self._moment(at), check_nothing)
 
@@ -152,14 +140,8 @@ class Stats:
         await self._writer.amerge(self._lane, label, observed(fields), self._moment(at), check_nothing)
 
     def absorb(self, label: str, counts: Mapping[str, int], at: float | None = None) -> None:
-        """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself.
-
-        It never waits: what finds no room is lost.
-
-        Args:
-            at: seconds since 1970; now when left out.
-
-        Raises and cost: as :meth:`add`.
+        """Merge counts that were summed elsewhere, those of histograms' buckets included; for the engine itself. It
+        never waits: what finds no room is lost. Raises and cost: as :meth:`add`.
         """
         self._writer.merge(self._lane, label, counts, self._moment(at), check_nothing, wait=False)
 
@@ -173,20 +155,10 @@ class Stats:
     ) -> str | None:
         """Count, and store what else is known of it for the setting ``stats_events`` (seven days). Not buffered.
 
-        That time begins when it happened, or when it was told if that is later.
-
-        Args:
-            meta: values as MessagePack has them, 64 KiB at most.
-            id: to store and count it once, however often this is called within that time; made when left out.
-
-        Returns:
-            the id; None when an event of this id is stored already: nothing is counted then.
-
-        Raises:
-            OptionsError, StoreUnavailable, StoreFull: as :meth:`add`.
-            ArgumentError, PayloadTooLarge: ``meta`` cannot be stored.
-
-        Cost: one round trip.
+        That time begins when it happened, or when it was told if that is later. With an ``id`` it is stored and counted
+        once, however often this is called within that time; ``meta`` has 64 KiB of MessagePack at most. Returns the id;
+        None: an event of this id is stored already. Raises OptionsError, StoreUnavailable, StoreFull: as :meth:`add`.
+        Raises ArgumentError, PayloadTooLarge: ``meta`` cannot be stored. Cost: one round trip.
         """
         return self._client.drive(self._event(label, fields, meta or {}, self._moment(at), id))
 
@@ -210,13 +182,8 @@ class Stats:
         return unpack(id, (await self._client.arun(protocol.look(self._client.keys, [id])))[0])
 
     def events(self, start: Moment | None = None, end: Moment | None = None, limit: int = 100) -> list[Event]:
-        """The latest events of any label that happened within ``stats_events``, the newest first.
-
-        Args:
-            start, end: only those from ``start`` on and before ``end``.
-            limit: 1 to 1,000.
-
-        Cost: two round trips.
+        """The latest events of any label that happened within ``stats_events``, the newest first, at most 1,000: only
+        those from ``start`` on and before ``end``. Cost: two round trips.
         """
         return self._client.drive(self._events(start, end, limit))
 
@@ -272,13 +239,9 @@ class Stats:
         return self.scope(WORKERS, workers_layout(self.layout).text)
 
     def flush(self) -> None:
-        """Store everything that was counted before this call.
-
-        Raises:
-            StoreUnavailable, StoreFull: it is kept, and sent again within ``stats_flush_interval``. This is so too
-                where a flush that was under way, which this one waited for, has failed.
-
-        Cost: one round trip; none when nothing waits.
+        """Store everything that was counted before this call. Raises StoreUnavailable, StoreFull: it is kept, and sent
+        again within ``stats_flush_interval``; so too where a flush that was under way, which this one waited for, has
+        failed. Cost: one round trip; none when nothing waits.
         """
         self._writer.flusher.flush()
 
@@ -293,10 +256,8 @@ class Stats:
             self._writer.broker.close()
 
     def consumer(self) -> Consumer | BrokerConsumer:
-        """The worker that adds to the buckets what programs line up, with ``stats="stream"`` or ``"amqp"``. Cost: none.
-
-        Raises:
-            SettingsError, MissingExtra: the broker cannot be used.
+        """The worker that adds to the buckets what programs line up, with ``stats="stream"`` or ``"amqp"``. Raises
+        SettingsError, MissingExtra: the broker cannot be used. Cost: none.
         """
         if self.settings.stats != "amqp":
             return Consumer(self._client)
@@ -322,13 +283,9 @@ class Stats:
     def lag(self) -> protocol.Line:
         """How far behind ``headrace stats consume`` is, with ``stats="stream"`` or ``"amqp"``.
 
-        With a broker, ``waiting`` are the batches that no consumer has fetched (one fetches up to 500), and
-        ``oldest`` is a time before which nothing waits: that of the last batch that was added.
-
-        Raises:
-            BrokerUnavailable: it does not answer.
-
-        Cost: one round trip, and one to the broker.
+        With a broker, ``waiting`` are the batches that no consumer has fetched (one fetches up to 500), and ``oldest``
+        is a time before which nothing waits: that of the last batch that was added. Raises BrokerUnavailable: it does
+        not answer. Cost: one round trip, and one to the broker.
         """
         return self.behind(self._client.run(protocol.peek(self._client.keys)))
 
