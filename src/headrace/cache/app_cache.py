@@ -195,21 +195,11 @@ class Cache:
         hits, misses = self._hits + self._steps.hits, self._steps.misses
         reads = hits + misses
         return Statistics(
-            hits=hits,
-            misses=misses,
-            hit_ratio=round(hits / reads, 2) if reads else None,
-            used=len(local),
-            capacity=local.bounds.entries,
-            utilization=round(len(local) / local.bounds.entries, 2),
-            bytes=local.bytes,
-            capacity_bytes=local.bounds.bytes,
-            evicted=local.evicted,
-            announced=listener.announced,
-            epochs=listener.epochs,
-            faults=self._steps.faults,
-            healthy=listener.tracking,
-            fault=listener.fault,
-        )
+            hits=hits, misses=misses, hit_ratio=round(hits / reads, 2) if reads else None, used=len(local),
+            capacity=local.bounds.entries, utilization=round(len(local) / local.bounds.entries, 2), bytes=local.bytes,
+            capacity_bytes=local.bounds.bytes, evicted=local.evicted, announced=listener.announced,
+            epochs=listener.epochs, faults=self._steps.faults, healthy=listener.tracking, fault=listener.fault,
+        )  # fmt: skip
 
     def reset_statistics(self) -> None:
         self._hits = self._steps.hits = self._steps.misses = self._steps.faults = 0

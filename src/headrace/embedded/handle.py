@@ -245,22 +245,15 @@ def status(directory: Directory = None) -> Status:
         name = "valkey" if "valkey_version" in facts else "redis"
         databases = [value for key, value in facts.items() if key.startswith("db") and key[2:].isdecimal()]
         return Status(
-            directory=spot.directory,
-            running=paths.locked(spot.server),
-            health=health,
-            kept=spot.keep.exists(),
-            stopped=spot.stopped.exists(),
-            used=paths.locked(spot.users, fcntl.LOCK_EX),
-            socket=socket,
-            url=None if socket is None else f"unix://{quote(os.fsencode(socket))}?db=0",
-            pid=number.get("process_id"),
+            directory=spot.directory, running=paths.locked(spot.server), health=health, kept=spot.keep.exists(),
+            stopped=spot.stopped.exists(), used=paths.locked(spot.users, fcntl.LOCK_EX), socket=socket,
+            url=None if socket is None else f"unix://{quote(os.fsencode(socket))}?db=0", pid=number.get("process_id"),
             version=f"{name} {facts.get(f'{name}_version')}" if facts else None,
-            uptime=number.get("uptime_in_seconds"),
-            clients=number["connected_clients"] - 1 if facts else None,
+            uptime=number.get("uptime_in_seconds"), clients=number["connected_clients"] - 1 if facts else None,
             memory=number.get("used_memory"),
             keys=sum(int(one.split(",")[0].removeprefix("keys=")) for one in databases) if facts else None,
             file=number.get("aof_current_size"),
-        )
+        )  # fmt: skip
 
 
 def require(directory: Directory = None) -> None:

@@ -309,19 +309,10 @@ def census(name: str, options: PoolOptions, scheduler: Scheduler) -> PoolStats:
         oldest = max(0.0, now - next(iter(scheduler.lines.central)).born) if scheduler.lines.central else 0.0
     chosen = options.strategy if isinstance(options.strategy, str) else getattr(options.strategy, "__name__", "")
     return PoolStats(
-        name=name,
-        kind=options.kind,
-        strategy=chosen,
-        queue=options.queue,
-        size=size,
-        waiting=waiting,
-        central=central,
-        backlog=options.backlog,
-        oldest=oldest,
-        done=done,
-        broken=scheduler.broken,
+        name=name, kind=options.kind, strategy=chosen, queue=options.queue, size=size, waiting=waiting,
+        central=central, backlog=options.backlog, oldest=oldest, done=done, broken=scheduler.broken,
         members=tuple(_member(member, options.kind, now) for member in members),
-    )
+    )  # fmt: skip
 
 
 def _member(member: Member, kind: str, now: float) -> MemberStats:
@@ -329,18 +320,11 @@ def _member(member: Member, kind: str, now: float) -> MemberStats:
     call, pid = member.running, member.body.pid
     busy = call is not None
     return MemberStats(
-        id=member.id,
-        state=_state(member, busy=busy),
-        waiting=len(member.inbox) + len(member.urgent),
-        done=member.done,
-        restarts=member.restarts,
-        pid=pid,
-        memory=_memory(pid) if kind == "process" else None,
-        call=call.title if call is not None else "",
-        where=member.body.where() if busy else "",
-        seconds=max(0.0, now - member.since) if busy else 0.0,
-        reason=member.reason,
-    )
+        id=member.id, state=_state(member, busy=busy), waiting=len(member.inbox) + len(member.urgent),
+        done=member.done, restarts=member.restarts, pid=pid, memory=_memory(pid) if kind == "process" else None,
+        call=call.title if call is not None else "", where=member.body.where() if busy else "",
+        seconds=max(0.0, now - member.since) if busy else 0.0, reason=member.reason,
+    )  # fmt: skip
 
 
 def _state(member: Member, *, busy: bool) -> Literal["idle", "busy", "away", "leaving"]:

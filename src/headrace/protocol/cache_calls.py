@@ -75,14 +75,9 @@ def store(keys: Keys, name: str, data: bytes, ttl: float, tags: Sequence[str] = 
     """Store a value for ``ttl`` seconds; False when ``lease`` was given and does not hold any more."""
     milliseconds = max(1, round(ttl * 1000))
     return load("cache_set").bind(
-        keys,
-        lambda reply: bool(reply == b"stored"),
-        name=name,
-        data=data,
-        ttl=milliseconds,
-        tags=",".join(tags),
+        keys, lambda reply: bool(reply == b"stored"), name=name, data=data, ttl=milliseconds, tags=",".join(tags),
         lease=lease,
-    )
+    )  # fmt: skip
 
 
 def lease(keys: Keys, name: str, tags: Sequence[str] = (), wait: float = 0.0) -> Call[Turn]:

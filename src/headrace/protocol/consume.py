@@ -24,16 +24,9 @@ def register(
     silent.
     """
     return load("register").bind(
-        keys,
-        int,
-        owner=owner,
-        lease=lease,
-        version=SCHEMA,
-        oldest=OLDEST,
-        count=keys.count,
-        metadata=list(metadata),
+        keys, int, owner=owner, lease=lease, version=SCHEMA, oldest=OLDEST, count=keys.count, metadata=list(metadata),
         tasks=by_turns(tasks or {}),
-    )
+    )  # fmt: skip
 
 
 class Renewed(msgspec.Struct, frozen=True):
@@ -80,25 +73,10 @@ def _renewed(reply: Any) -> Renewed:
     _, now, due, lapse, lapsing, cancels, parking, over, *rest = reply
     size, kept, ends, chore, resumes, held, tick, paused, ready, replaced = rest
     return Renewed(
-        True,
-        now,
-        moment(due),
-        moment(lapse),
-        name_of(lapsing),
-        tuple(texts_of(cancels)),
-        tuple(texts_of(parking)),
-        moment(over),
-        size,
-        kept,
-        moment(ends),
-        moment(chore),
-        moment(resumes),
-        held,
-        None if tick == -1 else moment(tick),
-        tuple(texts_of(paused)),
-        ready,
-        tuple(texts_of(replaced)),
-    )
+        True, now, moment(due), moment(lapse), name_of(lapsing), tuple(texts_of(cancels)), tuple(texts_of(parking)),
+        moment(over), size, kept, moment(ends), moment(chore), moment(resumes), held,
+        None if tick == -1 else moment(tick), tuple(texts_of(paused)), ready, tuple(texts_of(replaced)),
+    )  # fmt: skip
 
 
 def renew(

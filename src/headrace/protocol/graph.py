@@ -150,18 +150,10 @@ def create(keys: Keys, id: str, graph: Graph, first: int = 1) -> Call[Created]:
         return Created(word, reply[1].decode(), after)
 
     return load("flow_create").bind(
-        keys,
-        created,
-        id=id,
-        definition=graph.definition,
-        key=graph.key,
-        first=first,
-        size=len(graph.nodes),
-        last=int(complete),
-        unstarted=graph.unstarted,
-        facts=facts,
+        keys, created, id=id, definition=graph.definition, key=graph.key, first=first, size=len(graph.nodes),
+        last=int(complete), unstarted=graph.unstarted, facts=facts,
         nodes=[_row(keys, id, graph.nodes[number - 1], number, hides=hides) for number in range(first, last + 1)],
-    )
+    )  # fmt: skip
 
 
 def start(keys: Keys, id: str, names: Sequence[int] = ()) -> Call[str]:

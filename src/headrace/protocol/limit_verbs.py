@@ -62,14 +62,9 @@ def read_limits(
         values: after each limit its values are told: those that an operator has set, or whose jobs wait.
     """
     return load("limit_read").bind(
-        keys,
-        lambda reply: _page(reply, None if names else limit),
-        names=list(names),
-        after=after,
-        limit=limit,
-        value=value,
-        values=int(values),
-    )
+        keys, lambda reply: _page(reply, None if names else limit), names=list(names), after=after, limit=limit,
+        value=value, values=int(values),
+    )  # fmt: skip
 
 
 def _changed(reply: Any) -> str | frozenset[str]:
@@ -151,14 +146,9 @@ def hold_limit(
     with a point and its lease: the same again is one hold. ``value`` is ``ALL`` where the limit goes by none.
     """
     return load("limit_hold").bind(
-        keys,
-        lambda reply: HoldAnswer(reply[0].decode(), reply[1], number(reply[2])),
-        limit=limit,
-        value=value,
-        holder=holder,
-        lease=lease,
-        declared=list(declared),
-    )
+        keys, lambda reply: HoldAnswer(reply[0].decode(), reply[1], number(reply[2])), limit=limit, value=value,
+        holder=holder, lease=lease, declared=list(declared),
+    )  # fmt: skip
 
 
 class GateAnswer(NamedTuple):
@@ -175,14 +165,9 @@ def take_limits(keys: Keys, claim: Claim, holder: str, lease: int) -> Call[GateA
     return load("limit_take").bind(
         keys,
         lambda reply: GateAnswer(reply[0] == b"held", reply[1], number(reply[2]), [gate.decode() for gate in reply[3]]),
-        task=claim.task,
-        queue=claim.queue,
-        args=claim.args,
-        by_key=claim.key,
-        cost=claim.cost,
-        holder=holder,
+        task=claim.task, queue=claim.queue, args=claim.args, by_key=claim.key, cost=claim.cost, holder=holder,
         lease=lease,
-    )
+    )  # fmt: skip
 
 
 def keep_hold(keys: Keys, gate: str, holder: str, lease: int) -> Call[bool]:

@@ -424,23 +424,14 @@ def _worker(row: list[Any]) -> WorkerSeen:
     of_kind = sum(runner.holds for runner in runners if runner.kind == kind)
     length = number(lease)
     return WorkerSeen(
-        place=_text(place) or _text(owner),
-        queues=facts.queues,
-        kind=kind,
-        kinds=tuple(facts.sizes),
-        size=facts.sizes.get(kind, 0),
-        held=held if len(facts.sizes) == 1 else of_kind,
-        owner=_text(owner),
-        lease=facts.lease,
-        heard=facts.lease - length if length and facts.lease else 0,
-        claimed=number(claimed) or number(since),
-        draining=bool(draining),
-        weighted=bool(weights),
-        runners=runners,
+        place=_text(place) or _text(owner), queues=facts.queues, kind=kind, kinds=tuple(facts.sizes),
+        size=facts.sizes.get(kind, 0), held=held if len(facts.sizes) == 1 else of_kind, owner=_text(owner),
+        lease=facts.lease, heard=facts.lease - length if length and facts.lease else 0,
+        claimed=number(claimed) or number(since), draining=bool(draining), weighted=bool(weights), runners=runners,
         bare=said and len(runners) < MOST_RUNNERS and all(runner.kind != kind for runner in runners),
         preferred={name: number(size) for name, size in _named(row[13]).items()},
         tasks=tuple(name for name in map(_text, row[14]) if not name.startswith("~")),
-    )
+    )  # fmt: skip
 
 
 def _other(row: list[Any]) -> OtherJob:
@@ -461,19 +452,10 @@ def why(keys: Keys, id: str) -> Call[WhyFacts]:
     def parsed(reply: Any) -> WhyFacts:
         now, kind, values, flow, place, others, gates, live, workers, server = reply
         return WhyFacts(
-            id,
-            now,
-            _text(kind),
-            _fields(FIELDS, values),
-            _fields(FLOW_FIELDS, flow),
-            _named(place),
-            tuple(map(_other, others)),
-            tuple(map(_gate, gates)),
-            live,
-            tuple(map(_worker, workers)),
-            _named(server),
+            id, now, _text(kind), _fields(FIELDS, values), _fields(FLOW_FIELDS, flow), _named(place),
+            tuple(map(_other, others)), tuple(map(_gate, gates)), live, tuple(map(_worker, workers)), _named(server),
             namespace=keys.prefix.strip("{}:").rpartition(":")[0],
-        )
+        )  # fmt: skip
 
     script = load("why")
     return script.bind(keys, parsed, id=id, fields=list(FIELDS), flow_fields=list(FLOW_FIELDS), limit=MOST_WORKERS)

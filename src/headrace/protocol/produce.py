@@ -176,14 +176,9 @@ def enqueue(
     else:
         batches, word = batches_of(jobs)
     return load(word).bind(
-        keys,
-        accepted,
-        sender=sender,
-        number=str(number),
-        requests=requests,
-        request_id_ttl=_milliseconds(request_id_ttl),
-        batches=batches,
-    )
+        keys, accepted, sender=sender, number=str(number), requests=requests,
+        request_id_ttl=_milliseconds(request_id_ttl), batches=batches,
+    )  # fmt: skip
 
 
 def broadcast(keys: Keys, form: Form, args: bytes, rows: Sequence[tuple[str, str]]) -> Call[list[str]]:
@@ -294,38 +289,19 @@ def record_of(id: str, due: int, fields: dict[str, bytes], finder: Finder | None
         state, share = State.QUARANTINED, None
     priority = priority_of(get("priority"))
     record = Record(
-        id=id,
-        state=state,
-        task=text_of(get("task")),
-        queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
+        id=id, state=state, task=text_of(get("task")), queue=text_of(get("queue", DEFAULT_QUEUE.encode())),
         packed_args=signed_parts(get("args", b"" if "left_out" in fields else NOTHING))[0],
-        options=get("options", b""),
-        priority=priority,
-        key=text_of(get("key")),
-        created_us=_created(id),
-        due_us=ready_at(due, priority) if state is State.READY else due,
-        started_us=number(get("token")),
-        finished_us=number(get("finished")),
-        expires_us=number(get("expires")),
-        failures=number(get("failures")),
-        crashes=number(get("crashes")),
-        interruptions=number(get("interruptions")),
-        snoozes=number(get("snoozes")),
-        limited=number(get("limited")),
-        owner=text_of(get("owner")),
-        packed_result=get("result"),
-        error=parse_error(get("error")),
-        progress=share,
-        progress_text=text_of(get("note")),
-        fields=fields,
-        attempts=parse_journal(get("journal"), number(get("attempts"))),
-        headers=shown(get("headers", b"")),
-        note=text_of(get(FIELDS["note"].stored)),
-        unique=text_of(get("unique")),
-        swallowed=parse_error(get("swallowed")),
-        left_out=number(get("left_out")),
+        options=get("options", b""), priority=priority, key=text_of(get("key")), created_us=_created(id),
+        due_us=ready_at(due, priority) if state is State.READY else due, started_us=number(get("token")),
+        finished_us=number(get("finished")), expires_us=number(get("expires")), failures=number(get("failures")),
+        crashes=number(get("crashes")), interruptions=number(get("interruptions")), snoozes=number(get("snoozes")),
+        limited=number(get("limited")), owner=text_of(get("owner")), packed_result=get("result"),
+        error=parse_error(get("error")), progress=share, progress_text=text_of(get("note")), fields=fields,
+        attempts=parse_journal(get("journal"), number(get("attempts"))), headers=shown(get("headers", b"")),
+        note=text_of(get(FIELDS["note"].stored)), unique=text_of(get("unique")),
+        swallowed=parse_error(get("swallowed")), left_out=number(get("left_out")),
         finder=None if is_map(fields) else finder,
-    )
+    )  # fmt: skip
     return _plausible(record)
 
 

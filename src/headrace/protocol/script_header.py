@@ -195,20 +195,12 @@ class _Found:
     def header(self, title: str) -> Header:
         words = self.words
         return Header(
-            title,
-            keys=tuple(self.keys["key"]),
-            derives=tuple(self.keys["keys"]),
-            channels=tuple(self.keys["channel"]),
-            args=tuple(self.args),
-            includes=tuple(words["include"]),
-            many=tuple(self.many),
-            removes=(words["removes"] or [""])[0],
-            batch=tuple(self.batch),
-            steps=tuple(words["step"]),
-            lazy=self.lazy[0],
-            gives=tuple(self.lazy[1:]),
+            title, keys=tuple(self.keys["key"]), derives=tuple(self.keys["keys"]),
+            channels=tuple(self.keys["channel"]), args=tuple(self.args), includes=tuple(words["include"]),
+            many=tuple(self.many), removes=(words["removes"] or [""])[0], batch=tuple(self.batch),
+            steps=tuple(words["step"]), lazy=self.lazy[0], gives=tuple(self.lazy[1:]),
             route=(words["route"] or [""])[0],
-        )
+        )  # fmt: skip
 
 
 def _documented(word: str) -> Key:
@@ -231,19 +223,11 @@ def merge(header: Header, includes: list[Header]) -> Header:
     """A script's header with what its includes declare, which are in the order of their text."""
     parts = [header, *includes]
     merged = Header(
-        header.title,
-        _union([part.keys for part in parts]),
-        _union([part.derives for part in parts]),
-        _union([part.channels for part in parts]),
-        header.args,
-        header.includes,
-        False,
-        _union([part.many for part in parts]),
-        header.removes,
-        _union([part.batch for part in parts]),
-        tuple(step for part in reversed(parts) for step in part.steps),
-        route=header.route,
-    )
+        header.title, _union([part.keys for part in parts]), _union([part.derives for part in parts]),
+        _union([part.channels for part in parts]), header.args, header.includes, False,
+        _union([part.many for part in parts]), header.removes, _union([part.batch for part in parts]),
+        tuple(step for part in reversed(parts) for step in part.steps), route=header.route,
+    )  # fmt: skip
     if merged.removes and removable(merged).type not in ("zset", "set", "hash"):
         raise HeaderError(f"{header.title!r}: nothing can be removed from {merged.removes}")
     return merged

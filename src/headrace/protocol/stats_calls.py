@@ -81,16 +81,9 @@ def send(
     push out the oldest, or are refused as ``full`` with ``hold``.
     """
     return load("stats_send").bind(
-        keys,
-        lambda reply: Applied(reply.decode()),
-        sender=sender,
-        number=str(number),
-        window=window,
-        most=most,
-        hold=int(hold),
-        keep=UNUSED,
-        batch=batch,
-    )
+        keys, lambda reply: Applied(reply.decode()), sender=sender, number=str(number), window=window, most=most,
+        hold=int(hold), keep=UNUSED, batch=batch,
+    )  # fmt: skip
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -170,16 +163,9 @@ def take(
     ``lost``: batches missing among these, if numbers that are missing mean batches that the broker dropped.
     """
     return load("stats_take").bind(
-        keys,
-        _took,
-        batches=[item for span in spans for item in (span.sender, span.first, span.last)],
-        gaps=int(lost is not None),
-        lost=lost or 0,
-        upto=upto,
-        window=window,
-        keep=UNUSED,
-        **counts.packed(),
-    )
+        keys, _took, batches=[item for span in spans for item in (span.sender, span.first, span.last)],
+        gaps=int(lost is not None), lost=lost or 0, upto=upto, window=window, keep=UNUSED, **counts.packed(),
+    )  # fmt: skip
 
 
 Held = dict[str, int]

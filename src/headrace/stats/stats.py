@@ -222,15 +222,9 @@ class Stats:
         if last < first:
             raise OptionsError(f"the range ends before it begins: start={start!r}, end={end!r}")
         query = SeriesQuery(
-            self._lane.label(label),
-            self.layout,
-            first,
-            last,
-            "",
-            end is None if inclusive is None else inclusive,
-            tuple(field_of(field) for field in fields),
-            self._engine,
-        )
+            self._lane.label(label), self.layout, first, last, "", end is None if inclusive is None else inclusive,
+            tuple(field_of(field) for field in fields), self._engine,
+        )  # fmt: skip
         level = query.kept.level(every) if every else query.kept.levels[0]
         return Reading(self._client, replace(query, every=level.cut.name), self._clock)
 

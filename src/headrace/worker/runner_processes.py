@@ -204,16 +204,10 @@ class RunnerProcesses:
         os.set_blocking(ticket_read, False)
         is_fork_server = kind in FORKING and process_kind.lasts(self._app)
         facts = RunnerOptions(
-            kind,
-            Channel(theirs, ToRunner),
-            ticket_read,
-            slots=options.slots(kind),
-            measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all",
-            place=self._place,
-            forked=began,
-            is_fork_server=is_fork_server,
-            store_use=self._store_use,
-        )
+            kind, Channel(theirs, ToRunner), ticket_read, slots=options.slots(kind),
+            measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all", place=self._place,
+            forked=began, is_fork_server=is_fork_server, store_use=self._store_use,
+        )  # fmt: skip
         # A fork server surrounds its own children with them.
         before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)
         run_around_fork(list(reversed(before)))

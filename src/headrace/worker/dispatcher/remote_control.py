@@ -71,21 +71,13 @@ def _row(handle: RunnerHandle, ahead_of_us: float, look: Probe, shown: str) -> R
     began = ahead_of_us + handle.progress * 1e6 if handle.serial else float(first.claim.token if first else 0)
     stopped = first if first and (first.limited or first.told) else None
     return RunnerFacts(
-        kind=handle.kind,
-        place=place.id if place else -1,
-        pid=pid,
-        job=first.claim.id if first else "",
-        task=first.claim.task if first else "",
-        since=round(began) if first else 0,
+        kind=handle.kind, place=place.id if place else -1, pid=pid, job=first.claim.id if first else "",
+        task=first.claim.task if first else "", since=round(began) if first else 0,
         soft=round(ahead_of_us + stopped.limited_at * 1e6) if stopped and stopped.limited else 0,
         kill=round(ahead_of_us + stopped.kill_at * 1e6) if stopped and stopped.kill_at else 0,
-        holds=len(handle.starts),
-        waiting=len(place.line) if place else 0,
-        done=handle.done,
-        memory=memory,
-        replaced=place.replaced if place else 0,
-        reason=place.reason if place else "",
-    )
+        holds=len(handle.starts), waiting=len(place.line) if place else 0, done=handle.done, memory=memory,
+        replaced=place.replaced if place else 0, reason=place.reason if place else "",
+    )  # fmt: skip
 
 
 class SelfReport:

@@ -85,16 +85,10 @@ def spread(claim: Claim, facts: NodeFacts, args: bytes) -> Graft | None:
     if not items:
         return None
     form = Form(
-        claim.task,
-        claim.queue,
-        claim.options,
-        facts.priority,
-        max_crashes=facts.max_crashes,
-        at_most_once=claim.once,
-        key=claim.key,
-        headers=claim.headers,
+        claim.task, claim.queue, claim.options, facts.priority, max_crashes=facts.max_crashes,
+        at_most_once=claim.once, key=claim.key, headers=claim.headers,
         **{name: value for name, value in facts.untold.items() if name in UNTOLD},
-    )
+    )  # fmt: skip
     given: list[NewNode] = []
     if len(items) > 1:
         rest = [_once(part, given) for part in rest]
