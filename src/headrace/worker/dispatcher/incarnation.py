@@ -14,20 +14,10 @@ from headrace.protocol import consume
 from headrace.protocol.keys import Keys
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
+from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming, ClaimTurns
-from headrace.worker.dispatcher.dispatcher_events import (
-    CallRefused,
-    Connected,
-    Disconnected,
-    Mail,
-    Ready,
-    Replied,
-    Step,
-    Subscribe,
-    Woken,
-)
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.local_queues import LocalQueues
 from headrace.worker.dispatcher.maintenance import Maintenance
@@ -84,13 +74,13 @@ class Incarnation:
         )
         self.vitals = Vitals(worker, desk, assignment, renewal, claiming)
         self.handlers: dict[type, Callable[[Any], None]] = {
-            Replied: self._replied,
-            CallRefused: self._refused,
-            Woken: self._woke,
-            Ready: lambda _: self._requests.may_send(),
-            Disconnected: lambda _: self._requests.lost(),
-            Connected: lambda _: self._connected(),
-            Mail: lambda event: self.control.mailed(event.text),
+            events.Replied: self._replied,
+            events.CallRefused: self._refused,
+            events.Woken: self._woke,
+            events.Ready: lambda _: self._requests.may_send(),
+            events.Disconnected: lambda _: self._requests.lost(),
+            events.Connected: lambda _: self._connected(),
+            events.Mail: lambda event: self.control.mailed(event.text),
         }
         self.awoken = self.retired = False
         self.holds: AwayLimits | None = None
@@ -136,7 +126,7 @@ class Incarnation:
         elif requests.ready and not worker.options.burst and not claiming.waits:
             claiming.sleep(now)
 
-    def _steps(self, now: float) -> list[Step]:
+    def _steps(self, now: float) -> list[events.Step]:
         requests = self._requests
         steps = requests.again(now)
         wanted = None if requests.armed else self.claiming.claimable(now)
@@ -172,17 +162,17 @@ class Incarnation:
             # Mail that came meanwhile is lost: that a job was cancelled, or a queue resumed.
             self.renewal.renew_soon()
 
-    def _replied(self, event: Replied) -> None:
+    def _replied(self, event: events.Replied) -> None:
         self._requests.accepted(event.script)
         event.read(event.reply)
 
-    def _refused(self, event: CallRefused) -> None:
+    def _refused(self, event: events.CallRefused) -> None:
         """All else goes on. Where a sleep's claim was refused, no other sleep begins before one is accepted."""
         if event.asleep:
             self._requests.slept()
         self._requests.refused(event.step, self._worker.now, self._worker.random.random())
 
-    def _woke(self, event: Woken) -> None:
+    def _woke(self, event: events.Woken) -> None:
         self._requests.slept()
         self._requests.accepted("claim")
         self.claiming.woken = event.by_queue
@@ -191,7 +181,7 @@ class Incarnation:
 
     # -- its name ---------------------------------------------------------------------------------------------------
 
-    def _register(self, now: float) -> list[Step]:
+    def _register(self, now: float) -> list[events.Step]:
         worker, keys = self._worker, self.desk.keys
         if worker.phase != "working" or self._requests.pauses("register", now):
             return []
@@ -220,7 +210,7 @@ class Incarnation:
         self._report.begin()
         worker.actions.add(Owner(owner))
         self._supply.on_registration()
-        desk.actions.add(Subscribe(desk.keys.mail(owner)))
+        desk.actions.add(events.Subscribe(desk.keys.mail(owner)))
         queues = ", ".join(worker.options.queues.names)
         worker.actions.log(logging.INFO, "worker %s serves %s%s", owner, queues, self._place, code="worker.serves")
 

@@ -19,23 +19,8 @@ from headrace.admin.alarms import look_at_alarms
 from headrace.app import Headrace
 from headrace.errors import HeadraceError
 from headrace.worker.channel import Channel
+from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.core import Core
-from headrace.worker.dispatcher.dispatcher_events import (
-    Action,
-    Capture,
-    DeskAction,
-    DeskEvent,
-    Event,
-    Give,
-    Log,
-    Notify,
-    Send,
-    SendFirst,
-    Sleep,
-    Subscribe,
-    TakeBack,
-    WakeUp,
-)
 from headrace.worker.dispatcher.job_log import DispatcherLog, JobCounts
 from headrace.worker.dispatcher.remote_control import probe
 from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
@@ -57,20 +42,20 @@ LAST_WORDS = 5.5
 
 
 class DeskInbox:
-    def __init__(self, inbox: list[Event], shard: int) -> None:
+    def __init__(self, inbox: list[events.Event], shard: int) -> None:
         self._inbox, self._shard = inbox, shard
 
     def append(self, event: Any, /) -> None:
-        self._inbox.append(DeskEvent(self._shard, event))
+        self._inbox.append(events.DeskEvent(self._shard, event))
 
 
 def store_actions(session: StoreSession) -> dict[type, Callable[[Any], None]]:
     return {
-        Send: lambda action: session.send(action.steps),
-        SendFirst: lambda action: session.send_first(action.steps),
-        Sleep: lambda action: session.arm(action.keys, action.claim),
-        WakeUp: lambda _: session.disarm(),
-        Subscribe: lambda action: session.subscribe(action.channel),
+        events.Send: lambda action: session.send(action.steps),
+        events.SendFirst: lambda action: session.send_first(action.steps),
+        events.Sleep: lambda action: session.arm(action.keys, action.claim),
+        events.WakeUp: lambda _: session.disarm(),
+        events.Subscribe: lambda action: session.subscribe(action.channel),
     }
 
 
@@ -91,7 +76,7 @@ class Dispatcher:
         self._stamp_every = min(STAMP_EVERY, settings.lease * STAMP_SHARE)
         self._watched = Selectors()
         # What happened and the core was not told.
-        self._inbox: list[Event] = []
+        self._inbox: list[events.Event] = []
         self._job_counts = JobCounts(app.stats, app.stats.of_workers(), place) if settings.stats_jobs else None
         shards = store.shards
         core = self._core = Core(self._worker(options, place, parent), *(keys for _, keys in shards))
@@ -109,14 +94,14 @@ class Dispatcher:
         ]  # fmt: skip
         self._ask = ControlLink(control, self._watched, links, self._inbox).ask
         self._doing: dict[type, Callable[[Any], None]] = {
-            Give: links.give,
-            Notify: links.send,
-            TakeBack: links.take_back,
-            Capture: links.capture,
+            events.Give: links.give,
+            events.Notify: links.send,
+            events.TakeBack: links.take_back,
+            events.Capture: links.capture,
             **dict.fromkeys(get_args(ToSupervisor), self._ask) | {Begun: self._on_begun},
             **store_actions(self._sessions[0]),
-            DeskAction: self._at_desk([store_actions(session) for session in self._sessions]),
-            Log: lambda action: self._observe(lambda: self._log.write(action)),
+            events.DeskAction: self._at_desk([store_actions(session) for session in self._sessions]),
+            events.Log: lambda action: self._observe(lambda: self._log.write(action)),
         }
 
     def _worker(self, options: WorkerOptions, place: str, parent: int) -> Worker:
@@ -143,7 +128,7 @@ class Dispatcher:
         Thread(target=look, name="headrace alarms", daemon=True).start()
 
     @staticmethod
-    def _at_desk(actions: Sequence[dict[type, Callable[[Any], None]]]) -> Callable[[DeskAction], None]:
+    def _at_desk(actions: Sequence[dict[type, Callable[[Any], None]]]) -> Callable[[events.DeskAction], None]:
         return lambda one: actions[one.shard][type(one.action)](one.action)
 
     def run(self, predecessors: Sequence[str]) -> None:
@@ -191,7 +176,7 @@ class Dispatcher:
         if runner := self._assignment.likely:
             self._links.hint(runner)
 
-    def _perform(self, actions: Iterable[Action]) -> None:
+    def _perform(self, actions: Iterable[events.Action]) -> None:
         for action in actions:
             self._doing[type(action)](action)
 

@@ -23,19 +23,7 @@ from headrace.protocol.script import Script, load
 from headrace.store.connection import pause_before
 from headrace.store.url import Target
 from headrace.store.verdict import refusal
-from headrace.worker.dispatcher.dispatcher_events import (
-    CALLED,
-    HURRY,
-    CallRefused,
-    Connected,
-    Disconnected,
-    Event,
-    Mail,
-    Ready,
-    Replied,
-    Step,
-    Woken,
-)
+from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.runner_links import Selectors
 from headrace.worker.dispatcher.store_links import Links, StoreLinks
 
@@ -59,7 +47,7 @@ SCRIPTS = (
 
 
 class EventInbox(Protocol):
-    def append(self, event: Event, /) -> None: ...
+    def append(self, event: events.Event, /) -> None: ...
 
 
 class StoreSession:
@@ -86,15 +74,15 @@ class StoreSession:
         scripts, handlers = [load(name) for name in SCRIPTS], (self._on_reply, self._on_wake, self._on_mail)
         self.links = StoreLinks(target, patience, scripts, watched, handlers, self._connected, self._lost, revive)
         self.channel = ""
-        self.armed: Step | None = None
+        self.armed: events.Step | None = None
         self._inbox = inbox
         self._hint = hint
         # Calls that are not answered, and what each reply that is awaited on ``main`` answers.
-        self._inflight: list[Step] = []
-        self._awaited: list[Step | Aside] = []
+        self._inflight: list[events.Step] = []
+        self._awaited: list[events.Step | Aside] = []
         # What goes out before what is held back, a request each; whether such a request is under way.
-        self._before: deque[list[Step]] = deque()
-        self._held_back: list[Step] = []
+        self._before: deque[list[events.Step]] = deque()
+        self._held_back: list[events.Step] = []
         self._goes_ahead = False
         # Whether the loop was told that a request can be sent.
         self._reported_ready = False
@@ -125,12 +113,12 @@ class StoreSession:
 
     # -- what the core says -----------------------------------------------------------------------------------------
 
-    def send(self, steps: list[Step]) -> None:
+    def send(self, steps: list[events.Step]) -> None:
         self._reported_ready = self._goes_ahead = False
         self._inflight = steps
         self._resend()
 
-    def send_first(self, steps: list[Step]) -> None:
+    def send_first(self, steps: list[events.Step]) -> None:
         """Send these in one round trip, before what is held back and after those that were given so."""
         self._reported_ready = False
         if self.links.made is not None:
@@ -154,7 +142,7 @@ class StoreSession:
             leave = [("UNSUBSCRIBE", before)] if before else []
             self.links.post(self.links.made.mail, [*leave, ("SUBSCRIBE", channel)])
 
-    def arm(self, keys: Sequence[str], claim: Step) -> None:
+    def arm(self, keys: Sequence[str], claim: events.Step) -> None:
         """Sleep on wake-up keys, and claim when woken: the server runs the claim as soon as the sleep ends. To wait for
         the wake-up's reply first would add a trip to each idle job's delay. Until the claim is answered no other may be
         sent, so that its number stays the newest and a lost reply can be repeated.
@@ -203,7 +191,7 @@ class StoreSession:
     def _report_ready(self) -> None:
         if self.idle and not self._reported_ready:
             self._reported_ready = True
-            self._inbox.append(Ready())
+            self._inbox.append(events.Ready())
 
     def _resend(self, scripts: Collection[Script] = ()) -> None:
         made = self.links.made
@@ -223,10 +211,10 @@ class StoreSession:
                 return
         # Requests that were under way go out again with their numbers, so that a lost reply changes nothing.
         self._held_back, self._inflight = self._inflight, []
-        self._inbox.append(Connected())
+        self._inbox.append(events.Connected())
 
     def _lost(self) -> None:
-        self._inbox.append(Disconnected())
+        self._inbox.append(events.Disconnected())
         self._awaited, self._reported_ready = [], False
         self._poll_at = self._subscribe_at = math.inf
         if self._goes_ahead:
@@ -246,7 +234,7 @@ class StoreSession:
         if not replies:
             return
         awaited, self._awaited, self._inflight = self._awaited, [], []
-        failed: list[tuple[Step, Exception]] = []
+        failed: list[tuple[events.Step, Exception]] = []
         unloaded: Exception | None = None
         for what, reply in zip(awaited, replies, strict=True):
             if what == "unblock":
@@ -258,7 +246,7 @@ class StoreSession:
             else:
                 name = what[0].script.name
                 self.links.accepted(name)
-                self._inbox.append(Replied(what[1], what[0].parse(reply), name))
+                self._inbox.append(events.Replied(what[1], what[0].parse(reply), name))
         if failed:
             self._failed(failed, unloaded)
         elif awaited != ["unblock"] and not self._goes_ahead:
@@ -267,7 +255,7 @@ class StoreSession:
         # At once, so that the next request is decided before the replies are read in full.
         self._report_ready()
 
-    def _failed(self, failed: list[tuple[Step, Exception]], unloaded: Exception | None) -> None:
+    def _failed(self, failed: list[tuple[events.Step, Exception]], unloaded: Exception | None) -> None:
         """The server answered with errors: load scripts that it lacks, give back what it refused, or connect anew."""
         lost: tuple[Exception, str] | None = None
         for step, reply in failed:
@@ -290,9 +278,9 @@ class StoreSession:
         else:
             self.links.answered()
 
-    def _refused(self, error: Exception, name: str, step: Step, *, asleep: bool = False) -> None:
+    def _refused(self, error: Exception, name: str, step: events.Step, *, asleep: bool = False) -> None:
         self.links.refused(error, name)
-        self._inbox.append(CallRefused(step, asleep))
+        self._inbox.append(events.CallRefused(step, asleep))
 
     def _unblocked(self, reply: Any) -> None:
         if isinstance(reply, Exception):
@@ -324,7 +312,7 @@ class StoreSession:
             self._refused(replies[-1], "claim", step, asleep=True)
         else:
             self.links.accepted("claim")
-            self._inbox.append(Woken(step[1], step[0].parse(replies[-1]), by_queue))
+            self._inbox.append(events.Woken(step[1], step[0].parse(replies[-1]), by_queue))
 
     def _slept(self, replies: list[Any]) -> bool:
         if not replies:
@@ -345,14 +333,14 @@ class StoreSession:
             if isinstance(message, Exception):
                 self._unheard(message)
             elif message[0] == b"message":
-                self._inbox.append(Mail(message[2].decode("utf-8", "replace")))
+                self._inbox.append(events.Mail(message[2].decode("utf-8", "replace")))
             elif message[0] == b"subscribe" and message[1].decode() == self.channel:
                 # Announcements that came meanwhile are lost: read what there is.
                 self._deaf = 0
                 self.links.accepted("SUBSCRIBE")
                 self.links.answered("mail")
-                self._inbox.append(Mail(CALLED))
-                self._inbox.append(Mail(HURRY))
+                self._inbox.append(events.Mail(events.CALLED))
+                self._inbox.append(events.Mail(events.HURRY))
 
     def _unheard(self, error: Exception) -> None:
         """The server does not let this worker listen: try again later. Renewals tell of cancellations, too."""
