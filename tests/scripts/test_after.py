@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from headrace.model.form import NewJob
-from headrace.protocol import consume, graph, operations, produce, why
+from headrace.protocol import consume, graph, operations, overviews, produce
 from tests.scripts.stage import KEEP, SECOND, Stage
 
 BAD_ENDS = {"failed": "failed", "cancelled": "cancelled", "corrupt": "quarantined"}
@@ -219,7 +219,7 @@ def test_a_caller_that_waits_too_takes_nothing_away(stage: Stage) -> None:
 def test_why_names_the_jobs_that_it_follows(stage: Stage) -> None:
     claims = [stage.running() for _ in range(7)]
     (last,) = follow(stage, *(one.id for one in claims))
-    facts = stage.run(why.why(stage.keys, last))
+    facts = stage.run(overviews.why(stage.keys, last))
     assert [one.id for one in facts.others] == [one.id for one in claims[:5]]
     assert (facts.where("behind"), facts.time("pending")) == (5, 7)
 

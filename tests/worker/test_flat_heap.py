@@ -18,8 +18,8 @@ from headrace.model.ids import make_id
 from headrace.model.job import Claim
 from headrace.tasks.submission import of_rows
 from headrace.worker.runner.interrupts import MainGate
-from headrace.worker.runner.performers import performers
 from headrace.worker.runner.runner_context import runner_context
+from headrace.worker.runner.runner_process import performers
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")
 pytest.importorskip("sentry_sdk")

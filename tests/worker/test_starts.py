@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.protocol.settle_calls import Held, settle
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.job import Claim, Outcome
+from headrace.protocol.consume import Held, settle
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher import worker_state as module
 from headrace.worker.dispatcher.worker_state import Repair, Starts, compare

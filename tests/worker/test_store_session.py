@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from headrace.model.job import Outcome
-from headrace.protocol import operations, settle_calls
+from headrace.protocol import consume, operations
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call
 from headrace.store.url import parse
@@ -41,7 +41,7 @@ class Loop:
         self.exchange = StoreSession(parse(url), patience, self.watched, self.inbox)
 
     def step(self, name: str) -> Step:
-        call: Call[Any] = settle_calls.holds(self.keys, name, 0, 1)
+        call: Call[Any] = consume.holds(self.keys, name, 0, 1)
         return call, lambda reply: self.answered.append(name)
 
     def turn(self) -> None:
@@ -142,7 +142,7 @@ def test_nothing_is_overdue_that_is_on_its_way(new_server: Any, namespace: str, 
     main: Any = exchange.links.made and exchange.links.made.main
     large = b"x" * (4 << 20)
     rows = [(Outcome("a", 1, "succeeded", large), 0)]
-    exchange.send([(settle_calls.settle(loop.keys, "w1", 1, rows, 1), lambda _: loop.answered.append("told"))])
+    exchange.send([(consume.settle(loop.keys, "w1", 1, rows, 1), lambda _: loop.answered.append("told"))])
     assert main.deadline > time.monotonic() + patience
     eventually(lambda: loop.turn() or loop.answered == ["told"])
     logs = operations.logs(loop.keys, "a", 1)

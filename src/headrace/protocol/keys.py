@@ -163,7 +163,13 @@ class Keys:
     __slots__ = ("count", "guards", "number", "prefix", "seal", "shard")
 
     def __init__(
-        self, namespace: str = "hr", shard: int = 0, number: str = "1", *, guarded: bool = False, seal: Seal | None = None
+        self,
+        namespace: str = "hr",
+        shard: int = 0,
+        number: str = "1",
+        *,
+        guarded: bool = False,
+        seal: Seal | None = None,
     ) -> None:
         parts = [*map(int, number.split("+"))]
         self.shard, self.number, self.count = shard, number, sum(parts)
