@@ -60,7 +60,7 @@ def test_every_error_that_is_named_exists(page: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", prose))
     others = {"FailedJobRegistry", "Retry", "HardTimeLimit", "KillMode", "SecretStr", "TypedDict", "ZoneInfo"}
-    others |= {"BackgroundTasks", "EventSource", "JobSender", "TestCase"}
+    others |= {"BackgroundTasks", "DataFrame", "EventSource", "JobSender", "TestCase"}
     assert named <= others | {*vars(errors), *vars(builtins), *dir(testing)}
 
 

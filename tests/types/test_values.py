@@ -117,6 +117,12 @@ NUMPY: dict[Any, st.SearchStrategy[Any]] = {
     np.timedelta64: st.integers(-(10**9), 10**9).map(lambda n: np.timedelta64(n, "h")),
 }
 
+ARRAY = st.sampled_from([
+    np.arange(6, dtype=np.int16).reshape(2, 3), np.array([0.5, np.nan]), np.array(["a", "bcd"]), np.array(7),
+    np.array(["2030-01-02", "NaT"], dtype="M8[ns]"), np.asfortranarray(np.ones((2, 2))), np.zeros((0, 3)),
+    np.array([(1, 2.5)], dtype=[("n", "i4"), ("x", "f8")]), np.array([True, False]), np.array([1 + 2j]),
+])  # fmt: skip
+
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     None: st.none(),
     bool: st.booleans(),
@@ -162,6 +168,8 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     Point: POINT,
     list[Point]: st.lists(POINT),
     **NUMPY,
+    np.ndarray: ARRAY,
+    dict[str, np.ndarray]: st.dictionaries(TEXT, ARRAY, max_size=2),
     dict[str, np.float32]: st.dictionaries(TEXT, NUMPY[np.float32]),
 }
 
@@ -260,5 +268,10 @@ def utc(moment: dt.datetime) -> dt.datetime:
 def same_value(found: Any, sent: Any) -> bool:
     if isinstance(sent, dt.datetime) and sent.tzinfo is not None:
         return bool(utc(found) == utc(sent))
+    if isinstance(sent, np.ndarray):
+        same = type(found) is np.ndarray and (found.dtype, found.shape) == (sent.dtype, sent.shape)
+        return same and found.tobytes() == sent.tobytes()
+    if isinstance(sent, dict):
+        return found.keys() == sent.keys() and all(same_value(found[key], one) for key, one in sent.items())
     # Of the cache, lists and dictionaries that cannot be changed.
     return (type(found) is type(sent) or type(sent) in (list, dict)) and bool(found == sent)

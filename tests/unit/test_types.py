@@ -268,7 +268,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: take.job(tiny=1.5), "argument 'tiny' of take: not a valid int8 (got float)"),
     (lambda: take.job(flag=1), "argument 'flag' of take: not a valid bool"),
     (lambda: take.job(untyped=np.longdouble(1)), "cannot be sent (numpy.longdouble: it is not a number of 64 bits, a text or a time)"),
-    (lambda: take.job(untyped=np.zeros(3)), "cannot be sent (numpy.ndarray)"),
+    (lambda: take.job(untyped=np.zeros(3)), "ndarray would arrive as bytes; annotate it in the task, untyped: ndarray"),
+    (lambda: take.job(untyped=np.array([object()])), "cannot be sent (numpy.ndarray: it is not a plain array of numbers, texts or times)"),
+    (lambda: take.job(untyped=np.ma.array([1])), "cannot be sent (numpy.ma.MaskedArray: it is not a plain array"),
     (lambda: take.job(loud=Loud()), "cannot be sent (tests.unit.test_types.Loud: RuntimeError at test_types.py:"),
     (lambda: take.job(loud=1), "argument 'loud' of take: not a valid Loud (RuntimeError at test_types.py:"),
     (lambda: take.job(wrong=Wrong()), "cannot be sent (builtins.object)"),
@@ -380,7 +382,7 @@ def test_nothing_is_imported_for_types_that_are_not_used() -> None:
     code = (
         "import sys; from headrace import Headrace; app = Headrace('redis://localhost:1/0'); "
         "task = app.task(name='t')(lambda x: None); task.unpack(task.job(1).args); "
-        "print(*{'pydantic', 'numpy', 'zoneinfo'} & sys.modules.keys())"
+        "print(*{'pydantic', 'numpy', 'pandas', 'pyarrow', 'zoneinfo'} & sys.modules.keys())"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []

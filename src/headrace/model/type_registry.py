@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import enum
+import importlib
 import inspect
+import io
 import sys
 import traceback
 import typing
@@ -85,6 +88,57 @@ def _to_scalar(kind: Any, plain: Any) -> Any:
     return made
 
 
+def _from_array(value: Any) -> bytes:
+    # numpy's own format says type, shape and order; what extends an array has more than that.
+    numpy: Any = sys.modules["numpy"]
+    if type(value) is not numpy.ndarray or value.dtype.hasobject:
+        raise Unfit("it is not a plain array of numbers, texts or times")
+    file = io.BytesIO()
+    numpy.lib.format.write_array(file, value, allow_pickle=False)
+    return file.getvalue()
+
+
+def _to_array(_: Any, plain: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    if isinstance(plain, list):
+        return numpy.array(plain)
+    return numpy.lib.format.read_array(io.BytesIO(_bytes(plain)), allow_pickle=False)
+
+
+# -- pandas -----------------------------------------------------------------------------------------------------------
+
+
+def _from_frame(value: Any) -> bytes:
+    if type(value) is not sys.modules["pandas"].DataFrame or len(set(map(type, value.columns))) > 1:
+        raise Unfit("it is not a plain DataFrame whose columns have names of one type")
+    arrow, file = _arrow(), io.BytesIO()
+    table = arrow.Table.from_pandas(value, nthreads=1)
+    with arrow.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    return file.getvalue()
+
+
+def _to_frame(kind: Any, plain: Any) -> Any:
+    if isinstance(plain, list):
+        return kind(plain)
+    return _arrow().ipc.open_stream(_bytes(plain)).read_pandas(use_threads=False)
+
+
+def _arrow() -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise Unfit("it travels as Arrow does: pip install pyarrow") from None
+
+
+def _bytes(plain: Any) -> bytes:
+    if isinstance(plain, str):
+        return base64.b64decode(plain)  # as JSON has bytes
+    if not isinstance(plain, bytes):
+        raise Unfit(f"expected bytes, got {_kind(plain)}")
+    return plain
+
+
 # -- pydantic ---------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +203,8 @@ FAMILIES = (
     Family("pathlib", "PurePath", str, _of_text),
     Family("zoneinfo", "ZoneInfo", str, _of_text),
     Family("numpy", "generic", _from_scalar, _to_scalar),
+    Family("numpy", "ndarray", _from_array, _to_array),
+    Family("pandas", "DataFrame", _from_frame, _to_frame),
     Family("ipaddress", "_IPAddressBase", str, _of_text),
     # Fields of models have them.
     Family("pydantic.networks", "_BaseUrl", str, _of_text),
@@ -165,7 +221,8 @@ Decode = Callable[[Any], Any]
 class Types:
     """How values are sent that MessagePack has no form for: ``app.types``.
 
-    Known without being added: pydantic models, ``pathlib`` paths, ``ZoneInfo``, IP addresses, numpy scalars.
+    Known without being added: pydantic models, ``pathlib`` paths, ``ZoneInfo``, IP addresses, numpy scalars and arrays,
+    pandas DataFrames.
     """
 
     def __init__(self) -> None:
