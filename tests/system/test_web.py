@@ -24,7 +24,7 @@ from starlette.routing import Mount
 
 from headrace import Headrace, Record, Submission
 from headrace.contrib import flask as flask_tie
-from headrace.contrib.asgi import BackgroundTasks, JobSender, background_tasks, jobs_site, lifespan
+from headrace.contrib.asgi import BackgroundTasks, JobSender, background_tasks, get_app, jobs_site, lifespan
 from headrace.errors import JobFailed, OptionsError
 from headrace.protocol.keys import keys_of
 from headrace.store import end_listener
@@ -122,6 +122,24 @@ def test_a_request_whose_jobs_the_store_refuses_has_no_answer_that_says_otherwis
     with served(api) as ask:
         assert ask("POST", "/")[0] == 500
     assert app.queues["default"].size == 0
+
+
+def test_requests_know_the_application_of_their_site(app: Headrace, url: str) -> None:
+    app.task(name="add")(add)
+    with Headrace(url, namespace="other") as other:
+        other.task(name="add")(add)
+        sites = {app: FastAPI(lifespan=lifespan(app)), other: FastAPI(lifespan=lifespan(other))}
+        for mine, site in sites.items():
+
+            @site.post("/")
+            async def one(found: Annotated[Headrace, Depends(get_app)]) -> str:
+                return (await found.by_name("add").aenqueue(1, 2)).id
+
+            with served(site) as ask:
+                assert mine.job(json.loads(ask("POST", "/")[1])).state == "ready"
+        assert [found.queues["default"].size for found in sites] == [1, 1]
+    with pytest.raises(OptionsError, match="lifespan"):
+        get_app(Request({"type": "http"}))
 
 
 def test_an_ordinary_function_and_a_site_without_the_sender_are_refused() -> None:

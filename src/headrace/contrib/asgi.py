@@ -38,20 +38,37 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Authorize: TypeAlias = "Callable[[Request, Record], bool | Awaitable[bool]]"
 
 _SCOPE = "headrace.background"
+_STATE = "headrace"
 # A comment of the stream this often (seconds), so that proxies keep it open.
 ALIVE = 15.0
 _json = msgspec.json.Encoder().encode
 
 
-def lifespan(app: Headrace) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """What a site takes as ``lifespan``: it closes the application's connections when the site ends."""
+def lifespan(app: Headrace) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """What a site takes as ``lifespan``: it closes the application's connections when the site ends.
+
+    Its requests know the application, see :func:`get_app`. A lifespan of your own yields what this one gives:
+    ``async with lifespan(app)(site) as state: yield state``.
+    """
 
     @asynccontextmanager
-    async def opened(site: object) -> AsyncGenerator[None]:  # noqa: ARG001
+    async def opened(site: object) -> AsyncGenerator[dict[str, Any]]:  # noqa: ARG001
         async with app:
-            yield
+            yield {_STATE: app}
 
     return opened
+
+
+def get_app(request: HTTPConnection) -> Headrace:
+    """The application of a request's site, such as ``Depends(get_app)`` in FastAPI. In Starlette call it.
+
+    Raises:
+        OptionsError: the site does not have :func:`lifespan`.
+    """
+    found: Headrace | None = request.scope.get("state", {}).get(_STATE)
+    if found is None:
+        raise OptionsError("the site knows no application: FastAPI(lifespan=lifespan(app))")
+    return found
 
 
 class BackgroundTasks:
