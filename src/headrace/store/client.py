@@ -198,7 +198,7 @@ class Client:
         """Where a new job or workflow of this name lives; without a name anywhere, of many shards not at home."""
         if self.count == 1 or name:
             return shard_for(name, self._first)
-        shards = range(self.count > 3, self.count)
+        shards = list(range(self.count > 3, self.count))
         if self.away:
             shards = [shard for shard in shards if shard not in self.left_out] or shards
         return random.choice(shards)

@@ -163,8 +163,8 @@ class KitStore(Store):
         super().__init__(url, settings)
         self.wire, self.confirms = wire, False
 
-    def run_all(self, calls: Wave) -> list[Any]:
-        values = super().run_all(self.wire.before(calls))
+    def run_all(self, calls: Wave, hasty: int = 0) -> list[Any]:
+        values = super().run_all(self.wire.before(calls), hasty)
         if self.wire.stored is not None and ((new := _new(calls, values)) or _releases(calls)):
             self.wire.stored(_found(super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
@@ -195,8 +195,8 @@ class AsyncKitStore(AsyncStore):
         """Whether an event loop that has used it may still be used."""
         return any(not loop.is_closed() for loop in self._pools)
 
-    async def run_all(self, calls: Wave) -> list[Any]:
-        values = await super().run_all(self.wire.before(calls))
+    async def run_all(self, calls: Wave, hasty: int = 0) -> list[Any]:
+        values = await super().run_all(self.wire.before(calls), hasty)
         if self.wire.astored is not None and ((new := _new(calls, values)) or _releases(calls)):
             await self.wire.astored(_found(await super().run_all(self.wire.reads(self.keys, list(new))), new))
         return values
