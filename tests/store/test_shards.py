@@ -476,6 +476,24 @@ async def test_lists_show_the_rest_while_a_shard_is_away(
         eventually(lambda: app.jobs.count("ready") == 3, 30)
 
 
+def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[..., Server]) -> None:
+    servers = [new_server(append_only=True) for _ in range(SHARDS)]
+    urls = " ".join(server.url for server in servers)
+    with Headrace(urls, timeout=20) as app:
+        store: Any = app.store
+        assert store.run_at(2, overviews.overview(app.client.shards[2])).states["ready"] == 0
+        assert servers[2].owner.get("{hr:2}:shard") is not None
+    for server in servers:
+        server.owner.flushall()
+    servers[0].kill()
+    with Headrace(urls, timeout=1) as app:
+        assert app.jobs.count("ready") == 0
+        assert not [*servers[1].owner.scan_iter(), *servers[2].owner.scan_iter()]
+        servers[0].start()
+        eventually(lambda: 0 not in app.client.left_out, 30)
+        assert len(one_a_shard(add(app))) == SHARDS
+
+
 @pytest.mark.parametrize("verb", ["enqueue", "aenqueue", "enqueue_many"])
 def test_a_free_job_goes_to_another_shard_where_its_own_refuses(new_server: Callable[..., Server], verb: str) -> None:
     servers = [new_server() for _ in range(SHARDS)]

@@ -214,6 +214,7 @@ def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
     add, jobs = sharded.task("add"), list[Any]()
     slots = [key_slot(keys.prefix.encode()) for keys in sharded.app.client.shards]
     assert set(Counter(cluster.serving(slot).port for slot in slots).values()) == {2}
+    assert "MIGRATESLOTS" not in sharded.program("shards").err
     with sharded.worker():
         jobs += [add.enqueue(n) for n in range(100)]
         cluster.move(slots[1], cluster.other(cluster.serving(slots[1])))
@@ -222,4 +223,14 @@ def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
         jobs += [add.enqueue(n) for n in range(200, 300)]
         assert [job.result(timeout=60) for job in jobs] == [n + 1 for n in range(300)]
     assert {(record.attempt, record.crashes) for record in (job.refresh() for job in jobs)} == {(1, 0)}
+    where = [cluster.serving(slot) for slot in slots]
+    rows = sharded.program("shards", "--json").lines
+    assert [(row["server"], row["slot"]) for row in rows] == [
+        (f"127.0.0.1:{node.port}", slot) for node, slot in zip(where, slots, strict=True)
+    ]
+    counts = Counter(node.port for node in where)
+    (most, _), (least, _) = counts.most_common()[0], counts.most_common()[-1]
+    told = sharded.program("shards").err
+    assert f"127.0.0.1:{most} has 3 shards and 127.0.0.1:{least} has 1" in told
+    assert "CLUSTER MIGRATESLOTS SLOTSRANGE" in told
     sharded.app.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -122,7 +123,8 @@ def acl(
 def shards(session: Session) -> None:
     """List the shards: their servers, what each holds, and whether workers serve them.
 
-    A store has one shard unless its URL or the setting shards says otherwise.
+    A store has one shard unless its URL or the setting shards says otherwise. On a cluster the command shows the node
+    of each, and where some nodes have more than others, the server's command that moves one.
     """
     with session.view(hide=True) as app:
         store = app.store
@@ -130,13 +132,22 @@ def shards(session: Session) -> None:
     if session.output.documents(rows):
         return
     heads = ("shard", "server", ">slot", ">ready", ">running", ">oldest wait", ">workers")
-    session.output.table(heads, [tuple(_shown(value) for value in row.values()) for row in rows])
+    told = [row | {"slot": row["slot"] and str(row["slot"])} for row in rows]
+    session.output.table(heads, [tuple(_shown(value) for value in row.values()) for row in told])
     if unserved := [str(row["shard"]) for row in rows if row["workers"] == 0]:
         session.output.remark(
             f"no worker serves shard {', '.join(unserved)}: start one with the same URLs, headrace worker MODULE:APP"
         )
     if store.target.seeds and len(rows) == 1:
         session.output.remark("one node has all of it: write ?shards=1+11 in the URL of every program, workers first")
+    slots = {str(row["server"]): row["slot"] for row in rows if row["workers"] is not None}
+    nodes = Counter(str(row["server"]) for row in rows if row["workers"] is not None)
+    if store.target.seeds and max(nodes.values(), default=0) > min(nodes.values(), default=0) + 1:
+        (most, number), (least, few) = nodes.most_common()[0], nodes.most_common()[-1]
+        session.output.remark(
+            f"{most} has {number} shards and {least} has {few}; write there, with the id of the second: CLUSTER "
+            f"MIGRATESLOTS SLOTSRANGE {slots[most]} {slots[most]} NODE ID"
+        )
     if silent := [str(row["shard"]) for row in rows if row["workers"] is None]:
         session.output.remark(f"shard {', '.join(silent)} does not answer; the others go on")
 
@@ -157,6 +168,8 @@ def _facts(store: Any, shard: int) -> dict[str, Any]:
         return row | {"ready": None, "running": None, "oldest": None, "workers": None}
     waits = [wait for queue in seen.queues if (wait := queue.waited(seen.now)) is not None]
     states = seen.states
+    if target.seeds and (place := target.slots.known(keys.prefix)):
+        row["server"] = f"{place[0]}:{place[1]}"
     return row | {
         "ready": states["ready"], "running": states["running"], "oldest": max(waits, default=None),
         "workers": len(seen.live),

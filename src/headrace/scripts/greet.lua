@@ -14,8 +14,12 @@ for _, other in ipairs(found and {} or elsewhere) do
   local there = redis.call('GET', other .. 'shard')
   if there then return {version, 0, '', '', 0, there} end
 end
+local shard = schema:match(':(%d+)[.%d]*}:schema$')
+if not found and store == '' and number ~= '1' then
+  -- Home is away, and alone knows the store's name: this shard is made later.
+  return {version, 0, '', '', 0, shard .. ' of ' .. number .. ' of '}
+end
 if store ~= '' then
-  local shard = schema:match(':(%d+)[.%d]*}:schema$')
   local was, id = (redis.call('GET', place) or '0 of 1 of ' .. store):match('^%d+ of (%S+) of (%S+)$')
   -- It has more shards from now on. Home names the store; the others know its name.
   local grown = string.find(number, was .. '+', 1, true) == 1 and (shard == '0' or id == store)

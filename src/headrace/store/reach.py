@@ -76,6 +76,11 @@ class Reach:
         """Where each shard is, and its keys."""
         return [(part.target, part.keys) for part in self.parts]
 
+    @property
+    def named(self) -> str:
+        """The id of the store of several shards, once home has kept it; else empty."""
+        return self.store_id if self._greeted else ""
+
     def greeting(self) -> Call[Greeting]:
         return greet(self.keys, SCHEMA, self.store_id, self.elsewhere)
 
@@ -119,7 +124,9 @@ class Reach:
                 f"programs that use it and run headrace migrate"
             )
         self.store_id = store
-        self._checked = self._greeted = True
+        self._checked = True
+        # Home names the store, and may be away.
+        self._greeted = self.keys.count == 1 or store != ""
 
     def _check_shard(self, shard: str, number: str, store: str = "") -> str:
         shown, mine = self.target.shown, self.keys.number

@@ -233,11 +233,6 @@ class _Trip:
         self.hasty = 1000 if all(one.partial for one in self._asked) else 0 if away & self.sent.keys() else stores
         for part in parts:
             part.revive = store.revive
-        self.new = parts[1].store_id == ""
-
-    def named(self) -> None:
-        for part in self._parts[1:]:
-            part.store_id = self._parts[0].store_id
 
     def failed(self, shard: int, error: StoreUnavailable) -> None:
         self._failed[shard] = error
@@ -265,6 +260,15 @@ def _parts(kind: type[R], urls: Sequence[str], settings: Settings, number: str) 
     return parts
 
 
+def _unnamed(parts: Sequence[Reach]) -> bool:
+    return parts[1].store_id == ""
+
+
+def _name(parts: Sequence[Reach]) -> None:
+    for part in parts[1:]:
+        part.store_id = parts[0].named
+
+
 class ShardedStore(Store):
     """A :class:`Store` of several shards; what it has besides calls is that of home.
 
@@ -278,11 +282,8 @@ class ShardedStore(Store):
         self.away = away
 
     def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - the trip decides
-        trip, home = _Trip(self, calls), self.parts[0]
-        if trip.new:
-            with suppress(StoreUnavailable):
-                home.run(home.greeting())
-            trip.named()
+        trip = _Trip(self, calls)
+        self._meet()
         for shard, sent in trip.sent.items():
             try:
                 trip.found[shard] = self.parts[shard].run_all(sent, trip.hasty)
@@ -291,8 +292,15 @@ class ShardedStore(Store):
         self.round_trips = sum(part.round_trips for part in self.parts)
         return trip.values()
 
+    def _meet(self) -> None:
+        if _unnamed(self.parts):
+            with suppress(StoreUnavailable):
+                self.parts[0].run(self.parts[0].greeting())
+            _name(self.parts)
+
     def run_at(self, shard: int, call: Call[T]) -> T:
         """As :meth:`run`, at one shard, for which the call was made."""
+        self._meet()
         value: T = self.parts[shard].run(call)
         return value
 
@@ -310,11 +318,11 @@ class AsyncShardedStore(AsyncStore):
         self.away = away
 
     async def run_all(self, calls: Sequence[Call[Any]], hasty: int = 0) -> list[Any]:  # noqa: ARG002 - as above
-        trip, home = _Trip(self, calls), self.parts[0]
-        if trip.new:
+        trip = _Trip(self, calls)
+        if _unnamed(self.parts):
             with suppress(StoreUnavailable):
-                await home.run(home.greeting())
-            trip.named()
+                await self.parts[0].run(self.parts[0].greeting())
+            _name(self.parts)
 
         async def ask(shard: int, sent: list[Call[Any]]) -> None:
             try:
