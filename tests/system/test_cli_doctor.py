@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace import Headrace
 from headrace.protocol.keys import Keys
 from headrace.testing import assert_invariants
+from tests.deadline import eventually
 from tests.program import Program
 from tests.servers import Server
 
@@ -77,3 +80,29 @@ def test_shards_that_are_uneven_on_servers_are_found(new_server: Callable[..., S
     one, two = new_server(), new_server()
     rows = Program(tmp_path, " ".join([one.url] * 3 + [two.url]))("doctor", "environment", "--json", code=1).lines
     assert {row["id"]: row["evidence"] for row in rows}["uneven-shards"] == ["3 shards on one server, 1 on another"]
+
+
+@pytest.mark.parametrize("dies", ["doctor", "server"])
+def test_a_repair_that_was_cut_off_is_done_by_the_next_one(
+    dies: str, new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = new_server(append_only=True)
+    headrace, keys = Program(tmp_path, server.url), Keys()
+    with Headrace(server.url) as app:
+        drafts = [app.by_name("tasks.add").job(n) for n in range(3000)]
+        app.enqueue_many(drafts)
+        ids = [draft.handle.id for draft in drafts]
+    client = server.client()
+    client.zrem(keys("ready:default"), *ids)
+    process = headrace.start(
+        "doctor", "keyspace", "--repair", "--yes", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    eventually(lambda: client.zcard(keys("ready:default")), 60)
+    if dies == "doctor":
+        process.kill()
+    else:
+        server.restart()
+    process.wait(60)
+    assert "nothing is wrong" in headrace("doctor", "keyspace", "--repair", "--yes").out
+    assert client.zcard(keys("ready:default")) == len(ids)
+    assert_invariants(client)
