@@ -430,14 +430,3 @@ def assert_invariants(client: redis.Redis, namespace: str = "hr") -> None:
     if found:
         lines = "\n  ".join(sorted(found))
         raise AssertionError(f"{len(found)} broken invariants in namespace {namespace}:\n  {lines}")
-
-
-def explain(client: redis.Redis, namespace: str = "hr") -> str:
-    """What a namespace holds, a line per documented key: how many keys, and members in them."""
-    lines: list[str] = []
-    for space in read(client, namespace):
-        for name in sorted(name for name, values in space.values.items() if values):
-            values = space.values[name].values()
-            members = sum(1 if isinstance(value, str) else len(value) for value in values)
-            lines.append(f"{{{namespace}:{space.shard}}}:{name}  keys {len(values)}  members {members}")
-    return "\n".join(lines)

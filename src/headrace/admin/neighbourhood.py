@@ -142,23 +142,11 @@ _READ: dict[str, Callable[[Any, Keys, str], object]] = {
 OF_QUEUES = ("ready", "wake", "parked", "schedule", "ticks")
 OF_WORKERS = ("owner", "tasks", "claims", "cancels", "slots", "replaced")
 OF_LIMITS = ("limit", "overrides", "waiting", "class", "lane", "gate", "behind", "classes")
-_FIRST: tuple[_Row, ...] = tuple(
-    (name, "")
-    for name in (
-        "owners",
-        "limits",
-        "timers",
-        "scheduled",
-        "queues",
-        "paused",
-        "pauses",
-        "resumes",
-        "parking",
-        "token",
-        "schedules",
-        "ticking",
-    )
-)
+_SINGLE = (
+    "owners", "limits", "timers", "scheduled", "queues", "paused", "pauses", "resumes", "parking", "token", "schedules",
+    "ticking",
+)  # fmt: skip
+_FIRST: tuple[_Row, ...] = tuple((name, "") for name in _SINGLE)
 
 
 def around_limits(client: Any, keys: Keys, known: Iterable[_Row] = ()) -> Keyspace | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.admin.keyspace_rules import assert_invariants as assert_invariants
-    from headrace.admin.keyspace_rules import explain as explain
     from headrace.admin.keyspace_rules import violations as violations
     from headrace.testing.expectations import Enqueued as Enqueued
     from headrace.testing.expectations import Stub as Stub
@@ -24,7 +23,6 @@ _HOMES = {
     "Drained": "testing.kit_store",
     "Enqueued": "testing.expectations",
     "assert_invariants": "admin.keyspace_rules",
-    "explain": "admin.keyspace_rules",
     "violations": "admin.keyspace_rules",
     "Kit": "testing.kit",
     "Stub": "testing.expectations",
