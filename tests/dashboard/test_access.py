@@ -52,7 +52,7 @@ async def test_authorize_may_be_asynchronous(empty: Shop) -> None:
 
 
 VERBS = ("/queues/mail/act/pause", "/queues/mail/act/purge", "/jobs/x/act/retry", "/workflows/x/act/delete",
-         "/workers/x/act/scale", "/workers/x/act/stop")  # fmt: skip
+         "/workers/x/act/scale", "/workers/x/act/stop", "/workers/x/act/quiet")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", VERBS)

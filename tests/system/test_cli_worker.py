@@ -239,6 +239,30 @@ def test_a_worker_that_is_told_to_stop_finishes_its_job_and_ends(
     assert "no worker is named" in headrace("workers", "stop", name, code=1).fault
 
 
+def test_a_quiet_worker_finishes_its_job_takes_no_other_and_stays_until_it_is_stopped(
+    headrace: Program, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    text = "\n@app.task\ndef waits(path: str) -> None:\n    import os, time\n"
+    text += "    while not os.path.exists(path): time.sleep(0.01)\n"
+    headrace.write("tasks", (headrace.directory / "tasks.py").read_text() + text)
+    one = worker()
+    one.says("serves default")
+    first = headrace("enqueue", "tasks.waits", str(tmp_path / "go"), "--json").json["id"]
+    eventually(lambda: headrace("jobs", "show", first, "--json").json["state"] == "running", 60)
+    name = headrace("workers", "list", "--json").lines[0]["worker"]
+    assert headrace("workers", "quiet", name).out == f"told {name} to claim no more\n"
+    one.says("stops claiming")
+    eventually(lambda: headrace("workers", "show", name, "--json").json["quiet"], 60)
+    second = headrace("enqueue", "tasks.waits", str(tmp_path / "go"), "--json").json["id"]
+    (tmp_path / "go").touch()
+    eventually(lambda: headrace("jobs", "show", first, "--json").json["state"] == "succeeded", 60)
+    assert ", quiet" in headrace("workers", "list").out
+    assert headrace("jobs", "why", second, "--json").json["reasons"][0]["code"] == "draining"
+    headrace("workers", "stop", name)
+    assert one.process.wait(60) == 0
+    assert headrace("jobs", "show", second, "--json").json["state"] == "ready"
+
+
 def test_a_terminal_gets_whole_names_of_workers_and_ids_of_what_they_run(
     headrace: Program, worker: Callable[..., Worker]
 ) -> None:

@@ -222,7 +222,7 @@ def test_a_worker_that_stops_is_not_ready(headrace: Program, worker: Callable[..
     headrace("enqueue", "tasks.nap", "60")
     eventually(lambda: headrace("jobs", "list", "--state", "running", "--json").lines, 60)
     one.process.terminate()
-    eventually(lambda: reasons("--ready") == ["the worker is stopping"], 60)
+    eventually(lambda: reasons("--ready") == ["the worker claims no more"], 60)
     assert reasons() == []
     one.process.send_signal(signal.SIGQUIT)
     one.ended()

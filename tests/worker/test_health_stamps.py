@@ -76,7 +76,7 @@ def test_a_process_that_is_silent_for_two_leases_hangs(who: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"flags": WELL | DRAINING}, "the worker is stopping"),
+        ({"flags": WELL | DRAINING}, "the worker claims no more"),
         ({"flags": WELL | EVICTING}, "the server may drop jobs: set its maxmemory-policy to noeviction"),
         ({"flags": WELL & ~ANSWERED}, "the server does not answer"),
         ({"flags": WELL & ~REGISTERED}, "the worker is not registered"),

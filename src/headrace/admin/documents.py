@@ -213,6 +213,7 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
         "busy": worker.busy,
         "version": worker.metadata.get("version"),
         "draining": worker.draining,
+        "quiet": worker.quiet,
         "running": worker.running,
         "lease_left": round((worker.lease - now) / 1e6, 3),
         "since": iso(int(since)) if since.isdecimal() else None,

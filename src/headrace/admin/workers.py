@@ -93,11 +93,30 @@ class Workers:
 
         Cost: two round trips.
         """
-        return self._client.drive(_stop(self._client, name))
+        return self._client.drive(_ask(self._client, name, "stop"))
 
     async def astop(self, name: str) -> WorkerFacts:
         """See :meth:`stop`."""
-        return await self._client.adrive(_stop(self._client, name))
+        return await self._client.adrive(_ask(self._client, name, "stop"))
+
+    def quiet(self, name: str) -> WorkerFacts:
+        """Have a worker claim no more, finish its jobs, and stay until it is told to stop, so that you can look at it.
+
+        Its lease and its duties for the store go on. If its dispatcher crashes, the next one claims again.
+
+        Args:
+            name: see :meth:`get`.
+
+        Raises:
+            NotFound: no live worker has this name, or it does not listen just now.
+
+        Cost: two round trips.
+        """
+        return self._client.drive(_ask(self._client, name, "quiet"))
+
+    async def aquiet(self, name: str) -> WorkerFacts:
+        """See :meth:`quiet`."""
+        return await self._client.adrive(_ask(self._client, name, "quiet"))
 
     def stacks(self, name: str, timeout: Duration = 5) -> list[RunnerStacks]:
         """What each runner of a worker does at this moment: the Python stacks of its threads.
@@ -139,9 +158,7 @@ class Workers:
 
 def _asking(client: Client, name: str) -> Steps[tuple[WorkerFacts, str]]:
     request = os.urandom(8).hex()
-    worker = yield from _get(client, name)
-    yield from _told(client, worker, f"stacks:{request}")
-    return worker, request
+    return (yield from _ask(client, name, f"stacks:{request}")), request
 
 
 def _stacks(worker: WorkerFacts, text: bytes, request: str, left: float) -> list[RunnerStacks] | None:
@@ -212,9 +229,9 @@ def _scale(client: Client, name: str, size: int, kind: TaskKind | None) -> Steps
     return worker
 
 
-def _stop(client: Client, name: str) -> Steps[WorkerFacts]:
+def _ask(client: Client, name: str, text: str) -> Steps[WorkerFacts]:
     worker = yield from _get(client, name)
-    yield from _told(client, worker, "stop")
+    yield from _told(client, worker, text)
     return worker
 
 

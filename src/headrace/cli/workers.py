@@ -14,7 +14,7 @@ from headrace.model.options import KINDS, TaskKind
 if TYPE_CHECKING:
     from headrace.protocol.overviews import RunnerFacts, WorkerFacts
 
-app = group("List, show, resize and stop the live workers.")
+app = group("List, show, resize, quiet and stop the live workers.")
 
 Name = Annotated[str, argument("NAME", "The worker's name or its beginning, HOST:PID, or the process id.")]
 
@@ -130,12 +130,21 @@ def stop(session: Session, name: Name) -> None:
         act.done(f"told {worker.owner} to stop", worker=worker.owner)
 
 
+@command(app, "quiet")
+def quiet(session: Session, name: Name) -> None:
+    """Have a live worker claim no more, finish its jobs and stay until it is stopped, so that you can look at it."""
+    with session.acting("quiet", "workers", name, view=True) as (app, act):
+        worker = app.workers.quiet(name)
+        act.reply = f"told {worker.owner} to claim no more"
+    session.output.done(act.reply, {"worker": worker.owner})
+
+
 def _replaced(one: RunnerFacts) -> str:
     return f"{one.replaced:,}, last: {one.reason}" if one.replaced else "-"
 
 
 def _running(worker: WorkerFacts) -> str:
-    return f"{worker.running:,}" + (", draining" if worker.draining else "")
+    return f"{worker.running:,}" + (", quiet" if worker.quiet else ", draining" if worker.draining else "")
 
 
 def _left(worker: WorkerFacts, now: int) -> str:

@@ -125,6 +125,11 @@ async def _stop_worker(site: DashboardSite, name: str, _form: Form) -> str:
     return f"Worker {worker.place} was told to stop: it claims no more, and ends when its jobs have ended."
 
 
+async def _quiet_worker(site: DashboardSite, name: str, _form: Form) -> str:
+    worker = await site.app.workers.aquiet(name)
+    return f"Worker {worker.place} was told to claim no more. It stays until you stop it."
+
+
 async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:
     new = await site.app.schedules[name].apause(form.get("note", "").strip()[:500])
     return f"Schedule {name} is paused: its ticks make no jobs." if new else f"Schedule {name} was paused already."
@@ -192,7 +197,7 @@ ACTS: dict[str, Mapping[str, Act]] = {
     "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "needs": {"acknowledge": _acknowledge},
-    "workers": {"scale": _scale, "stop": _stop_worker},
+    "workers": {"scale": _scale, "stop": _stop_worker, "quiet": _quiet_worker},
     "workflows": {
         "start": _of_flow("start", "The workflow is {state}."),
         "stop": _of_flow("stop", "The workflow is {state}: nothing of it starts until it is started again."),

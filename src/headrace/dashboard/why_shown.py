@@ -131,7 +131,8 @@ def why_worker(frame: LiveFrame, one: WorkerFacts) -> WhyShown:
         taken = "another worker takes over" if frame.live else "no worker lives to take over"
         return WhyShown(lead, f"it has not renewed its lease, which ended {ago} ago; {taken} the {held} that it held")
     if one.draining:
-        return WhyShown(lead, f"it stops: it finishes {held} and takes no more")
+        how = "it is quiet, and stays until it is told to stop" if one.quiet else "it stops"
+        return WhyShown(lead, f"{how}: it finishes {held} and takes no more")
     lines = [queue for queue in frame.queues if queue.name in one.queues and queue.size]
     full = [kind for kind, size in one.sizes.items() if size and one.busy[kind] >= size]
     at_work = [runner for runner in one.runners if runner.kind in full and runner.job and runner.since]

@@ -115,8 +115,13 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
     @property
     def draining(self) -> bool:
-        """Whether it is stopping, and claims no more; known where what workers say of their runners was read."""
-        return self.metadata.get("draining") == "1"
+        """Whether it claims no more: it stops, or is quiet. Known where what workers say of their runners was read."""
+        return "draining" in self.metadata
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it claims no more and stays until it is told to stop."""
+        return self.metadata.get("draining") == "quiet"
 
     @property
     def runners(self) -> list[RunnerFacts]:

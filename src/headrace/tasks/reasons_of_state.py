@@ -153,7 +153,7 @@ def draining(facts: WhyFacts) -> Reason | None:
     if not able or _able(facts):
         return None
     places = names_of(worker.place for worker in able)
-    text = f"{places} is stopping and claims no more, and no other worker has come"
+    text = f"{places} claims no more, since it stops or is quiet, and no other worker has come"
     step = f"start another one with headrace worker APP --queues {facts.queue}"
     return Reason("draining", text, {"workers": places}, step)
 

@@ -88,7 +88,7 @@ class Stamp(NamedTuple):
             return ["the worker starts"]
         flags, starves = self.flags, now - self.starving
         checks = (
-            (flags & DRAINING, "the worker is stopping"),
+            (flags & DRAINING, "the worker claims no more"),
             (not flags & ANSWERED, "the server does not answer"),
             (flags & EVICTING, "the server may drop jobs: set its maxmemory-policy to noeviction"),
             (not flags & REGISTERED, "the worker is not registered"),

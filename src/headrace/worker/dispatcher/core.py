@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from headrace.model.ended import Snoozed
 from headrace.protocol.keys import Keys
@@ -63,6 +63,7 @@ class Core:
         self._holds = AwayLimits(worker, self.incarnation.desk)
         for one in self.incarnations:
             one.control.on_stop = lambda: self._drain(now=False)
+            one.control.on_quiet = self._quiet
         for one in self.incarnations if self._turns else ():
             one.placement.in_time, one.control.on_resize = self._in_time, self._on_resize
             if one is self.incarnation:
@@ -241,22 +242,31 @@ class Core:
         worker, settings = self.worker, self.worker.settings
         if now:
             self._stopped_for = "the worker was told to stop at once"
-        if worker.phase == "working":
-            name, ran = self.incarnation.desk.owner or worker.name or worker.place, self.finished
-            text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
-            worker.actions.log(logging.INFO, text, name, ran, self.runner_pool.running, code="worker.draining")
-            worker.phase = "draining"
+        if worker.phase in ("working", "quiet"):
             stop = worker.now + (0.0 if now else settings.shutdown_timeout)
             worker.timers.set("stop", stop)
-            self.runner_pool.recall()
+            self._stop_claiming("draining")
             if stop > worker.now:
                 clean_up = min(settings.kill_timeout, settings.shutdown_timeout / CLEAN_UP)
                 worker.timers.set("interrupt", stop - clean_up)
                 self._stops.stop_all("shutdown", worker.now)
-            for one in self.incarnations:
-                one.stop_claiming()
         elif now:
             worker.timers.set("stop", worker.now)
+
+    def _quiet(self) -> None:
+        """Claim no more, finish what runs, and stay until the worker is told to end, so that people can look at it."""
+        if self.worker.phase == "working":
+            self._stop_claiming("quiet")
+
+    def _stop_claiming(self, phase: Literal["quiet", "draining"]) -> None:
+        worker = self.worker
+        name, ran = self.incarnation.desk.owner or worker.name or worker.place, self.finished
+        text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
+        worker.actions.log(logging.INFO, text, name, ran, self.runner_pool.running, code=f"worker.{phase}")
+        worker.phase = phase
+        self.runner_pool.recall()
+        for one in self.incarnations:
+            one.stop_claiming()
 
     def _check_quota(self, now: float) -> None:
         worker, options, timers, alls = self.worker, self.worker.options, self.worker.timers, self.incarnations

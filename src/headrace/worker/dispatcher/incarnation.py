@@ -108,7 +108,7 @@ class Incarnation:
 
     def stop_claiming(self) -> None:
         self._requests.wake_up()
-        if self._pool.running:
+        if self._pool.running or self._worker.phase == "quiet":
             # Others learn of it, and why their jobs wait.
             self.renewal.renew_soon()
         self.placement.hand_back_waiting()
@@ -183,7 +183,7 @@ class Incarnation:
 
     def _register(self, now: float) -> list[events.Step]:
         worker, keys = self._worker, self.desk.keys
-        if worker.phase != "working" or self._requests.pauses("register", now):
+        if worker.phase not in ("working", "quiet") or self._requests.pauses("register", now):
             return []
         owner = f"{worker.place}:{worker.random.getrandbits(32):08x}"
         if self.desk.many and not self._registered_once:

@@ -87,7 +87,7 @@ class SelfReport:
         said: what the last renewal said of the runners; ``busy``: how many slots of each kind had a job.
         shown: the job that is asked for, which the next renewal shows.
         resized: whether there are others than were said.
-        leaving: whether that it claims no more was said.
+        phase: the one that was said.
     """
 
     def __init__(self, worker: Worker, desk: Desk, assignment: Assignment, advice: Advice) -> None:
@@ -95,12 +95,13 @@ class SelfReport:
         self.busy = ""
         self.shown = ""
         self.resized = False
-        self.leaving = False
+        self.phase = "working"
         self._worker, self._desk = worker, desk
         self._assignment, self._advice = assignment, advice
 
     def begin(self) -> None:
         self.said = self.busy = ""
+        self.phase = "working"
         if self._desk.home:
             self._advice.renew()
 
@@ -114,9 +115,9 @@ class SelfReport:
         metadata += self.sizes() if self.resized else []
         self.resized = False
         worker = self._worker
-        if worker.phase == "draining" and not self.leaving:
-            self.leaving = True
-            metadata += ["draining", 1]
+        if worker.phase != self.phase:
+            self.phase = worker.phase
+            metadata += ["draining", "quiet" if worker.phase == "quiet" else 1]
         handles = self._assignment.handles.values()
         runners = status(handles, self._desk.server_ahead, worker.probe, self.shown)
         if runners != self.said:
@@ -215,6 +216,7 @@ class RemoteControl:
         self._report, self._stacks = report, stacks
         self.on_resize: Callable[[], None] = self.report_sizes
         self.on_stop: Callable[[], None] = lambda: None
+        self.on_quiet: Callable[[], None] = lambda: None
 
     def grow(self, by: int) -> None:
         main: Kind = next(kind for kind in KINDS if kind in self._worker.kinds)
@@ -225,7 +227,7 @@ class RemoteControl:
 
         * Questions: ``show:JOB``, answered by a renewal out of turn, whose facts show that job; ``stacks:REQUEST``.
         * News: ``parked:TASK``; ``closed:TOKEN:GATE``: a call was refused, and the gate was closed after this token.
-        * Wishes: ``scale:KIND:SIZE``; ``stop``; the id of a job to cancel.
+        * Wishes: ``scale:KIND:SIZE``; ``stop``; ``quiet``; the id of a job to cancel.
         """
         verb, _, rest = text.partition(":")
         kind, _, size = rest.partition(":")
@@ -235,6 +237,8 @@ class RemoteControl:
             self._renewal.renew_soon()
         elif text == "stop":
             self.on_stop()
+        elif text == "quiet":
+            self.on_quiet()
         elif verb == "show":
             self._report.shown = rest
             self._renewal.renew_soon()

@@ -317,7 +317,8 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
         leaves: scripts of duties that it leaves to other workers.
         soon: seconds for which it waits for what is due by then, where it leaves when all is done.
         kinds: of its runners for the application's tasks.
-        phase: ``working``, ``draining`` (no claims; what runs may finish) or ``left``. Core's.
+        phase: ``working``, ``quiet`` (no claims; it stays), ``draining`` (no claims; it leaves when what runs has
+            ended) or ``left``. Core's.
         now: monotonic seconds of this turn. Core's.
         actions, timers: what the parts have decided, and when those that know no desk must be asked again.
     """
@@ -341,7 +342,7 @@ class Worker(msgspec.Struct, eq=False, kw_only=True):
     leaves: frozenset[str] = frozenset()
     soon: float = SOON
     kinds: tuple[Kind, ...] = ()
-    phase: Literal["working", "draining", "left"] = "working"
+    phase: Literal["working", "quiet", "draining", "left"] = "working"
     now: float = 0.0
     actions: Actions = msgspec.field(default_factory=Actions)
     timers: Timers = msgspec.field(default_factory=Timers)
