@@ -24,6 +24,20 @@ def test_a_lease_begins_and_says_who_holds_it(stage: Stage) -> None:
         assert stage.client.hlen(stage.keys("tasks:w1")) == 1500
 
 
+def test_the_first_start_of_a_version_is_kept_and_of_the_newest_twenty_alone(stage: Stage) -> None:
+    began = stage.now
+    for n in range(22):
+        stage.run(register(stage.keys, f"w{n}", SECOND, ["code", f"v{n // 2 if n < 4 else n}"]))
+        stage.now += SECOND
+    found = stage.members("deploys")
+    assert (found["v0"], found["v1"]) == (began, began + 2 * SECOND)
+    assert len(found) == 20
+    stage.run(register(stage.keys, "last", SECOND, ["code", "new"]))
+    assert len(found := stage.members("deploys")) == 20
+    assert "v0" not in found
+    assert stage.client.ttl(stage.keys("deploys")) > 365 * 86400
+
+
 def test_without_facts(stage: Stage) -> None:
     stage.run(register(stage.keys, "w1", SECOND, []))
     assert stage.claim("w1").alive

@@ -155,6 +155,18 @@ def test_a_plot_has_a_bar_for_each_outcome_and_its_numbers_as_a_table() -> None:
     assert len(hits) == 3
 
 
+def test_a_plot_marks_the_first_start_of_a_version() -> None:
+    began = round(datetime(2026, 11, 23, 0, 1, 30, tzinfo=UTC).timestamp() * 1e6)
+    seen = replace(course([(9, 0, 0)] * 3), deploys={"<b>1.2</b>": began, "older": began - 86_400_000_000})
+    for plot in (svg_plots.throughput(seen), svg_plots.waits(seen)):
+        (mark,) = [one for one in elements(plot.svg) if one.get("class") == "mark"]
+        assert mark.get("d") == "M1.5 0V100"
+        assert plot.deploys == ["<b>1.2</b> 00:01"]
+        (hits,) = [one for one in elements(plot.svg) if one.get("class") == "hit"]
+        titles = ["".join(hit.itertext()) for hit in hits]
+        assert [title.endswith(", first start of <b>1.2</b>") for title in titles] == [False, True, False]
+
+
 def test_a_line_has_a_gap_where_nothing_is_known() -> None:
     plot = svg_plots.waits(course([(1, 0, 0.5), (1, 0, 0.7), (0, 0, 0), (1, 0, 0.6)]))
     assert len([one for one in elements(plot.svg) if one.get("class") == "line half"]) == 2

@@ -56,7 +56,7 @@ return found
 """
 _EXPIRING = (
     *("sender", "request", "mark", "cache", "cached", "tagged", "filling", "dropped", "probe", "rewound", "sampled"),
-    *("acts", "events", "deaths", "causes", "cause", "floods", "own", "watches", "watch", "stacks"),
+    *("acts", "events", "deaths", "deploys", "causes", "cause", "floods", "own", "watches", "watch", "stacks"),
     *("stat", "stat-sub", "stat-event", "stat-events", "stat-stream", "stat-flow"),
 )
 

@@ -258,10 +258,13 @@ class DashboardSite:
         return found
 
     async def course(self, span: TimeRange, kind: str = "tasks", name: str = "") -> Course:
-        return await self.reading(
+        found = await self.reading(
             ("course", span.name, kind, name),
             lambda: figures.course(self.app, self.counts, span, kind, name),
         )
+        # The page asks for it in the same trip.
+        frame = await self.frames.get(age=PATIENCE)
+        return replace(found, deploys=frame.overview.deploys)
 
     async def table(self, span: TimeRange, kind: str = "tasks") -> list[TaskFigures]:
         return await self.reading(("table", span.name, kind), lambda: figures.table(self.app, self.counts, span, kind))

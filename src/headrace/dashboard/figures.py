@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -103,13 +103,18 @@ def figures_of(name: str, bucket: Bucket) -> TaskFigures:
 
 
 class Course(msgspec.Struct, frozen=True):
-    """How one label went over a range: its buckets in the order of time, their sum, and the figures of that."""
+    """How one label went over a range: its buckets in the order of time, their sum, and the figures of that.
+
+    Attributes:
+        deploys: versions of code, by their first start in microseconds.
+    """
 
     span: TimeRange
     label: str
     buckets: Sequence[Bucket]
     whole: Bucket
     total: TaskFigures
+    deploys: Mapping[str, int] = {}
 
     @property
     def document(self) -> dict[str, Any]:

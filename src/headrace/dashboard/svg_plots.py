@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from headrace.dashboard.figures import Course, TimeRange, summed, together
-from headrace.dashboard.values_shown import DASH, count, duration, short
+from headrace.dashboard.values_shown import DASH, count, cut, duration, short
+from headrace.model.notation import utc
 from headrace.stats.reading import Bucket
 from headrace.stats.resolutions import WRONG
 
@@ -45,6 +46,7 @@ class Plot(msgspec.Struct, frozen=True):
         times: the labels of the horizontal axis.
         series: what is drawn, for the legend.
         rows: time, then the value of each series as text: the same numbers as a table.
+        deploys: versions of code that started first in this range, each with its time.
         exact: False when finer buckets had expired.
         empty: whether there is nothing to draw.
     """
@@ -56,6 +58,7 @@ class Plot(msgspec.Struct, frozen=True):
     times: Sequence[str]
     series: Sequence[Series]
     rows: Sequence[Sequence[str]]
+    deploys: Sequence[str]
     exact: bool
     empty: bool
 
@@ -86,7 +89,7 @@ def throughput(course: Course) -> Plot:
     done = [float(summed(one, ("succeeded",))) for one in buckets]
     series = [Series("failed", "failed", failed), Series("succeeded", "succeeded", done)]
     top = _round_up(max(map(sum, zip(failed, done, strict=True))))
-    return _plot("Throughput", f"jobs {each}", course.span, buckets, series, top, bars, count, short)
+    return _plot("Throughput", f"jobs {each}", course, buckets, series, top, bars, count, short)
 
 
 def waits(course: Course, field: str = "wait", title: str = "Wait before a start") -> Plot:
@@ -97,7 +100,7 @@ def waits(course: Course, field: str = "wait", title: str = "Wait before a start
         Series("p50", "half", [one.percentile(50) if one.count else None for one in found]),
     ]
     top = _round_up_seconds(max(value or 0.0 for value in series[0].values))
-    return _plot(title, "seconds", course.span, buckets, series, top, lines, duration, duration)
+    return _plot(title, "seconds", course, buckets, series, top, lines, duration, duration)
 
 
 def backlog(course: Course, sampled: Course) -> Plot:
@@ -112,18 +115,18 @@ def backlog(course: Course, sampled: Course) -> Plot:
         Series("ready", "waiting", [one["ready"] / one["samples"] if one["samples"] else None for one in buckets])
     ]
     top = _round_up(max(value or 0.0 for value in series[0].values))
-    return _plot("Backlog", "ready jobs", course.span, buckets, series, top, lines, short, short)
+    return _plot("Backlog", "ready jobs", course, buckets, series, top, lines, short, short)
 
 
-Draw = Callable[[Sequence[Series], float, Sequence[str]], Markup]
+Draw = Callable[[Sequence[Series], float], list[str]]
 Say = Callable[[float], str]
 
 
 def _plot(
-    title: str, unit: str, span: TimeRange, buckets: Sequence[Bucket], series: list[Series], top: float, draw: Draw,
+    title: str, unit: str, course: Course, buckets: Sequence[Bucket], series: list[Series], top: float, draw: Draw,
     say: Say, tick: Say,
 ) -> Plot:  # fmt: skip
-    labels = [_label(bucket.start, span) for bucket in buckets]
+    labels = [_label(bucket.start, course.span) for bucket in buckets]
     rows = [
         [label, *(DASH if one.values[n] is None else say(one.values[n] or 0.0) for one in series)]
         for n, label in enumerate(labels)
@@ -132,22 +135,31 @@ def _plot(
         f"{row[0]}: " + ", ".join(f"{text} {one.name}" for one, text in zip(series, row[1:], strict=True))
         for row in rows
     ]
+    began = [(name, utc(at)) for name, at in course.deploys.items()]
+    marks = [
+        (n, name) for n, one in enumerate(buckets) for name, at in began if at is not None and one.start <= at < one.end
+    ]
+    for n, name in marks:
+        hints[n] += f", first start of {name}"
     times = [labels[n] for n in sorted({0, len(labels) // 2, len(labels) - 1})]
     exact = all(bucket.exact for bucket in buckets)
     # A mean of 0 was measured; a sum of 0 was not.
     empty = not any(value or (value is not None and draw is lines) for one in series for value in one.values)
     ticks = [tick(top), tick(top / 2), "0"]
-    return Plot(title, unit, draw(series, top, hints), ticks, times, series, rows[::-1], exact, empty)
+    parts = [f'<path class="mark" d="M{n}.5 0V100"/>' for n, _ in marks]
+    svg = _svg(draw.__name__, draw(series, top) + parts, hints)
+    deploys = [f"{cut(name, 20)} {labels[n]}" for n, name in marks]
+    return Plot(title, unit, svg, ticks, times, series, rows[::-1], deploys, exact, empty)
 
 
 def _label(at: datetime, span: TimeRange) -> str:
     return f"{at:%H:%M}" if span.seconds <= 86400 else f"{at:%d %b %H:%M}" if span.every == "hour" else f"{at:%d %b %Y}"
 
 
-def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
+def bars(series: Sequence[Series], top: float) -> list[str]:
     paths: dict[str, list[str]] = {one.kind: [] for one in series}
-    last = len(hints) - 1
-    for n in range(len(hints)):
+    last = len(series[0].values) - 1
+    for n in range(last + 1):
         y = HEIGHT
         for one in series:
             high = (one.values[n] or 0.0) / top * HEIGHT
@@ -159,15 +171,14 @@ def bars(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
             # The last bucket is unfinished, and lighter.
             kind = f"{one.kind} unfinished" if n == last else one.kind
             paths.setdefault(kind, []).append(f"M{n}.1 {_short(y)}h.8V{_short(bottom)}h-.8")
-    parts = [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
-    return _svg("bars", parts, hints)
+    return [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
 
 
 def _short(height: float) -> str:
     return f"{round(height, 1):g}"
 
 
-def lines(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
+def lines(series: Sequence[Series], top: float) -> list[str]:
     parts: list[str] = []
     for one in series:
         for piece in _pieces(one.values):
@@ -177,7 +188,7 @@ def lines(series: Sequence[Series], top: float, hints: Sequence[str]) -> Markup:
             path = " ".join(f"{x:g} {_short(y)}" for x, y in points)
             area = f"M{points[0][0]:g} {HEIGHT:g} L{path} L{points[-1][0]:g} {HEIGHT:g}z"
             parts += [f'<path class="area {one.kind}" d="{area}"/>', f'<path class="line {one.kind}" d="M{path}"/>']
-    return _svg("lines", parts, hints)
+    return parts
 
 
 def _pieces(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:

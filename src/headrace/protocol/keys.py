@@ -119,6 +119,8 @@ key                    type    meaning, owner and end
 ``acts``               stream  Acts of people, the newest 10,000. Ends a year after the last one.
 ``events``             stream  What failed or changed, the newest 10,000. Ends a week after the last one.
 ``deaths``             stream  Workers that died, the newest 20, as their events. Ends an hour after the last one.
+``deploys``            zset    Versions of code that workers run, the newest 20, by their first start. Ends a year after
+                               a worker with a version started.
 ``causes``             zset    Causes of failures, by when they were last seen, 1,000. Ends 30 days after the last.
 ``cause:<cause>``      hash    Of a cause: task, kind, place, how many failures, the newest. Ends 30 days after it.
 ``floods``             hash    Failures of a cause in a minute: which minute, how many. Ends two minutes after it began.

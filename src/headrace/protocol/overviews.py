@@ -15,6 +15,7 @@ import msgspec
 from headrace.model.ids import OWN_QUEUE
 from headrace.model.job import moment, number, priority_of, ready_at
 from headrace.model.workflow import parse_facts
+from headrace.protocol.index_pages import rows_of
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, load, text_of, text_pairs
 
@@ -132,7 +133,9 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Counts by state, queues, workers, parked jobs by task, bytes of kept results; ``now`` is server time."""
+    """Counts by state, queues, workers, parked jobs by task, bytes of kept results, first starts of versions of code;
+    ``now`` is server time.
+    """
 
     now: int
     states: dict[str, int]
@@ -140,6 +143,7 @@ class Overview(msgspec.Struct, frozen=True):
     workers: list[WorkerFacts]
     parked: dict[str, int]
     bytes: int
+    deploys: Mapping[str, int] = {}
 
     @property
     def live(self) -> list[WorkerFacts]:
@@ -161,7 +165,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def _overview(reply: Any) -> Overview:
-    now, states, lines, workers, parked, size = reply
+    now, states, lines, workers, parked, size, deploys = reply
     queues = [
         QueueFacts(
             text_of(name),
@@ -185,6 +189,7 @@ def _overview(reply: Any) -> Overview:
         incarnations,
         {text_of(task): count for task, count in parked},
         size,
+        dict(rows_of(deploys)),
     )
 
 

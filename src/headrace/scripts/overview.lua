@@ -4,14 +4,15 @@
 -- others forgotten.
 -- include line_size own_jobs
 -- keys    scheduled succeeded failed cancelled quarantined queues paused resumes pauses owners parking totals limited
--- keys    timers wake parked claims facts=owner
+-- keys    timers deploys wake parked claims facts=owner
 -- many    SREM
 -- many    UNLINK
 -- arg     details      int   1: everything that workers say of themselves; 0: without what they say of their runners
 -- route   all
 -- return  {now, {state, count, ...}, {{queue, size, paused, its first job's score, and priority, end of its pause or 0,
 --         why it is paused, how many jobs are behind limits, and since when the first of these waits or 0}, ...},
---         {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes}
+--         {{owner, lease end, running, {field, value, ...}}, ...}, {{task, parked}, ...}, bytes,
+--         {version of code, its first start, ...}}
 local IDLE, LOOK, FACTS = 500, 10000, {'place', 'queues', 'runners', 'sizes', 'busy', 'since'}
 local lines, workers, tasks, waiting, running, parks = {}, {}, {}, 0, 0, 0
 -- Queues by name, and whether they are told of even while they are idle.
@@ -74,4 +75,5 @@ return {now, {'scheduled', less('scheduled', redis.call('ZCARD', scheduled) - re
   'succeeded', less('succeeded', redis.call('ZCARD', succeeded)), 'failed', less('failed', redis.call('ZCARD', failed)),
   'cancelled', less('cancelled', redis.call('ZCARD', cancelled)),
   'quarantined', less('quarantined', redis.call('ZCARD', quarantined))},
-  lines, workers, tasks, tonumber(redis.call('HGET', totals, 'bytes') or 0)}
+  lines, workers, tasks, tonumber(redis.call('HGET', totals, 'bytes') or 0),
+  redis.call('ZRANGE', deploys, 0, -1, 'WITHSCORES')}

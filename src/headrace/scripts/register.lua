@@ -2,7 +2,7 @@
 -- include lease set_back telling
 -- key     self    hash    owner:<owner>
 -- key     known   hash    tasks:<owner>
--- keys    schema move copy moving=migration last=token
+-- keys    schema move copy deploys moving=migration last=token
 -- many    HSET
 -- removes first self
 -- arg     owner   text
@@ -16,6 +16,8 @@
 -- return  microseconds for which it is not known whether some of the others live: until then nothing of theirs is
 --         reclaimed The worker looked at the schema when it started, and may have been suspended for a whole migration
 --         since.
+-- Versions of code that are known, and seconds for which they are.
+local MOST_DEPLOYS, YEAR = 20, 31622400
 local found = tonumber(redis.call('GET', schema) or version) or 0
 if found > version or found < oldest or redis.call('EXISTS', moving) == 1 then
   return redis.error_reply(
@@ -45,5 +47,10 @@ local said = {}
 for n = 1, #metadata, 2 do said[metadata[n]] = metadata[n + 1] end
 if new then
   telling().happened('worker_started', {'worker', owner, 'place', said.place or '', 'queues', said.queues or ''})
+end
+if said.code then
+  redis.call('ZADD', deploys, 'NX', now, said.code)
+  redis.call('ZREMRANGEBYRANK', deploys, 0, -1 - MOST_DEPLOYS)
+  redis.call('EXPIRE', deploys, YEAR)
 end
 return math.max(0, till - now)

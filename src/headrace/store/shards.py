@@ -420,6 +420,8 @@ def _overview(_: Args, told: list[Overview]) -> Overview:
         [_worker(parts) for parts in workers.values()],
         _added(one.parked for one in told),
         sum(one.bytes for one in told),
+        # A worker registers at each.
+        told[0].deploys,
     )
 
 

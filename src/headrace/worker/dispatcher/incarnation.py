@@ -194,6 +194,7 @@ class Incarnation:
         if weights := worker.options.queues.weights:
             metadata += ["weights", ",".join(f"{weight:g}" for weight in weights)]
         metadata += ["parent", worker.parent] if worker.parent else []
+        metadata += ["code", worker.settings.code_version] if worker.settings.code_version else []
         metadata += ["version", __version__, *self._report.sizes()]
         metadata += budgets(worker.tasks, worker.settings.max_crashes)
         tasks = {name: task.kind for name, task in worker.tasks.items()}
