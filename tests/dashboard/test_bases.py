@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -11,6 +12,7 @@ import pytest
 from headrace import Headrace
 from headrace.dashboard import Dashboard
 from headrace.dashboard.visitors import COOKIE, TokenLogin
+from headrace.errors import OptionsError
 from tests.browser.chromium import TOKEN, served
 from tests.dashboard.asking import ask, operator
 
@@ -64,3 +66,38 @@ def test_a_person_comes_in_below_letters_of_any_alphabet(url: str, tmp_path: Pat
             assert "Sign out" in came.read().decode()
         with browser.open(f"{address}/queues", timeout=60) as page:
             assert urlsplit(page.url).path == quote("/дела/queues")
+
+
+async def test_several_namespaces_are_one_dashboard_with_one_login(url: str) -> None:
+    one, other = Headrace(url, namespace="one"), Headrace(url, namespace="other/half")
+    other.queues["mail"].pause()
+    dashboard = Dashboard(one, login=TokenLogin(TOKEN), others=[other])
+    came = await ask(dashboard, "/in/other/half/login", form={"token": TOKEN}, root="/board")
+    assert came.headers["location"] == "/board/in/other/half/"
+    assert "Path=/board;" in came.headers["set-cookie"]
+    cookie = {"cookie": f"{COOKIE}={came.cookies[COOKIE]}"}
+    for place, here in (("", "one"), ("/in/other/half", "other/half")):
+        page = await ask(dashboard, f"{place}/queues", root="/board", headers=cookie)
+        chosen = [
+            attributes["href"] for tag, attributes in page.elements if "aria-current" in attributes and tag == "a"
+        ]
+        assert chosen[0] == f"/board{place}/queues", here
+        assert {"/board/queues", "/board/in/other/half/queues", f"/board{place}/limits"} <= set(page.links())
+        assert ("paused" in page.text) is (here == "other/half")
+        document = await ask(dashboard, f"{place}/queues.json", root="/board", headers=cookie)
+        assert bool(json.loads(document.text)["queues"]) is (here == "other/half")
+    assert (await ask(dashboard, "/in/none/queues", root="/board", headers=cookie)).status == 404
+    done = await ask(dashboard, "/in/other/half/queues/mail/act/resume", form={}, root="/board", headers=cookie)
+    assert done.headers["location"] == "/board/in/other/half/queues/mail"
+    assert not other.queues["mail"].paused
+    with pytest.raises(OptionsError, match="the same namespace"):
+        Dashboard(one, operator, others=[Headrace(url, namespace="one")])
+
+
+def test_the_command_offers_other_namespaces_of_its_server(url: str, tmp_path: Path) -> None:
+    Headrace(url, namespace="other").queues["mail"].pause()
+    with served(url, tmp_path, "--also", "other") as address:
+        asked = Request(f"{address}/in/other/queues", headers={"authorization": f"Bearer {TOKEN}"})
+        with build_opener().open(asked, timeout=60) as page:
+            assert 'href="/queues/mail"' not in (text := page.read().decode())
+            assert 'href="/in/other/queues/mail"' in text

@@ -40,6 +40,9 @@ def dashboard(
     host: Annotated[
         list[str] | None, option("--host NAME", "Name under which browsers reach it, if it is not the address.")
     ] = None,
+    also: Annotated[
+        list[str] | None, option("--also NAMESPACE", "Another namespace of this server; pages offer it in their head.")
+    ] = None,
     read_only: Annotated[bool, option("--read-only", "Only look: there are no verbs.")] = False,
     withhold: Annotated[bool, option("--withhold", "Viewers see no arguments, results and logs.")] = False,
     trace_url: Annotated[str, option("--trace-url URL", "Where a trace is shown: a URL with {trace_id} in it.")] = "",
@@ -69,9 +72,10 @@ def dashboard(
     login = TokenLogin(operator or secrets.token_urlsafe(32), viewer, producer)
     app = session.code(target) if target else session.app()
     names = {"127.0.0.1", "localhost", "::1", address.lower(), *(name.lower() for name in host or ())}
+    others = [_in_namespace(app, name) for name in also or ()]
     made = Dashboard(
         app, login=login, read_only=read_only, withhold=withhold, hosts=names, trace_url=trace_url,
-        title=app.settings.namespace.removeprefix("hr"),
+        title=app.settings.namespace.removeprefix("hr"), others=others,
     )  # fmt: skip
     with _bound(address, port) as sock:
         port = sock.getsockname()[1]
@@ -88,7 +92,16 @@ def dashboard(
 
             webbrowser.open(link)
         _serve(_below(made, root), sock)
-        app.close()
+        for one in (app, *others):
+            one.close()
+
+
+def _in_namespace(app: Headrace, name: str) -> Headrace:
+    from headrace.app import Headrace
+
+    other = Headrace(settings=app.settings)
+    other.override(namespace=name)
+    return other
 
 
 def _serve(app: ASGIApp, sock: socket.socket) -> None:

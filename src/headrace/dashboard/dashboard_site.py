@@ -34,7 +34,7 @@ from headrace.dashboard import figures, values_shown
 from headrace.dashboard.figures import Course, TaskFigures, TimeRange
 from headrace.dashboard.live_frame import AGE, JointClient, LiveFrame, Shared, read_frame
 from headrace.dashboard.values_shown import Sight, document_answer, has_rows, quoted_base, quoted_path
-from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, theme_of
+from headrace.dashboard.visitors import SAFE, TokenLogin, Visitor, root_of, theme_of
 from headrace.errors import OptionsError
 from headrace.model.environment import ServerFacts
 from headrace.model.hidden_values import NAMES, Redactor
@@ -327,6 +327,8 @@ class DashboardSite:
             "operates": visitor is not None and visitor.operates and not self.read_only,
             "site": self,
             "base": base_of(request),
+            "root": root_of(request.scope),
+            "spaces": request.scope.get("headrace.spaces", {}),
             "path": path_of(request),
             "query": request.url.query,
             "answers_form": request.method not in SAFE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ class Dashboard:
         frame_ancestors: str = "'none'",
         hosts: Collection[str] | None = None,
         login: TokenLogin | None = None,
+        others: Sequence[Headrace] = (),
     ) -> None:
         """Make it; nothing connects yet.
 
@@ -116,9 +117,12 @@ class Dashboard:
             frame_ancestors: which pages may show this one in a frame, as the header of that name says it.
             hosts: names under which it answers; None: any, which is for programs that check the host themselves.
             login: log-ins by token; ``headrace dashboard`` has them.
+            others: applications of other namespaces, which the head of each page offers. Their pages stand below
+                ``/in/NAMESPACE``, for the same visitors.
 
         Raises:
-            OptionsError: ``trace_url`` is not an address of the web, or has no ``{trace_id}``.
+            OptionsError: ``trace_url`` is not an address of the web, or has no ``{trace_id}``; or two applications have
+                the same namespace.
             MissingExtra: Headrace was imported from a zip file.
         """
         if not _STATIC.is_dir():
@@ -133,16 +137,45 @@ class Dashboard:
         self._hosts = hosts
         self._headers = _headers(frame_ancestors)
         self._router = Router(_routes(self._site), default=_not_found, redirect_slashes=False)
+        self._spaces = {app.settings.namespace: ""} | {
+            (name := one.settings.namespace): f"/in/{name}" for one in others
+        }
+        if len(self._spaces) <= len(others):
+            raise OptionsError(f"two applications of this dashboard have the same namespace: {', '.join(self._spaces)}")
+        # The longest first: a namespace may be called as another one and a page of it.
+        self._others = {
+            f"/in/{one.settings.namespace}": Dashboard(
+                one, authorize, read_only=read_only, withhold=withhold, redact=redact, trace_url=trace_url,
+                frame_ancestors=frame_ancestors, hosts=hosts, login=login,
+            )
+            for one in sorted(others, key=lambda one: -len(one.settings.namespace))
+        }  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await _close(scope, receive, send)
             return
-        request = Request(_page_of(scope), receive)
+        if self._others:
+            scope = {
+                **scope,
+                "headrace.root": str(scope.get("root_path", "")).rstrip("/"),
+                "headrace.spaces": self._spaces,
+            }
+        path = path_of(Request(scope))
+        for place, other in self._others.items():
+            if f"{path}/".startswith(f"{place}/"):
+                root = scope["headrace.root"]
+                await other({**scope, "path": root + path, "root_path": root + place}, receive, send)
+                return
+        await self._answer(Request(_page_of(scope), receive), receive, send)
+
+    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
+
+        keeping = b"no-cache" if path_of(request).startswith("/static/") else b"no-store"
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self._headers, _keeping(request)]
+                message["headers"] = [*message["headers"], *self._headers, (b"cache-control", keeping)]
             await send(message)
 
         response = await self._gate(request)
@@ -239,11 +272,6 @@ def _headers(frames: str) -> list[tuple[bytes, bytes]]:
         "cross-origin-opener-policy": "same-origin",
     }
     return [(name.encode(), value.encode()) for name, value in pairs.items()]
-
-
-def _keeping(request: Request) -> tuple[bytes, bytes]:
-    ours = path_of(request).startswith("/static/")
-    return b"cache-control", b"no-cache" if ours else b"no-store"
 
 
 async def _not_found(_scope: Scope, _receive: Receive, _send: Send) -> None:

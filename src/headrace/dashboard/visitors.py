@@ -13,8 +13,8 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -88,6 +88,11 @@ def _name_of(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def root_of(scope: Mapping[str, Any]) -> str:
+    """Where the dashboard is, with the pages of all its namespaces below: one login holds for all of them."""
+    return quoted_base(str(scope.get("headrace.root", scope.get("root_path", ""))))
 
 
 def theme_of(request: Request) -> str:
@@ -191,7 +196,7 @@ class TokenLogin:
             COOKIE,
             f"{text}.{self._sign(text)}",
             max_age=SESSION,
-            path=quoted_base(request.scope.get("root_path", "")) or "/",
+            path=root_of(request.scope) or "/",
             # Behind a proxy that ends the encryption only the browser knows of it.
             secure="https" in (request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme),
             httponly=True,
@@ -205,7 +210,7 @@ class TokenLogin:
         if self.session(cookie) is not None:
             self._dismissed = {one: end for one, end in self._dismissed.items() if end > now}
             self._dismissed[cookie.rpartition(".")[0]] = now + SESSION
-        response.delete_cookie(COOKIE, path=quoted_base(request.scope.get("root_path", "")) or "/")
+        response.delete_cookie(COOKIE, path=root_of(request.scope) or "/")
 
     def _sign(self, text: str) -> str:
         digest = hmac.digest(self._key, text.encode("utf-8", "replace"), "sha256")
