@@ -30,7 +30,7 @@ _PAGES = {
     "/tasks": 2, "/jobs?state=failed": 2, "/jobs?state=ready": 2, "/jobs?state=failed&q=nothing": 20, "/jobs/ID": 2,
     "/jobs/new": 1,
     "/workflows": 2, "/workflows/SMALL": 3, "/workflows/LARGE": 3, "/queues/queue-1": 2, "/tasks/shop.task-1": 4,
-    "/statistics": 2, "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2, "/bulk": 2,
+    "/schedules": 2, "/limits": 2, "/cache": 2, "/store": 2, "/bulk": 2,
     "/bulk/new?verb=retry&state=failed&task=shop.add": 20, "/bulk/new?verb=retry&state=failed&cause=CAUSE": 20,
 }  # fmt: skip
 # Scripts that look at jobs which a page may not want, a bite each; milliseconds of a bite, and of any script.

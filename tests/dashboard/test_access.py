@@ -14,7 +14,7 @@ from tests.dashboard.asking import ORIGIN, Answer, ask, operator, viewer
 from tests.dashboard.conftest import Shop
 
 TOKEN, LESSER = "operator-token-0123456789", "viewer-token-0123456789"
-PATHS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/statistics", "/activity",
+PATHS = ("/", "/jobs", "/causes", "/queues", "/tasks", "/workflows", "/workers", "/activity",
          "/nothing")  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def rows(answer: Answer) -> list[dict[str, str]]:
     [
         ("/jobs", "id"), ("/queues", "name"), ("/causes", "type"), ("/workflows", "definition"), ("/schedules", "name"),
         ("/limits", "name"), ("/cache", "name"), ("/activity", "kind"), ("/overview", "start"), ("/tasks", "name"),
-        ("/tasks/shop.add", "counts.succeeded"), ("/queues/mail", "counts.started"), ("/statistics", "observed.run.p50"),
+        ("/tasks/shop.add", "counts.succeeded"), ("/queues/mail", "observed.run.p50"),
     ],
 )  # fmt: skip
 async def test_a_list_and_a_plot_are_there_as_rows(shop: Shop, dashboard: Dashboard, path: str, column: str) -> None:

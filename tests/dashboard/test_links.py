@@ -34,7 +34,7 @@ HOUR = 3_600_000_000
 # A name may hold these, and must not end as another page's does.
 ODD = "a/b:c@d+e.json"
 # Pages that forms lead to, and links only elsewhere.
-STARTS = (f"/queues/{quoted(ODD)}", f"/tasks/{quoted(ODD)}", "/statistics?kind=queues&name=default")
+STARTS = (f"/queues/{quoted(ODD)}", f"/tasks/{quoted(ODD)}")
 # Pages whose path ends with a name, and questions that make another page of one.
 NAMED = "queues|tasks|limits|schedules|workers|cache"
 TOLD = ("state", "show", "kind", "verb")

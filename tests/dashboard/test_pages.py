@@ -38,13 +38,13 @@ ASSET = re.compile(r"/static/")
 
 def pages(shop: Shop) -> list[str]:
     ids = [shop.failed, shop.done, shop.waiting, shop.hostile]
-    found = [*LISTS, *(f"/jobs/{id}" for id in ids if id), "/queues/mail", "/tasks/shop.add", "/statistics?kind=queues"]
+    found = [*LISTS, *(f"/jobs/{id}" for id in ids if id), "/queues/mail", "/tasks/shop.add"]
     found += [f"/jobs?state={state}" for state in ("ready", "failed", "succeeded", "scheduled", "parked", "blocked")]
     found += [f"/schedules/shop.{name}" for name in ("nightly", "often") if shop.flow]
     found += [f"/limits/shop.{name}" for name in ("api", "customer") if shop.flow]
     found += [f"/activity?show={show}" for show in ("acts", "events", "failures", "nothing")]
     found += [f"/jobs/{shop.failed}/again", f"/jobs/{shop.hostile}/again"] if shop.failed else []
-    found += ["/statistics?name=shop.add", "/queues?after="]
+    found += ["/queues?after="]
     found += ["/bulk/new?verb=retry&state=failed", "/bulk/new?verb=delete&state=scheduled&task=nothing"]
     return [*found, "/?span=1y", "/jobs?q=task:shop.sign+no", *([f"/workflows/{shop.flow}"] if shop.flow else [])]
 
@@ -77,7 +77,7 @@ async def test_every_list_of_an_empty_store_says_what_to_do_next(empty: Shop) ->
     for path in LISTS:
         answer = await ask(dashboard, path)
         check(answer, path)
-        assert path in ("/statistics", "/store", "/cache", "/jobs/new") or "empty" in answer.text, path
+        assert path in ("/store", "/cache", "/jobs/new") or "empty" in answer.text, path
 
 
 async def test_a_page_with_rows_leads_to_them(shop: Shop) -> None:
@@ -99,7 +99,7 @@ async def test_hostile_texts_stay_texts(shop: Shop) -> None:
     assert "&lt;script&gt;alert(&#39;x&#39;)" in page.text
     assert "&lt;i&gt;key&lt;/i&gt;" in page.text
     for path in (f"/jobs?q={HOSTILE[:20]}", "/jobs?task=%3Cscript%3E", "/tasks/%3Cscript%3E", "/queues/%22%3E%3Cb%3E",
-                 "/workers/%3Cscript%3E", "/nothing%3Cscript%3E", "/jobs/%3Cscript%3E", "/statistics?name=%3Cimg%20src%3E"):  # fmt: skip
+                 "/workers/%3Cscript%3E", "/nothing%3Cscript%3E", "/jobs/%3Cscript%3E", "/tasks/%3Cimg%20src%3E"):  # fmt: skip
         answer = await ask(dashboard, path)
         assert answer.status in (200, 400, 404), path
         assert "<script>" not in answer.text, path

@@ -405,4 +405,4 @@ def test_jobs_of_the_last_worker_wait_for_one_to_take_them_over() -> None:
 
 def test_lost_statistics_are_said_with_what_follows() -> None:
     (need,) = needs(frame([], [worker()]), [], None, 3)
-    assert (need.level, need.title, need.link) == ("warn", "3 batches of statistics lost", "/statistics")
+    assert (need.level, need.title, need.link) == ("warn", "3 batches of statistics lost", "/tasks")

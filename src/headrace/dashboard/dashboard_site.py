@@ -159,7 +159,6 @@ NAVIGATION = (
         "M3 4.5c0-2.7 10-2.7 10 0v7c0 2.7-10 2.7-10 0zM3 4.5c0 2.7 10 2.7 10 0M3 8c0 2.7 10 2.7 10 0",
     ),
     NavigationEntry("/activity", "Activity", "y", "M1.5 8.5H5l1.5-5 3 9 1.5-4h3.5"),
-    NavigationEntry("/statistics", "Statistics", "s", "M2.5 13.5h11M4 11V8M7 11V4M10 11V6.5M13 11V2.5"),
 )
 
 
@@ -187,7 +186,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "cut": values_shown.cut,
     "breaks": values_shown.breaks,
     "frames": values_shown.frames,
-    "last_part": values_shown.last_part,
     "urlencode": values_shown.quoted,
 }
 

@@ -249,20 +249,10 @@ async def _draw(
     return WorkflowPicture(drawing, near, len(shown.nodes))
 
 
-class Chain(msgspec.Struct, frozen=True):
-    """Jobs that waited for one another.
-
-    Attributes:
-        names: of those that began, in the order of their edges.
-        seconds: how long they ran, one after the other.
+def longest_chain(nodes: Sequence[NodeRecord], now: int) -> tuple[list[str], float]:
+    """Of all chains of nodes that wait for one another, the one whose jobs have run for longest, up to ``now``: the
+    names of those that began, in the order of their edges, and the seconds that they ran.
     """
-
-    names: Sequence[str] = ()
-    seconds: float = 0.0
-
-
-def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
-    """Of all chains of nodes that wait for one another, the one whose jobs have run for longest, up to ``now``."""
     known = {node.number: node for node in nodes}
     parents = {number: [one for one in node.parents if one in known] for number, node in known.items()}
     # Of each node: seconds of its chain up to its end, and the parent before it; 0: none.
@@ -270,7 +260,7 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
     try:
         order = list(graphlib.TopologicalSorter(parents).static_order())
     except graphlib.CycleError:
-        return Chain()
+        return [], 0.0
     for number in order:
         job, before = known[number].job, max((best[one][0], one) for one in (0, *parents[number]))
         ran = max(0, (job.finished_us or now) - job.started_us) / 1e6 if _began(known[number]) else 0.0
@@ -281,7 +271,7 @@ def longest_chain(nodes: Sequence[NodeRecord], now: int) -> Chain:
         node = known[last]
         names += [node.facts.name or str(last)] if _began(node) else []
         last = best[last][1]
-    return Chain(names[::-1], seconds)
+    return names[::-1], seconds
 
 
 def _began(node: NodeRecord) -> bool:

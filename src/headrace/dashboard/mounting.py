@@ -50,7 +50,6 @@ PAGES: dict[str, Handler] = {
     "/tasks/{name:path}": status_pages.task,
     "/workers": status_pages.workers,
     "/workers/{name:path}": status_pages.worker,
-    "/statistics": status_pages.statistics,
     "/store": status_pages.store,
     "/cache": status_pages.cache,
     "/jobs": job_pages.jobs,

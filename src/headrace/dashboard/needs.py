@@ -119,7 +119,7 @@ def needs(
     if lost:
         words = "Figures of that time are too low: the line of statistics was full."
         title = f"{plural(lost, 'batch', 'batches')} of statistics lost"
-        found.append(Need("warn", title, words, "/statistics", "statistics", harm=lost))
+        found.append(Need("warn", title, words, "/tasks", "statistics", harm=lost))
     told = _acknowledged(frame.now, acts)
     grouped = [_known(need, told) for need in _grouped(_with_alarms(frame, found, alarms))]
     return sorted(grouped, key=_rank)

@@ -54,16 +54,6 @@ async def body_of(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-async def _retry_job(site: DashboardSite, id: str, _form: Form) -> str:
-    await (await site.app.jobs.aget(id)).aretry()
-    return "The job lines up again, with fresh budgets."
-
-
-async def _delete_job(site: DashboardSite, id: str, _form: Form) -> str:
-    await (await site.app.jobs.aget(id)).adelete()
-    return "The job is deleted."
-
-
 async def _move_job(site: DashboardSite, id: str, form: Form) -> str:
     minutes = number_in(form, "minutes")
     changes: JobMove = {
@@ -120,16 +110,6 @@ async def _scale(site: DashboardSite, name: str, form: Form) -> str:
     return f"Worker {worker.place} was told to run {plural(int(size), 'job')} at once."
 
 
-async def _stop_worker(site: DashboardSite, name: str, _form: Form) -> str:
-    worker = await site.app.workers.astop(name)
-    return f"Worker {worker.place} was told to stop: it claims no more, and ends when its jobs have ended."
-
-
-async def _quiet_worker(site: DashboardSite, name: str, _form: Form) -> str:
-    worker = await site.app.workers.aquiet(name)
-    return f"Worker {worker.place} was told to claim no more. It stays until you stop it."
-
-
 async def _pause_schedule(site: DashboardSite, name: str, form: Form) -> str:
     new = await site.app.schedules[name].apause(form.get("note", "").strip()[:500])
     return f"Schedule {name} is paused: its ticks make no jobs." if new else f"Schedule {name} was paused already."
@@ -179,31 +159,49 @@ async def _delete_tag(site: DashboardSite, tag: str, _form: Form) -> str:
     return f"{plural(await site.app.cache.adelete_tag(tag), 'cached value')} with tag {tag} deleted."
 
 
-def _of_flow(verb: str, words: str) -> Act:
+def _of(kind: str, verb: str, words: str) -> Act:
+    """A verb of what ``app.<kind>.aget`` finds. ``words``: what was done; ``{state}`` is the verb's answer."""
+
     async def act(site: DashboardSite, id: str, _form: Form) -> str:
-        run = await site.app.workflows.aget(id)
-        state = await getattr(run, f"a{verb}")()
+        state = await getattr(await getattr(site.app, kind).aget(id), f"a{verb}")()
         return words.format(state=state)
+
+    return act
+
+
+def _of_worker(verb: str, words: str) -> Act:
+    async def act(site: DashboardSite, name: str, _form: Form) -> str:
+        worker = await getattr(site.app.workers, f"a{verb}")(name)
+        return f"Worker {worker.place} was told to {words}"
 
     return act
 
 
 # Verbs by the kind of what they change; a log line names both.
 ACTS: dict[str, Mapping[str, Act]] = {
-    "jobs": {"retry": _retry_job, "cancel": _cancel_job, "delete": _delete_job, "move": _move_job},
+    "jobs": {
+        "retry": _of("jobs", "retry", "The job lines up again, with fresh budgets."),
+        "cancel": _cancel_job,
+        "delete": _of("jobs", "delete", "The job is deleted."),
+        "move": _move_job,
+    },
     "bulk": {"stop": _stop_bulk},
     "queues": {"pause": _pause, "resume": _resume, "purge": _purge},
     "cache": {"delete": _delete_value, "untag": _delete_tag},
     "limits": LIMIT_ACTS,
     "schedules": {"pause": _pause_schedule, "resume": _resume_schedule, "run": _run_schedule, "backfill": _backfill},
     "needs": {"acknowledge": _acknowledge},
-    "workers": {"scale": _scale, "stop": _stop_worker, "quiet": _quiet_worker},
+    "workers": {
+        "scale": _scale,
+        "stop": _of_worker("stop", "stop: it claims no more, and ends when its jobs have ended."),
+        "quiet": _of_worker("quiet", "claim no more. It stays until you stop it."),
+    },
     "workflows": {
-        "start": _of_flow("start", "The workflow is {state}."),
-        "stop": _of_flow("stop", "The workflow is {state}: nothing of it starts until it is started again."),
-        "cancel": _of_flow("cancel", "The workflow is {state}."),
-        "retry": _of_flow("retry_failed", "Its failed jobs line up again; the workflow is {state}."),
-        "delete": _of_flow("delete", "The workflow is deleted."),
+        "start": _of("workflows", "start", "The workflow is {state}."),
+        "stop": _of("workflows", "stop", "The workflow is {state}: nothing of it starts until it is started again."),
+        "cancel": _of("workflows", "cancel", "The workflow is {state}."),
+        "retry": _of("workflows", "retry_failed", "Its failed jobs line up again; the workflow is {state}."),
+        "delete": _of("workflows", "delete", "The workflow is deleted."),
     },
 }
 

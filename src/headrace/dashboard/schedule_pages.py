@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -20,7 +20,7 @@ from headrace.dashboard.dashboard_site import DashboardSite, name_in, to
 from headrace.dashboard.page_verbs import form_of, note
 from headrace.dashboard.values_shown import duration, link, plural, quoted
 from headrace.dashboard.visitors import Role
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound
 from headrace.model.notation import zone_of
 from headrace.model.schedule_record import ScheduleRecord, TickRecord
 from headrace.model.stacks import RunnerStacks
@@ -112,42 +112,37 @@ def _in_zone(record: ScheduleRecord, time: datetime) -> str:
 
 async def of_worker(site: DashboardSite, request: Request) -> Response:
     name = request.path_params["name"]
-    try:
-        found = await site.app.workers.astacks(name)
-    except HeadraceError as error:
-        return await _refused(site, request, ("stacks", "workers", name), str(error))
-    return await _page(site, request, ("stacks", "workers", name), found)
+    return await _page(site, request, ("stacks", "workers", name), site.app.workers.astacks(name))
 
 
 async def of_job(site: DashboardSite, request: Request) -> Response:
     id = request.path_params["id"]
-    try:
-        record = await site.app.job(id).arefresh()
-        if record.state != "running":
-            return await _refused(site, request, ("stacks", "jobs", id), f"the job is {record.state}")
-        runners = await site.app.workers.astacks(record.owner)
-    except HeadraceError as error:
-        return await _refused(site, request, ("stacks", "jobs", id), str(error))
+    return await _page(site, request, ("stacks", "jobs", id), _stacks_of(site, id))
+
+
+async def _stacks_of(site: DashboardSite, id: str) -> Sequence[RunnerStacks]:
+    record = await site.app.job(id).arefresh()
+    if record.state != "running":
+        raise NotFound(f"the job is {record.state}")
+    runners = await site.app.workers.astacks(record.owner)
     found = [one for one in runners if one.job == id]
-    several = [one for one in runners if one.kind in ("thread", "async") and one.job]
-    return await _page(site, request, ("stacks", "jobs", id), found or several)
+    return found or [one for one in runners if one.kind in ("thread", "async") and one.job]
 
 
 async def _page(
-    site: DashboardSite, request: Request, what: tuple[str, str, str], found: Sequence[RunnerStacks]
+    site: DashboardSite, request: Request, what: tuple[str, str, str], asked: Awaitable[Sequence[RunnerStacks]]
 ) -> Response:
-    await note(site, request, what, f"looked at {plural(len(found), 'runner')}")
     _, kind, name = what
+    back = f"/{kind}/{quoted(name)}"
+    try:
+        found = await asked
+    except HeadraceError as error:
+        said = f"Nothing was done: {error}"
+        await note(site, request, what, said)
+        return to(request, back, site.redactor.text(said))
+    await note(site, request, what, f"looked at {plural(len(found), 'runner')}")
     frame = await site.frames.get(fresh=True)
-    return await site.page(
-        request, "stacks.html", list, frame=frame, found=found, back=f"/{kind}/{quoted(name)}", kind=kind
-    )
-
-
-async def _refused(site: DashboardSite, request: Request, what: tuple[str, str, str], why: str) -> Response:
-    said = f"Nothing was done: {why}"
-    await note(site, request, what, said)
-    return to(request, f"/{what[1]}/{quoted(what[2])}", site.redactor.text(said))
+    return await site.page(request, "stacks.html", list, frame=frame, found=found, back=back, kind=kind)
 
 
 log = logging.getLogger("headrace.dashboard")

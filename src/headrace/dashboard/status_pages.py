@@ -1,4 +1,4 @@
-"""Pages about the whole: overview, queues, tasks, workers, statistics. Each is bounded, whatever is stored.
+"""Pages about the whole: overview, queues, tasks, workers. Each is bounded, whatever is stored.
 
 Pages about the store itself: its server and what is kept in it, and the cached values.
 """
@@ -14,12 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.admin.documents import (
-    job_summary,
-    queue_document,
-    runner_document,
-    worker_document,
-)
+from headrace.admin.documents import job_summary, queue_document, runner_document, worker_document
 from headrace.admin.event_log import ActLog
 from headrace.admin.jobs import Jobs
 from headrace.admin.queues import LoadQuestion
@@ -27,13 +22,7 @@ from headrace.admin.workers import named
 from headrace.dashboard import svg_plots
 from headrace.dashboard.activity_page import Cause, newest_causes
 from headrace.dashboard.dashboard_site import DashboardSite, name_in
-from headrace.dashboard.figures import (
-    NORMAL,
-    SPANS,
-    TaskFigures,
-    TimeRange,
-    figures_document,
-)
+from headrace.dashboard.figures import NORMAL, SPANS, TaskFigures, TimeRange, figures_document
 from headrace.dashboard.live_frame import AGE, LiveFrame, read_frame
 from headrace.dashboard.needs import needs, want_of_room
 from headrace.dashboard.values_shown import link
@@ -44,7 +33,7 @@ from headrace.protocol import cache_calls as protocol
 from headrace.protocol import operations
 from headrace.protocol.index_pages import WALK, walk
 from headrace.protocol.keys import SCHEMA
-from headrace.protocol.overviews import QueueFacts, StoreLoad, store_load, why
+from headrace.protocol.overviews import QueueFacts, store_load, why
 
 # Workers that were lost, as the overview tells of them.
 DEATHS = 20
@@ -70,11 +59,14 @@ async def overview(site: DashboardSite, request: Request) -> Response:
         site.frames.get(), site.course(span), site.course(span, "queues"), site.table(span), site.server(),
         asyncio.gather(site.lost(), site.raised(), _died(site), _acts(site)),
     )  # fmt: skip
-    found = needs(frame, tasks, server, lost, raised, died, acts)
+    found, seen = needs(frame, tasks, server, lost, raised, died, acts), frame.overview
 
     def document() -> dict[str, Any]:
         return {
-            **_counts(frame),
+            "now": iso(frame.now),
+            "states": seen.states,
+            "parked": seen.parked,
+            "kept_bytes": seen.bytes,
             "needs": [asdict(need) for need in found],
             "tasks": [figures_document(one) for one in tasks],
             "course": course.document,
@@ -102,15 +94,13 @@ async def _died(site: DashboardSite) -> list[EventRecord]:
     return [event_of(*row) for row in found.rows]
 
 
-def _counts(frame: LiveFrame) -> dict[str, Any]:
-    seen = frame.overview
-    return {"now": iso(frame.now), "states": seen.states, "parked": seen.parked, "kept_bytes": seen.bytes}
-
-
 async def queues(site: DashboardSite, request: Request) -> Response:
     span, after = span_of(request), request.query_params.get("after")
+    # How many jobs of each queue run now is the load.
     frame, table, load = await asyncio.gather(
-        site.frames.get(), site.table(span, "queues"), site.reading(("load",), lambda: _load(site), AGE)
+        site.frames.get(),
+        site.table(span, "queues"),
+        site.reading(("load",), lambda: site.client.arun(store_load(site.client.keys)), AGE),
     )
     figures = {one.name: one for one in table}
     found = _by_need(frame) if after is None else [one for one in frame.queues if one.name > after]
@@ -123,11 +113,6 @@ async def queues(site: DashboardSite, request: Request) -> Response:
         served=frame.overview.served, named=after is not None, more=len(found) > PAGE, after=by_name,
         drains={one.name: _drain(one.size, figures.get(one.name), load.running.of(one.name)) for one in rows},
     )  # fmt: skip
-
-
-async def _load(site: DashboardSite) -> StoreLoad:
-    """How many jobs of each queue run now. Cost: one round trip."""
-    return await site.client.arun(store_load(site.client.keys))
 
 
 def _drain(size: int, figures: TaskFigures | None, running: int) -> float | None:
@@ -253,23 +238,6 @@ async def worker(site: DashboardSite, request: Request) -> Response:
             "runner_facts": [runner_document(one, frame.now) for one in found.runners],
         },
         frame=frame, worker=found, why=why_worker(frame, found),
-    )  # fmt: skip
-
-
-async def statistics(site: DashboardSite, request: Request) -> Response:
-    span = span_of(request)
-    asked = request.query_params
-    kind = "queues" if asked.get("kind") == "queues" else "tasks"
-    name = asked.get("name", "").strip()
-    course, table = await site.read(asyncio.gather(site.course(span, kind, name), site.table(span, kind)))
-    rows: list[TaskFigures] = sorted(table, key=lambda one: -one.started)
-    plots = [svg_plots.throughput(course), svg_plots.waits(course), svg_plots.waits(course, "run", "Run")]
-    more = {"kind": kind, "name": name}
-    return await site.page(
-        request, "statistics.html",
-        lambda: {**course.document, "below": [figures_document(one) for one in rows]},
-        kind=kind, name=name, rows=rows, plots=plots, course=course, span=span,
-        more=link("", more).replace("?", "&", 1),
     )  # fmt: skip
 
 

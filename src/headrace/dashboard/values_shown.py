@@ -136,11 +136,6 @@ def frames(trace: str) -> list[tuple[bool, str]]:
     return [(ours, "\n".join(lines)) for ours, lines in found]
 
 
-def last_part(name: str) -> str:
-    """``fetch`` of ``tasks.fetch``."""
-    return name.rpartition(".")[2] or name
-
-
 def quoted(name: object) -> str:
     """A name as a part of a link. At the end of a path ``.json`` asks for JSON, so within a name it is escaped."""
     return quoted_path(str(name), safe="")
@@ -318,7 +313,7 @@ def error_line(record: Record, redactor: Redactor) -> str:
 
 # Pages that are a list or have a plot.
 _IN_ROWS = re.compile(
-    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity|statistics)?",
+    r"/(jobs|queues(/.*)?|tasks(/.*)?|workers|workflows|schedules|limits|cache|causes|bulk|activity)?",
     re.DOTALL,
 )
 

@@ -87,17 +87,14 @@ def _show(fact: str, kind: str, words: str) -> Callable[[Reason, WhyFacts], Reme
     return make
 
 
-def _workers(_one: Reason, _facts: WhyFacts) -> Remedy:
-    return Remedy("Show the workers", "/workers")
-
-
 def _start(one: Reason, facts: WhyFacts) -> Remedy | None:
     return _act("Start the workflow", "workflows", flow_of(facts.id), "start") if one.next_step else None
 
 
 _REMEDIES: dict[str, Callable[[Reason, WhyFacts], Remedy | None]] = {
     **dict.fromkeys(
-        ("no_worker_serves", "no_runner_of_its_kind", "runners_missing", "draining", "parked", "overdue"), _workers
+        ("no_worker_serves", "no_runner_of_its_kind", "runners_missing", "draining", "parked", "overdue"),
+        lambda _one, _facts: Remedy("Show the workers", "/workers"),
     ),
     **dict.fromkeys(("claims_stopped", "owner_silent", "sent_ahead"), _show("worker", "workers", "Show the worker")),
     **dict.fromkeys(("workflow_not_started", "workflow_stopped"), _start),

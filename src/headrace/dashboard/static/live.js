@@ -252,10 +252,8 @@ if (toggle && !document.documentElement.dataset.theme) {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-for (const current of document.querySelectorAll(".side [aria-current], .tabs [aria-current]")) {
-  const strip = current.closest("ul, nav");
-  strip.scrollLeft = current.offsetLeft - (strip.clientWidth - current.offsetWidth) / 2;
-}
+// The first box of a wide graph stands in its middle.
+for (const frame of document.querySelectorAll(".graph-frame")) frame.scrollLeft = (frame.scrollWidth - frame.clientWidth) / 2;
 refreshTimes();
 showCopies();
 setInterval(refreshTimes, 1000);
