@@ -164,9 +164,8 @@ NAVIGATION = (
 
 T = TypeVar("T")
 
-# Readings that are kept, and the seconds for which tabs share one of statistics.
+# Readings that are kept.
 READINGS = 256
-READING_AGE = 5.0
 # Seconds that a page may take.
 PATIENCE = 5.0
 # A request with this header refreshes a page that is shown.
@@ -282,7 +281,7 @@ class DashboardSite:
         self._readings.clear()
         await self.frames.get(fresh=True)
 
-    async def reading(self, key: tuple[str, ...], read: Callable[[], Awaitable[T]], age: float = READING_AGE) -> T:
+    async def reading(self, key: tuple[str, ...], read: Callable[[], Awaitable[T]], age: float = AGE) -> T:
         """What ``read`` gives, shared by those who ask for the same key within its age, in seconds."""
         found = self._readings.get(key)
         if found is None:
