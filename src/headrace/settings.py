@@ -115,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         namespace: First part of every key in the server.
         shards: Number of shards of the store, on one server or a cluster; it can only grow, by shards that are added,
             as in 12+4. Several URLs with spaces between them are a shard each.
-        code_version: Version of your code, such as a commit. Plots mark its first start.
+        code_version: Version of your code, such as a commit. Workers show it, and plots mark its first start.
         lease: Time without a heartbeat after which other workers take over a worker's jobs.
         shutdown_timeout: Time that running jobs get to finish when a worker stops.
         reload_timeout: Maximum time for reloaded code to become ready; otherwise the old code keeps running.
