@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from headrace.cli.commands import ALL_SHARED, program
-from headrace.cli.failure import ExitCode
+from headrace.cli.session import ExitCode
 from headrace.model.option_checks import rows_of
 from headrace.model.options import TASK_ONLY, CallOptions, TaskOptions
 from headrace.model.unique_rules import UniqueRule

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.commands import MODULES
-from headrace.cli.failure import ExitCode
+from headrace.cli.session import ExitCode
 from headrace.settings import NO_SETTINGS, Settings, environment_name
 from tests.docs import reference
 

@@ -12,9 +12,8 @@ import redis
 from redis.credentials import UsernamePasswordCredentialProvider
 
 from headrace import Headrace, Settings
-from headrace.cli.failure import UsageFault
 from headrace.cli.output import Output
-from headrace.cli.session import Session
+from headrace.cli.session import Session, UsageFault
 from headrace.errors import SettingsError, StoreUnavailable, UrlError
 from tests.servers import Server
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.failure import ExitCode, explain
+from headrace.cli.session import ExitCode, explain
 from headrace.model.hidden_values import Redactor
 from headrace.settings import WORKER_VARIABLES
 from tests.program import Program

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.failure import ExitCode
+from headrace.cli.session import ExitCode
 from headrace.worker.health_stamps import HealthStamps
 from tests.program import Program
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.cli.failure import ExitCode
+from headrace.cli.session import ExitCode
 from tests.deadline import eventually
 from tests.processes import dispatcher_of
 from tests.program import Program, Worker

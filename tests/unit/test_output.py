@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from headrace.cli.failure import ExitCode, explain, last_word
 from headrace.cli.logs import LogFormatter, json_line, text_line
 from headrace.cli.output import Output, entry, one_line, plain, to_json
+from headrace.cli.session import ExitCode, explain, last_word
 
 # Erases the screen, hides what stands before it, shows a file's name backwards, ends a line for some programs.
 NASTY = "a\x1b[2J\rb\x9bc\u202egnp.exe\u2066d\u200fe\u2028f\u2029g"

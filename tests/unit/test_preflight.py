@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Headrace
-from headrace.cli.failure import ApplicationFault
 from headrace.cli.preflight import check_tasks, queue_warnings
+from headrace.cli.session import ApplicationFault
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.worker.worker_options import WorkerOptions
 

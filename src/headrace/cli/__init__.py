@@ -16,7 +16,7 @@ from typing import NoReturn, TextIO
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.failure``).
+    """Run the command that ``sys.argv`` names, and leave with its exit code (see ``headrace.cli.session``).
 
     Args:
         arguments: the words of a command line; None: those of the program.
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except OSError as error:
-        from headrace.cli.failure import explain
+        from headrace.cli.session import explain
 
         code = explain(error, json="--json" in sys.argv, debug="--debug" in sys.argv)
     _let_go(sys.stderr)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from headrace.cli.failure import ApplicationFault, UsageFault
 from headrace.cli.output import parse_duration, parse_size
+from headrace.cli.session import ApplicationFault, UsageFault
 
 if TYPE_CHECKING:
     import msgspec

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode, OperationFault, UsageFault
 from headrace.cli.output import bar_of, several
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, OperationFault, Session, UsageFault
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

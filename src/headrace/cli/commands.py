@@ -16,9 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli.arguments import Flags, argument, flag, option, parameters
-from headrace.cli.failure import ExitCode, explain, last_word
 from headrace.cli.output import Output, aside, plain
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, Session, explain, last_word
 
 P = ParamSpec("P")
 

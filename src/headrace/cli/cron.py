@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault, confirm
 from headrace.cli.output import distance, local, parse_moment, several
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, confirm
 
 Name = Annotated[str, argument("NAME", "The schedule's name.")]
 Overlap = Annotated[

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from headrace.cli.arguments import Yes, argument, option
-from headrace.cli.failure import ExitCode, OperationFault, confirm
 from headrace.cli.output import bar_of, several
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, OperationFault, Session, confirm
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

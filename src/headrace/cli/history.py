@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault
 from headrace.cli.output import distance, local, one_line, parse_moment, several
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session
 
 if TYPE_CHECKING:
     from headrace.model.activity import Act, EventRecord

@@ -23,9 +23,8 @@ from headrace.cli.arguments import (
     with_flags,
 )
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode, UsageFault, confirm
 from headrace.cli.output import bar_of, distance, percent, several
-from headrace.cli.session import Session, close_values, user
+from headrace.cli.session import ExitCode, Session, UsageFault, close_values, confirm, user
 from headrace.model.bulk_operation import BulkProgress, JobFilter
 from headrace.model.job import State
 from headrace.model.notation import size

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault, UsageFault
 from headrace.cli.output import distance, moment, parse_duration, span
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, UsageFault
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.arguments import option
-from headrace.cli.failure import UsageFault
 from headrace.cli.output import several
-from headrace.cli.session import Session
+from headrace.cli.session import Session, UsageFault
 
 if TYPE_CHECKING:
     from headrace.app import Headrace

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.cli.failure import ApplicationFault, UsageFault
 from headrace.cli.output import several
+from headrace.cli.session import ApplicationFault, UsageFault
 from headrace.errors import NotFound, OptionsError
 from headrace.model.options import SIZE_FLAGS
 from headrace.registry import left_out

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from headrace.cli.arguments import argument, option
-from headrace.cli.failure import OperationFault, UsageFault
 from headrace.cli.output import late_bar, several, span, to_json
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, UsageFault
 from headrace.model.notation import duration
 
 if TYPE_CHECKING:
@@ -269,8 +268,6 @@ def _why(pid: int, code: int, said: str) -> str:
 
 def show(output: Output, workers: list[WorkerFacts], name: str | None) -> None:
     """Print the startup profiles of the workers whose name begins with ``name``; OperationFault if there is none."""
-    from headrace.cli.failure import OperationFault
-
     chosen = [one for one in workers if name is None or one.owner.startswith(name)]
     if not chosen:
         raise OperationFault(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from headrace.cli.arguments import Yes, argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault, confirm
 from headrace.cli.output import Output, bar_of, moment, number, one_line, several, span
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, confirm
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
-from headrace.cli.failure import ExitCode, OperationFault
 from headrace.cli.output import Output, several, span
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, OperationFault, Session
 from headrace.model.notation import size
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ import typer.core
 
 from headrace.cli.arguments import Flags, argument, flag, option, with_flags
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault, UsageFault
 from headrace.cli.output import number, span
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, UsageFault
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output

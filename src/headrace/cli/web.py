@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headrace.cli.arguments import option
-from headrace.cli.failure import OperationFault, UsageFault
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, UsageFault
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec.structs import replace
 
 from headrace.cli.arguments import argument, option
-from headrace.cli.failure import UsageFault
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, Session, UsageFault
 from headrace.settings import environment_name
 
 if TYPE_CHECKING:
@@ -114,7 +113,6 @@ def worker(
 
 def _be_parent(session: Session, command: WorkerCommand, level: int, *, watch: bool) -> int:
     from headrace.cli import logs
-    from headrace.cli.failure import ExitCode
     from headrace.worker.reload_parent import ReloadParent, SourceFiles
 
     settings = session.app().settings

@@ -18,9 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.cli import logs, preflight
-from headrace.cli.failure import ExitCode, exit_of, explain
 from headrace.cli.output import Output, one_line, several, span
-from headrace.cli.session import Session
+from headrace.cli.session import ExitCode, Session, exit_of, explain
 from headrace.cli.worker_order import Order, instrument_runners
 from headrace.registry import left_out
 from headrace.settings import SECRET

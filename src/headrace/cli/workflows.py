@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headrace.cli.arguments import Given, Yes, argument, defining, definition_of, option, values_of
 from headrace.cli.commands import command, group
-from headrace.cli.failure import OperationFault, UsageFault, agreed
 from headrace.cli.output import distance, parse_duration, parse_moment, several
-from headrace.cli.session import Session
+from headrace.cli.session import OperationFault, Session, UsageFault, agreed
 from headrace.model.job import State
 
 if TYPE_CHECKING:
