@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from headrace import Concurrency, Flow, Headrace, Unique
 from headrace.dashboard import Dashboard
@@ -32,6 +34,7 @@ from headrace.model.job import Outcome, State
 from headrace.protocol import consume, overviews
 from headrace.protocol.index_pages import read_causes
 from headrace.protocol.limit_verbs import declare_limits
+from headrace.testing import violations
 from tests.dashboard.asking import ask, operator
 from tests.deadline import eventually
 from tests.servers import Server
@@ -342,16 +345,31 @@ def test_a_key_of_a_workflow_is_held_once(app: Headrace) -> None:
         assert pair.options(key=f"k{n}").create().id == pair.options(key=f"k{n}").create().id
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_bulk_operations_are_refused(app: Headrace) -> None:
+def test_a_program_does_a_bulk_operation_on_all_shards(app: Headrace) -> None:
+    noop = app.tasks["noop"]
+    app.enqueue_many(noop.job(n) for n in range(1500))
     which = JobFilter("ready", queue="default")
-    for verb in (app.bulk.count, app.bulk.pieces):
-        with pytest.raises(OptionsError, match="go through"):
-            list(verb("cancel", which))  # type: ignore[call-overload]
-    with pytest.raises(OptionsError, match="go through"):
-        app.bulk.start("cancel", which, who="me")
+    counts = [app.bulk.count(verb, which) for verb in ("cancel", "delete")]
+    assert [(one.matched, one.exact) for one in counts] == [(1500, True)] * 2
+    steps = list(app.bulk.pieces("cancel", which))
+    assert [step.ended for step in steps] == [0] * (len(steps) - 1) + [1]
+    assert (steps[-1].done, app.jobs.count("cancelled"), app.jobs.count("ready")) == (1500, 1500, 0)
+
+
+def test_a_bulk_operation_is_told_as_one_and_stopped_on_all_shards(app: Headrace) -> None:
+    one_a_shard(app)
+    run(app, "failed")
+    started = [app.bulk.start("retry", JobFilter("failed"), who="me") for _ in range(2)]
+    one = app.bulk.start("retry", JobFilter("failed"), who="me", id=started[0].id)
+    assert (one.id, one.running, one.request.total) == (started[0].id, True, SHARDS)
+    assert [one.id for one in app.bulk.page()] == [one.id for one in reversed(started)]
+    assert not app.bulk.stop(one.id).running
+    assert app.bulk.get(started[1].id).running
+    with pytest.raises(JobNotFound):
+        app.bulk.get("0" * 21)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_a_confirmed_job_is_refused(app: Headrace) -> None:
@@ -548,12 +566,42 @@ def command(url: str, *words: str) -> Any:
 
 
 @pytest.mark.any_server
-@pytest.mark.parametrize("words", [("doctor", "keyspace"), ("doctor", "--repair", "--yes"), ("migrate",)])
-def test_commands_that_would_do_home_alone_are_refused(app: Headrace, url: str, words: tuple[str, ...]) -> None:
+def test_the_doctor_finds_and_repairs_faults_of_each_shard(app: Headrace, url: str, client: redis.Redis) -> None:
+    jobs = one_a_shard(app)
+    sound = command(url, "doctor", "keyspace")
+    assert (sound.returncode, sound.stdout) == (0, "nothing is wrong\n")
+    for shard in (1, 2):
+        client.zrem(f"{{hr:{shard}}}:ready:default", jobs[shard].id)
+    (row,) = map(json.loads, command(url, "doctor", "keyspace", "--json").stdout.splitlines())
+    assert (row["id"], row["count"]) == ("misplaced", 2)
+    assert [said.partition(": job")[0] for said in row["evidence"]] == ["shard 1", "shard 2"]
+    assert "repaired 2 faults" in command(url, "doctor", "--repair", "--yes").stderr
+    assert app.jobs.count("ready") == SHARDS
+
+
+@pytest.mark.mangles
+@pytest.mark.any_server
+def test_an_id_of_another_shard_is_found(app: Headrace, url: str, client: redis.Redis) -> None:
+    job = one_a_shard(app)[1]
+    client.copy(f"{{hr:1}}:job:{job.id}", f"{{hr:2}}:job:{job.id}")
+    found = map(json.loads, command(url, "doctor", "keyspace", "--json").stdout.splitlines())
+    assert [row["evidence"] for row in found if row["id"] == "other-shard"] == [
+        [f"shard 2: job {job.id}: is on shard 2"]
+    ]
+    assert f"job {job.id}: is on shard 2" in violations(client)
+
+
+@pytest.mark.any_server
+def test_migrate_leads_each_shard_home_last(app: Headrace, url: str) -> None:
     one_a_shard(app)
-    found = command(url, *words)
-    assert found.returncode == 2
-    assert "not done over several shards" in found.stderr
+    assert [line.count("0 migrations applied") for line in command(url, "migrate").stdout.splitlines()] == [1] * SHARDS
+    rows = [json.loads(line) for line in command(url, "migrate", "--to", "1", "--json").stdout.splitlines()]
+    assert [(row["shard"], row["from"], row["schema"]) for row in rows] == [(2, 2, 1), (1, 2, 1), (0, 2, 1)]
+    with Headrace(url, shards=SHARDS) as other, pytest.raises(SchemaMismatch, match="headrace migrate"):
+        other.jobs.count("ready")
+    assert command(url, "migrate").stdout.count("1 migration applied; shard") == SHARDS
+    assert app.jobs.count("ready") == SHARDS
+    assert "moves a store with one shard" in command(url, "migrate", "--to-url", "redis://127.0.0.1:1").stderr
 
 
 @pytest.mark.any_server
@@ -585,7 +633,7 @@ async def test_each_page_of_the_dashboard_shows_all_shards(app: Headrace) -> Non
     waiting = [*one_a_shard(app), app.tasks["call"].enqueue(1)]
     app.queues["default"].pause(note="why")
     dashboard = Dashboard(app, operator)
-    paths = [path for path in PAGES if "{" not in path and path != "/bulk/new"]
+    paths = [path for path in PAGES if "{" not in path and path != "/bulk/new"] + ["/bulk/new?verb=retry&state=failed"]
     paths += [f"/jobs/{job.id}" for job in jobs + waiting] + [f"/workflows/{flow.id}" for flow in flows]
     paths += [f"/jobs?state={state}" for state in State] + ["/queues/default", "/tasks/noop"]
     paths += [f"/activity?show={show}" for show in ("acts", "events", "failures")] + ["/jobs?q=task:noop"]
@@ -594,7 +642,4 @@ async def test_each_page_of_the_dashboard_shows_all_shards(app: Headrace) -> Non
         assert answer.status == 200, (path, answer.text[:300])
     failed = (await ask(dashboard, "/jobs?state=failed")).text
     assert [job.id in failed for job in jobs] == [True] * SHARDS
-    refused = await ask(dashboard, "/bulk/new?verb=retry&state=failed")
-    assert refused.status == 400
-    assert "not done over several shards" in refused.text
     await app.client.aclose()

@@ -1,6 +1,6 @@
 """One worker at several shards: on one server, and on three of which one stands still.
 
-Jobs are stored at a shard by hand (``apps``): the worker's half of shards is tested here.
+Each of ``apps`` stores its jobs at one shard.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from headrace import Headrace
-from headrace.protocol.keys import keys_of
+from headrace.protocol.overviews import overview
 from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
 from tests.servers import Server, connect
@@ -29,24 +30,25 @@ class Spread:
 
     def __init__(self, fleet: Fleet, urls: list[str]) -> None:
         self.fleet, self.urls = fleet, urls
-        self.apps = [self._app(url, shard) for shard, url in enumerate(urls)]
+        self.url = " ".join(urls) if len(set(urls)) > 1 else f"{urls[0]}?shards={SHARDS}"
+        self.apps = [self._app(shard) for shard in range(SHARDS)]
         fleet.app.close()
         fleet.app = self.apps[0]
 
-    def _app(self, url: str, shard: int) -> Headrace:
+    def _app(self, shard: int) -> Headrace:
         """A producer whose jobs live at this shard."""
-        app = Headrace(url, **self.fleet.settings)
-        app.client.keys = app.client.store.keys = keys_of("hr", shard, str(SHARDS))
-        app.client.store.store_id = "of-the-test"
+        app = Headrace(self.url, **self.fleet.settings)
+        client: Any = app.client
+        client.shard_for = lambda _: shard
         return app
 
     def worker(self, **options: Any) -> Any:
-        urls = self.urls if len(set(self.urls)) > 1 else [f"{self.urls[0]}?shards={SHARDS}"]
-        return self.fleet.worker(url=" ".join(urls), **options)
+        return self.fleet.worker(url=self.url, **options)
 
     def enqueue(self, shard: int, task: str, arguments: list[tuple[Any, ...]]) -> list[Job[Any]]:
+        # With a name, so that limited ones do not live at home.
         bound = self.apps[shard].by_name(task)
-        return [bound.enqueue(*args) for args in arguments]
+        return [bound.options(request_id=uuid.uuid4().hex).enqueue(*args) for args in arguments]
 
     def ended(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:
@@ -79,7 +81,8 @@ def test_one_worker_runs_the_jobs_of_all_shards_once_each(spread: Spread) -> Non
     more = [job for n in range(SHARDS) for job in spread.enqueue(n, "process.add", [(1, n)])]
     spread.ended(more)
     assert spread.fleet.ledger.counts() == dict.fromkeys([job.id for some in [*jobs, more] for job in some], 1)
-    owners = [{one.owner for one in app.overview().workers} for app in spread.apps]
+    parts = spread.apps[0].store.parts
+    owners = [{one.owner for one in part.run(overview(part.keys)).workers} for part in parts]
     assert owners[0] == owners[1] == owners[2]
     worker.terminate()
     assert worker.wait() == 0

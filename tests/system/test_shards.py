@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ class Sharded:
         return self.app.by_name(f"tasks.{name}")
 
     @contextlib.contextmanager
-    def worker(self, code: int = 0) -> Iterator[Worker]:
-        worker = Worker(self.program.start("worker", "tasks:app", "--processes", "2"))
+    def worker(self, code: int = 0, options: Sequence[str] = ()) -> Iterator[Worker]:
+        worker = Worker(self.program.start("worker", "tasks:app", "--processes", "2", *options))
         try:
             worker.says("serves default")
             yield worker
@@ -166,6 +167,34 @@ def test_pages_and_verbs_reach_every_shard(sharded: Sharded) -> None:
     assert (states["scheduled"], states["cancelled"]) == (250 - COUNT, COUNT)
     assert app.queues["default"].pause()
     assert app.queues["default"].resume()
+
+
+def test_a_bulk_operation_is_done_on_all_shards_and_told_as_one(sharded: Sharded) -> None:
+    app, jobs = sharded.app, [sharded.task("add").options(delay=3600).enqueue(n) for n in range(60)]
+    with sharded.worker():
+        sharded.program("jobs", "cancel", "--all", "--state", "scheduled", "--yes", "--detach")
+        eventually(lambda: not any(one.running for one in app.bulk.page()), 60)
+        (one,) = app.bulk.page()
+        assert (one.state, one.progress.done, one.progress.ended) == ("succeeded", 60, 1)
+    assert {job.refresh().state for job in jobs} == {"cancelled"}
+    sharded.check()
+
+
+def test_workers_of_several_shards_reload_and_stop_while_they_work(sharded: Sharded) -> None:
+    app, add = sharded.app, sharded.task("add")
+    with sharded.worker(options=["--reload=hup"]) as reloads, sharded.worker() as stops:
+        jobs = [add.enqueue(n) for n in range(200)]
+        reloads.process.send_signal(signal.SIGHUP)
+        eventually(lambda: sum("serves default" in line for line in reloads.lines) == 2 * COUNT, 60)
+        jobs += [add.enqueue(n) for n in range(100)]
+        place = next(one.place for one in app.overview().live if f":{stops.process.pid}" in one.place)
+        sharded.program("workers", "stop", place)
+        assert stops.ended() == 0
+        jobs += [add.enqueue(n) for n in range(100)]
+        assert [job.result(timeout=60) for job in jobs] == [*range(1, 201), *range(1, 101), *range(1, 101)]
+    assert {(record.attempt, record.crashes) for record in (job.refresh() for job in jobs)} == {(1, 0)}
+    assert not app.overview().live
+    sharded.check()
 
 
 def test_another_number_or_order_of_shards_is_refused(new_server: Callable[..., Server], tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 1. :class:`BulkOperations`: count, start, look, stop; or do the pieces here.
 2. :func:`work`: the pieces, for a program and for the job of the built-in task ``headrace.bulk``. A start of that does
    pieces for ten seconds, then gives way to others.
+
+Each shard has a job of an operation, which does it there; their ids differ by the shard alone, and home's names it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +24,16 @@ from headrace.model.bulk_operation import (
     BulkProgress,
     BulkRequest,
     JobFilter,
+    added,
     operation_of,
     progress_of,
+    whole_of,
 )
+from headrace.model.ids import on_shard, shard_of
 from headrace.model.job_record import Page, Record
 from headrace.model.limit_rules import is_whole
 from headrace.protocol import index_pages, operations, overviews, produce
+from headrace.protocol.keys import Keys
 from headrace.protocol.operations import CountedPiece
 from headrace.protocol.script import Call
 from headrace.settings import microseconds
@@ -116,7 +122,8 @@ class BulkOperations:
             OptionsError: as for :meth:`count`, or the rate is below 0.
             JobNotFound: no job can have this id.
 
-        Cost: three round trips, and those of a count; in a full store up to 20 pieces of a deletion, done here first.
+        Cost: three round trips, two for each further shard, and those of a count; in a full store up to 20 pieces of a
+        deletion, done here first.
         """
         return self._client.drive(_start(self._client, verb, which, who, by, rate, total, id))
 
@@ -143,8 +150,13 @@ class BulkOperations:
         Cost: one round trip a piece of 250 jobs.
         """
         _check(verb, which, rate)
-        bound = self._client.run(operations.count_meant(self._client.keys, which, 1)).now
-        yield from work(self._client, BulkRequest(verb, which, bound, rate, 0, exact=False, who="", by=""))
+        done = [BulkProgress()] * self._client.count
+        for keys in self._client.shards:
+            bound = self._client.run(operations.count_meant(keys, which, 1)).now
+            request = BulkRequest(verb, which, bound, rate, 0, exact=False, who="", by="")
+            for progress in work(self._client, request, keys):
+                done[keys.shard] = progress
+                yield added(done)
 
     def get(self, id: str) -> BulkOperation:
         """How far an operation is.
@@ -184,7 +196,7 @@ class BulkOperations:
         Raises:
             JobNotFound: it is not stored.
 
-        Cost: three round trips.
+        Cost: three round trips, one for each further shard.
         """
         return self._client.drive(_stop(self._client, id))
 
@@ -195,16 +207,32 @@ class BulkOperations:
 
 def _operations(client: Client, limit: int, after: str | None) -> Steps[Page[BulkOperation]]:
     page = yield from own_page(client, limit, after)
-    return Page([one for record in page if (one := operation_of(record)) is not None], page.count, page.next)
+    found = [one for record in page if (one := operation_of(record)) is not None]
+    if client.count > 1:
+        found = yield from _wholes(client, [one.id for one in found if not shard_of(one.id)])
+    return Page(found, page.count, page.next)
+
+
+def _parts(client: Client, id: str) -> list[tuple[Keys, str]]:
+    """The job of an operation on each shard."""
+    if client.count == 1:
+        return [(client.keys, id)]
+    return [(keys, on_shard(id, keys.shard)) for keys in client.shards]
+
+
+def _wholes(client: Client, ids: Sequence[str]) -> Steps[list[BulkOperation]]:
+    parts = [part for id in ids for _, part in _parts(client, id)]
+    records: list[Record | None] = (yield produce.read(client.keys, parts)) if parts else []
+    found = [None if record is None else operation_of(record) for record in records]
+    rows = [list(filter(None, found[n : n + client.count])) for n in range(0, len(found), client.count)]
+    return [whole_of(row) for row in rows if row]
 
 
 def _read(client: Client, id: str) -> Steps[BulkOperation]:
-    records: list[Record | None] = yield produce.read(client.keys, [check_id(id)])
-    record = records[0]
-    found = None if record is None else operation_of(record)
-    if found is None:
+    found = yield from _wholes(client, [check_id(id)])
+    if not found:
         raise JobNotFound(f"no bulk operation {id} is stored: it ended more than a week ago, or never was")
-    return found
+    return found[0]
 
 
 def _check(verb: str, which: JobFilter, rate: int = 0) -> None:
@@ -224,24 +252,29 @@ def _whole(client: Client, which: JobFilter) -> Call[Any]:
 def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     _check(verb, which)
     refuse = verb in ("retry", "delete")
-    matched, nodes, looked, after, each = 0, 0, 0, ("", "", ""), EACH // 2 if which.cause else EACH
+    matched, nodes, looked, each, exact = 0, 0, 0, EACH // 2 if which.cause else EACH, True
     whole = 0
     piece: CountedPiece
-    for n in range(LOOKS):
-        calls: list[Call[Any]] = [operations.count_meant(client.keys, which, each, after)]
-        if not n and which.whole:
-            calls.append(_whole(client, which))
-        piece, *sizes = yield calls
-        refused = piece.nodes if refuse else 0
-        for size in sizes:
-            whole = size.states[which.state] if isinstance(size, overviews.Overview) else size.count
-        if whole and not refuse:
-            return JobCount(whole, whole, True)
-        matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
-        if piece.last is None:
-            return JobCount(matched, looked, True, nodes)
-        after = piece.last
-    return JobCount(whole, whole, True) if whole and not nodes else JobCount(matched, looked, False, nodes)
+    for keys in client.shards:
+        after: tuple[str, str, str] | None = ("", "", "")
+        for n in range(max(1, LOOKS // client.count)):
+            calls: list[Call[Any]] = [operations.count_meant(keys, which, each, after)]
+            if not n and not keys.shard and which.whole:
+                calls.append(_whole(client, which))
+            piece, *sizes = yield calls
+            refused = piece.nodes if refuse else 0
+            for size in sizes:
+                whole = size.states[which.state] if isinstance(size, overviews.Overview) else size.count
+            if whole and not refuse:
+                return JobCount(whole, whole, True)
+            matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
+            after = piece.last
+            if after is None:
+                break
+        exact = exact and after is None
+    if exact or not whole or nodes:
+        return JobCount(matched, looked, exact, nodes)
+    return JobCount(whole, whole, True)
 
 
 def _start(
@@ -252,55 +285,63 @@ def _start(
         raise OptionsError(f"by must be one of {', '.join(MEANS)}, not {by!r}")
     id = new_id(client.keys.shard) if id is None else check_id(id)
     counted = total if total is not None else (yield from _count(client, verb, which))
-    bound: CountedPiece = yield operations.count_meant(client.keys, which, 1)
-    request = BulkRequest(
-        verb, which, bound.now, rate, counted.matched, exact=counted.exact, who=storable(who, 200), by=by
-    )
-    told, tries = b"", ROOM_PIECES if verb == "delete" else 0
+    for keys, part in _parts(client, id):
+        bound: CountedPiece = yield operations.count_meant(keys, which, 1)
+        request = BulkRequest(
+            verb, which, bound.now, rate, counted.matched, exact=counted.exact, who=storable(who, 200), by=by
+        )
+        yield from _stored(client, keys, part, request)
+    return (yield from _read(client, id))
+
+
+def _stored(client: Client, keys: Keys, id: str, request: BulkRequest) -> Steps[None]:
+    told, tries, total = b"", ROOM_PIECES if request.verb == "delete" else 0, request.total
     while True:
         try:
             args = msgspec.msgpack.encode(((), request))
-            yield operations.store_own(client.keys, id, {"task": BULK_TASK, "args": args})
-            return (yield from _read(client, id))
+            yield operations.store_own(keys, id, {"task": BULK_TASK, "args": args})
+            return
         except StoreFull:
             if not tries:
                 raise
         # A full store takes no job. Its first pieces are done here, until there is room for one.
         tries -= 1
-        told = yield _piece(client, request, "", id, told)
-        request = msgspec.structs.replace(request, total=max(0, counted.matched - progress_of(told).done))
+        told = yield _piece(client, keys, request, "", id, told)
+        request = msgspec.structs.replace(request, total=max(0, total - progress_of(told).done))
 
 
 def _stop(client: Client, id: str) -> Steps[BulkOperation]:
     yield from _read(client, id)
-    yield produce.cancel(client.keys, id, microseconds(KEPT))
+    for keys, part in _parts(client, id):
+        yield produce.cancel(keys, part, microseconds(KEPT))
     return (yield from _read(client, id))
 
 
-def _piece(client: Client, request: BulkRequest, id: str, name: str, told: bytes) -> Call[bytes]:
+def _piece(client: Client, keys: Keys, request: BulkRequest, id: str, name: str, told: bytes) -> Call[bytes]:
     ttl = microseconds(client.settings.failure_ttl)
-    return operations.bulk_piece(client.keys, id, name, request, ttl, PIECE, told)
+    return operations.bulk_piece(keys, id, name, request, ttl, PIECE, told)
 
 
-def work(client: Client, request: BulkRequest, id: str = "") -> Iterator[BulkProgress]:
-    """Do pieces until the last one, as fast as the rate allows; gives how far it is after each.
+def work(client: Client, request: BulkRequest, keys: Keys, id: str = "") -> Iterator[BulkProgress]:
+    """Do pieces on one shard until the last one, as fast as the rate allows; gives how far it is after each.
 
     Args:
-        id: of the job that does them; empty: a program does.
+        id: of the job that does them, beside one on each other shard; empty: a program does.
 
     Raises:
         Snooze: the start of the job has had its time.
     """
-    began, told, done, name = time.monotonic(), b"", -1, id or new_id(client.keys.shard)
+    began, told, done, name = time.monotonic(), b"", -1, id or new_id(keys.shard)
+    rate = request.rate / client.count if id else request.rate
     while True:
-        told = client.run(_piece(client, request, id, name, told))
+        told = client.run(_piece(client, keys, request, id, name, told))
         progress = progress_of(told)
         yield progress
         if progress.ended:
             return
         # Of the first piece of a later start it is not known what it did itself.
         few = min(PIECE, request.rate or PIECE) if done < 0 else progress.done - done
-        done, pause = progress.done, few / request.rate if request.rate else 0.0
+        done, pause = progress.done, few / rate if rate else 0.0
         if id and time.monotonic() + pause - began > LONGEST_START:
             raise Snooze(pause)
         time.sleep(pause)

@@ -14,9 +14,11 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from headrace.admin.flow_rules import ENDED, flow_breaches
 from headrace.admin.keyspace import Keyspace, pages, text_of
@@ -47,6 +49,7 @@ from headrace.protocol.keys import documented
 from headrace.protocol.overviews import WorkerFacts, overview
 from headrace.settings import microseconds
 from headrace.store.client import Client
+from headrace.store.store import Store
 
 # Ids and keys of one piece: less than a millisecond of the server.
 PIECE = 200
@@ -88,11 +91,23 @@ ROWS: dict[str, tuple[Severity, str, str]] = {
 _STRUCTURES = ("scheduled", "ready", "parked", "claims", "held", "chain", "lane", "expires", *FINAL)
 
 
+def findings_of(shards: Sequence[list[Finding]]) -> list[Finding]:
+    """What was found on several shards, the errors first; evidence names the shard."""
+    found: dict[str, Finding] = {}
+    for shard, findings in enumerate(shards):
+        for one in findings:
+            was, where = found.get(one.id), f"shard {shard}: " if len(shards) > 1 else ""
+            evidence = (*(was.evidence if was else ()), *(where + said for said in one.evidence))[:MOST_EVIDENCE]
+            count = one.count + (was.count if was else 0)
+            found[one.id] = msgspec.structs.replace(one, evidence=evidence, count=count)
+    return [found[row] for row in ROWS if row in found]
+
+
 class KeyspaceDoctor:
     """One walk over the keys of a namespace.
 
     Args:
-        client: of the application: scripts go through it.
+        client: of the application, or a store of one of its shards: scripts go through it.
         server: a client of the driver, which answers in bytes.
         repair: repair what cannot hurt.
         share: of the server's time that the walk takes; 1: it does not sleep.
@@ -102,7 +117,7 @@ class KeyspaceDoctor:
 
     def __init__(
         self,
-        client: Client,
+        client: Client | Store,
         server: Any,
         *,
         repair: bool = False,
@@ -170,7 +185,9 @@ class KeyspaceDoctor:
     def _walk(self) -> None:
         read, families = 0, {name.partition(":")[0] for name in documented()}
         began = time.monotonic()
-        for page in pages(self._server, self._namespace, size=PIECE, unread=families):
+        # Several shards may be on one server.
+        shard = f"{self._keys.shard}}}" if self._keys.count > 1 else ""
+        for page in pages(self._server, self._namespace, size=PIECE, unread=families, shard=shard):
             self._rest(began, "page")
             for space in page:
                 for sentence in space.violations:

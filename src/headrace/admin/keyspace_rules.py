@@ -11,6 +11,7 @@ Each rule goes from the values of one shard to a list of faults.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.admin.flow_rules import flow_breaches, home, is_orphan
 from headrace.admin.keyspace import Keyspace, Values, read, text_of
-from headrace.model.ids import FINAL, LENGTH, is_node, is_ordered, is_unique
+from headrace.model.ids import FINAL, LENGTH, is_node, is_ordered, is_unique, shard_of
 from headrace.model.job_record import JOURNAL_KEPT, parse_journal
 from headrace.model.limit_rules import gates_of, overrides_of, own_gates, shared_gates
 
@@ -53,6 +54,14 @@ def _home(space: Keyspace, id: str, record: dict[str, Any]) -> str:
     if state == "parked":
         return f"parked:{text_of(record.get('task', b''))}"
     return state
+
+
+def _ids_of_the_shard(space: Keyspace) -> Iterator[str]:
+    for family in ("job", "flow"):
+        for id in space.values[family]:
+            with contextlib.suppress(ValueError):  # a key of no id
+                if shard_of(id) != int(space.shard):
+                    yield f"{family} {id}: is on shard {space.shard}"
 
 
 def _one_state_one_structure(space: Keyspace) -> Iterator[str]:
@@ -382,6 +391,7 @@ def _timers(values: Values) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[Keyspace], Iterator[str]], ...] = (
+    _ids_of_the_shard,
     _one_state_one_structure,
     start_breaches,
     owner_breaches,

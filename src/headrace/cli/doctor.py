@@ -40,11 +40,8 @@ def doctor(
     try:
         with session.view() as app:
             found, stored = _environment(app) if part != "keyspace" else [], list["Finding"]()
-            whole = part == "keyspace" or repair or app.client.count == 1
-            if part is None and not whole:
-                session.output.remark("what is stored in several shards is not looked at")
             # A server that cannot be used has nothing to look at.
-            if part != "environment" and whole and not any(one.id in ("refused", "eviction-policy") for one in found):
+            if part != "environment" and not any(one.id in ("refused", "eviction-policy") for one in found):
                 stored = _keyspace(session, app, repair=False)
                 if repair and _may_repair(stored, yes=yes):
                     stored = _keyspace(session, app, repair=True)
@@ -81,29 +78,25 @@ def _environment(app: Headrace) -> list[Finding]:
 
 
 def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]:
-    from headrace.admin.doctor import KeyspaceDoctor
-    from headrace.errors import OptionsError
+    from headrace.admin.doctor import KeyspaceDoctor, findings_of
     from headrace.store.connection import driver_client
-    from headrace.store.url import located
 
-    if app.client.count > 1:
-        raise OptionsError(
-            "headrace doctor keyspace is not done over several shards: doctor environment looks at their servers"
-        )
     # A store of another layout, or one that may drop jobs, is refused here.
     app.overview()
-    target = located(app.client.url(), app.settings)
-    with (
-        contextlib.closing(driver_client(target, app.settings.timeout)) as server,
-        bar_of(session.output, server.dbsize(), "keys") as show,
-    ):
-        walk = KeyspaceDoctor(app.client, server, repair=repair, heard=show)
-        found = walk.run()
-    if repair and walk.repaired:
+    found, repaired = list[list["Finding"]](), 0
+    for store in app.store.parts:
+        with (
+            contextlib.closing(driver_client(store.target, app.settings.timeout)) as server,
+            bar_of(session.output, server.dbsize(), "keys") as show,
+        ):
+            walk = KeyspaceDoctor(store, server, repair=repair, heard=show)
+            found.append(walk.run())
+            repaired += walk.repaired
+    if repaired:
         with session.acting("repair", "keyspace", view=True) as (_, act):
-            act.count, act.reply = walk.repaired, f"repaired {several(walk.repaired, 'fault')}"
+            act.count, act.reply = repaired, f"repaired {several(repaired, 'fault')}"
         session.output.remark(act.reply)
-    return found
+    return findings_of(found)
 
 
 def _may_repair(found: list[Finding], *, yes: bool) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headrace.cli.arguments import option
@@ -12,7 +11,6 @@ from headrace.cli.output import several
 from headrace.cli.session import Session, UsageFault
 
 if TYPE_CHECKING:
-    from headrace.app import Headrace
     from headrace.migrations import Migrator, Progress, StoreState
 
 
@@ -25,7 +23,8 @@ def migrate(
     """Migrate a store to the schema of this version, back to an older one, or to another server.
 
     First stop workers and programs that enqueue: the command refuses to run while workers live. You may interrupt it at
-    any time and run it again: it continues where it stopped. Until it has ended, every program refuses the store.
+    any time and run it again: it continues where it stopped. Until it has ended, every program refuses the store. Of
+    several shards one is migrated after the other, home last. Only a store with one shard can be moved.
     After --to-url, programs that still use the old URL are refused with the new one. The old server keeps its copy.
     """
     if to_url is not None:
@@ -39,27 +38,32 @@ def migrate(
 def _lead(session: Session, to: int | None, *, dry: bool) -> None:
     from headrace.errors import OptionsError
     from headrace.migrations import STEPS, Migrator
-    from headrace.store.url import located
 
-    with _whole(session) as app, Migrator(located(app.client.url(), app.settings), app.settings, STEPS) as migrator:
-        before = migrator.look()
-        try:
-            done = _go(session, migrator, to, dry=dry)
-        except OptionsError as error:
-            raise UsageFault(f"--to {to}: {error}") from error
-        after = migrator.look().schema
-        shown = migrator.target.shown
-    if session.output.json:
-        session.output.document(_facts(before, after, done, dry=dry))
-    else:
-        _tell(session, shown, before, after, done, dry=dry)
+    with session.app() as app:
+        # Home last: a program of this version asks it first, and refuses the store until all is done.
+        for target, keys in reversed(app.store.shards):
+            with Migrator(target, app.settings, STEPS, keys) as migrator:
+                before = migrator.look()
+                try:
+                    done = _go(session, migrator, to, dry=dry)
+                except OptionsError as error:
+                    raise UsageFault(f"--to {to}: {error}") from error
+                after = migrator.look().schema
+            place = {"shard": keys.shard} if keys.count > 1 else {}
+            if session.output.json:
+                session.output.document(place | _facts(before, after, done, dry=dry))
+            else:
+                shown = f"shard {keys.shard} of {target.shown}" if place else target.shown
+                _tell(session, shown, before, after, done, dry=dry)
 
 
 def _move(session: Session, url: str) -> None:
     from headrace.migrations import Mover
     from headrace.store.url import located, shard_urls
 
-    with _whole(session) as app, _bars(session) as bars:
+    with session.app() as app, _bars(session) as bars:
+        if app.client.count > 1:
+            raise UsageFault("--to-url moves a store with one shard")
         urls, number = shard_urls(url, app.settings)
         if number.partition("+")[0] != "1":
             raise UsageFault(f"--to-url has {number} shards: write ?shards=1+N, since ids, keys and names stay on one")
@@ -69,14 +73,6 @@ def _move(session: Session, url: str) -> None:
     more = f" with ?shards={number}, and workers first" if number != "1" else ""
     told = f"moved {several(moved.keys, 'key')}, {moved.bytes:,} bytes; give programs {target.shown}{more}"
     session.output.done(told, {"keys": moved.keys, "bytes": moved.bytes, "url": target.shown})
-
-
-@contextmanager
-def _whole(session: Session) -> Generator[Headrace]:
-    with session.app() as app:
-        if app.client.count > 1:
-            raise UsageFault("headrace migrate is not done over several shards: only home would be migrated")
-        yield app
 
 
 def _bars(session: Session) -> Any:

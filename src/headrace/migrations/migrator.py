@@ -38,15 +38,23 @@ class Migrator:
     Args:
         target, settings: where the store is, and how long to wait for it.
         steps: all that there are.
+        keys: of the shard; None: there is one.
         piece: keys of one piece, roughly.
         lease: microseconds.
     """
 
     def __init__(
-        self, target: Target, settings: Settings, steps: Sequence[Step], *, piece: int = PIECE, lease: int = LEASE
+        self,
+        target: Target,
+        settings: Settings,
+        steps: Sequence[Step],
+        keys: Keys | None = None,
+        *,
+        piece: int = PIECE,
+        lease: int = LEASE,
     ) -> None:
         self.target = target
-        self.keys: Keys = keys_of(settings.namespace)
+        self.keys: Keys = keys or keys_of(settings.namespace)
         self.steps = in_order(steps)
         self.newest = self.steps[-1].version if self.steps else 1
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -108,6 +109,18 @@ def progress_of(told: bytes) -> BulkProgress:
         return BulkProgress()
 
 
+def added(parts: Sequence[BulkProgress]) -> BulkProgress:
+    """How far the parts of an operation are together. They share no cursor."""
+    if len(parts) == 1:
+        return parts[0]
+    refused: Counter[str] = Counter()
+    for part in parts:
+        refused.update(part.refused)
+    reasons: list[str | int] = [word for pair in refused.items() for word in pair]
+    ended = int(all(part.ended for part in parts))
+    return BulkProgress(ended, sum(part.looked for part in parts), sum(part.done for part in parts), reasons)
+
+
 class BulkRequest(msgspec.Struct, frozen=True):
     """The arguments of the job that does a bulk operation.
 
@@ -137,7 +150,7 @@ class BulkOperation(msgspec.Struct, frozen=True):
         id: of the job that does it.
         state: of that job.
         request: what was asked for.
-        progress: how far it is.
+        progress: how far it is, on all shards.
         ended_us: when it ended; 0: not yet.
     """
 
@@ -168,3 +181,10 @@ def operation_of(record: Record) -> BulkOperation | None:
         return None
     progress = progress_of(record.fields.get("bulk", b""))
     return BulkOperation(record.id, record.state, request, progress, record.finished_us)
+
+
+def whole_of(parts: Sequence[BulkOperation]) -> BulkOperation:
+    """An operation, of its parts on each shard, home first. It runs while one of them does."""
+    worst = min(parts, key=lambda part: (part.state.final, part.state == State.SUCCEEDED))
+    ended = 0 if worst.running else max(part.ended_us for part in parts)
+    return BulkOperation(parts[0].id, worst.state, parts[0].request, added([part.progress for part in parts]), ended)

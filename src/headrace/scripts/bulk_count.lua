@@ -9,7 +9,7 @@
 -- arg     member  text  cursor: the last job seen
 -- arg     lane    text  cursor: the lane in which it waits, or empty
 -- arg     limit   int   jobs that are looked at, at most 1000
--- route   all
+-- route   desk
 -- return  {jobs that are meant, those of them that are nodes of workflows, jobs that were looked at, score, id and lane
 --         of the last one where there may be more, now}
 local e = {state = state, queue = queue, task = task, key = key, cause = cause, after = after, member = member,

@@ -7,7 +7,7 @@
 -- arg     hook     text    whose cursor moves; empty: none
 -- arg     was      text    where the cursor was read
 -- arg     at       text    where it is then
--- route   home
+-- route   desk
 -- return  stored | known: this job is stored already | moved: another dispatcher has moved the cursor
 -- Built-in jobs that are listed; how long the list is kept without a new one, seconds.
 local MOST, MONTH = 1000, 2592000

@@ -46,8 +46,6 @@ R = TypeVar("R", bound=Reach)
 MOST_ROWS = 1000
 # A shard that did not answer is left out for so long (seconds).
 AWAY = 5.0
-# What a program calls for a shard that it chooses.
-_BOUND = ("enqueue", "enqueue_ordered", "enqueue_unique", "lapse", "purge", "tend")
 
 
 class _Asked(msgspec.Struct):
@@ -68,12 +66,11 @@ class ShardRouter:
         self._last = 0
 
     def asked(self, call: Call[Any]) -> _Asked:
-        """Raises OptionsError: it is not done over several shards."""
+        """Raises OptionsError: a page by position is too far behind."""
         if isinstance(call, Command):
-            # It belongs to the call before it.
-            old, new = self._keys[0].prefix, self._keys[self._last].prefix
-            words = tuple(word.replace(old, new, 1) if isinstance(word, str) else word for word in call.args)
-            return _Asked([(self._last, Command(call.script, (), words, call.parse))], _only)
+            # Without a key it belongs to what goes before it.
+            self._last = self._bound(call.args[1:2], self._last)
+            return _Asked([(self._last, call)], _only)
         match call.script.header.route.split():
             case ["of", name]:
                 self._last = self.of(call.args[call.argument(name)])
@@ -83,20 +80,15 @@ class ShardRouter:
                 return self._each(call, call.argument(name))
             case ["all"]:
                 return self._all(call)
-            case ["desk"] if (shard := self._bound(call)) is not None:
-                self._last = shard
-                return _Asked([(shard, call)], _only)
-            case ["home"]:
-                self._last = 0
-                return _Asked([(0, call)], _only)
             case _:
-                raise _refused(call.script.name)
+                # For home, or for the shard that the caller has chosen.
+                self._last = self._bound(call.args[:1], 0)
+                return _Asked([(self._last, call)], _only)
 
-    def _bound(self, call: Call[Any]) -> int | None:
-        """The shard that the caller has chosen. Other calls are for workers, at home alone a mistake."""
-        if call.script.name not in _BOUND:
-            return None
-        return next((n for n, keys in enumerate(self._keys) if keys.prefix == call.args[0]), None)
+    def _bound(self, words: Sequence[Any], otherwise: int) -> int:
+        """The shard whose key or prefix this is."""
+        own = (n for n, keys in enumerate(self._keys) for word in words if str(word).startswith(keys.prefix))
+        return next(own, otherwise)
 
     def of(self, id: Any) -> int:
         """The shard of an id, or of a request id; home for an id of a greater number, which no shard knows."""
@@ -136,8 +128,6 @@ class ShardRouter:
         first: dict[int, str | bytes | int] = {}
         args: dict[str, Any] = {arg.name: call.args[call.argument(arg.name)] for arg in call.script.header.args}
         self._last = 0
-        if name not in _MERGES:
-            raise _refused(name)
         if name == "told" and args["line"] == "acts":
             return _Asked([(0, call)], _only)
         if offset := int(cast(int, args.get("offset", 0))):
@@ -196,14 +186,6 @@ def _next(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _outside(args: Mapping[str, Any]) -> tuple[int, str]:
     return (1 << 53 if args["desc"] else 0, "")
-
-
-def _refused(name: str) -> OptionsError:
-    word, _, rest = name.partition("_")
-    what, advice = f"{word} {rest}".strip(), ""
-    if word == "bulk":
-        what, advice = "a bulk operation", ": go through app.jobs.page() and app.jobs.apply()"
-    return OptionsError(f"{what} is not done over several shards{advice}")
 
 
 def _only(values: list[Any]) -> Any:

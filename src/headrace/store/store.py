@@ -60,11 +60,12 @@ class Store(Reach):
 
     Attributes:
         slots: for enqueues.
+        parts: a store for each shard.
     """
 
     def __init__(self, url: str, settings: Settings, shard: int = 0, number: str = "1") -> None:
         super().__init__(url, settings, shard, number)
-        self.slots = Slots()
+        self.slots, self.parts = Slots(), [self]
         self._pool: ConnectionPool[RawConnection] = ConnectionPool(settings.max_connections)
         self._pid = os.getpid()
 

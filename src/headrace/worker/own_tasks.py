@@ -56,7 +56,8 @@ def _hook(app: Headrace, hook: EventHook) -> Task[..., None, None]:
 def _bulk(app: Headrace) -> Task[..., None, None]:
     def bulk(verb: str, which: JobFilter, bound_us: int, rate: int, total: int, exact: bool, who: str, by: str) -> None:
         job = current_job()
-        for progress in work(app.client, BulkRequest(verb, which, bound_us, rate, total, exact, who, by), job.id):
+        request = BulkRequest(verb, which, bound_us, rate, total, exact, who, by)
+        for progress in work(app.client, request, app.client.keys_for(job.id), job.id):
             job.progress(min(1.0, progress.done / max(1, total)), progress.words)
 
     retries = Retry(max=20, delay=1, max_delay=60)
