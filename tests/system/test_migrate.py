@@ -134,7 +134,7 @@ def test_indexes_come_back_as_they_were(client: redis.Redis, url: str) -> None:
     flows.run(client, graph.start(KEYS, some[4]))
     flows.run(client, graph.stop(KEYS, some[4]))
     flows.run(client, graph.cancel(KEYS, others[5]))
-    while flows.run(client, graph.tend(KEYS))[0]:
+    while flows.run(client, graph.tend(KEYS, 60_000_000))[0]:
         pass
     client.set(KEYS("schema"), 2)
     before, whole = flows.views(client), everything(client)
@@ -220,7 +220,7 @@ def test_down_waits_for_workflows_that_older_programs_would_tear(client: redis.R
     if client.zcard(KEYS("chores")):
         with pytest.raises(MigrationRefused, match=r"workflows run|chores"):
             migrate(url, 1)
-        while flows.run(client, graph.tend(KEYS))[0]:
+        while flows.run(client, graph.tend(KEYS, 60_000_000))[0]:
             pass
     before = flows.views(client)
     migrate(url, 1)
