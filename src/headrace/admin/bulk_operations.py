@@ -258,6 +258,8 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
     for keys in client.shards:
         after: tuple[str, str, str] | None = ("", "", "")
         for n in range(max(1, LOOKS // client.count)):
+            if after is None:
+                break
             calls: list[Call[Any]] = [operations.count_meant(keys, which, each, after)]
             if not n and not keys.shard and which.whole:
                 calls.append(_whole(client, which))
@@ -269,8 +271,6 @@ def _count(client: Client, verb: str, which: JobFilter) -> Steps[JobCount]:
                 return JobCount(whole, whole, True)
             matched, nodes, looked = matched + piece.matched - refused, nodes + refused, looked + piece.looked
             after = piece.last
-            if after is None:
-                break
         exact = exact and after is None
     if exact or not whole or nodes:
         return JobCount(matched, looked, exact, nodes)
