@@ -38,7 +38,7 @@ def said(answer: Answer) -> str:
 def do(shop: Shop) -> None:
     """Do the newest operation, as a worker would."""
     one = shop.app.bulk.page()[0]
-    for _ in work(shop.app.client, one.request, one.id):
+    for _ in work(shop.app.client, one.request, shop.app.client.keys, one.id):
         pass
 
 
