@@ -60,7 +60,7 @@ def test_the_same_move_again_changes_nothing(stage: Stage) -> None:
 
 def test_what_does_not_wait_for_a_time_or_a_worker_stays(stage: Stage) -> None:
     stage.register()
-    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "1" * 21)]))
+    (asked,) = stage.run(broadcast(stage.keys, Form("add"), b"\x90", [("w1", "0" * 18 + "100")]))
     running, ended = stage.running(), stage.finished()
     stage.put(key="k", ordered=True)
     (blocked,) = stage.put(key="k", ordered=True)

@@ -262,7 +262,8 @@ class Core:
         worker = self.worker
         name, ran = self.incarnation.desk.owner or worker.name or worker.place, self.finished
         text = "worker %s stops claiming: jobs that have run: %d; that still run: %d"
-        worker.actions.log(logging.INFO, text, name, ran, self.runner_pool.running, code=f"worker.{phase}")
+        facts, quiet = (name, ran, self.runner_pool.running), phase == "quiet"
+        worker.actions.log(logging.INFO, text, *facts, code="worker.quiet" if quiet else "worker.draining")
         worker.phase = phase
         self.runner_pool.recall()
         for one in self.incarnations:
