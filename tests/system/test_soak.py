@@ -83,7 +83,7 @@ def _soak(
     nap: float = 0.004,
 ) -> None:
     server = new_server(append_only=True)
-    fleet = new_fleet(server.url, lease=2.0, result_ttl=3600, max_finished=10 * count)
+    fleet = new_fleet(server.url, lease=2.0, result_ttl=86_400, max_finished=10 * count)
     say(f"seed {SEED} (HR_SEED chooses another)")
     dice = random.Random(SEED)
     # From nothing to some ms, so that some are sent ahead and some run when the kill comes.
