@@ -69,6 +69,7 @@ class Reach:
         self._checked = self._greeted = False
         self._told = False
         self._stored = ""
+        self._why: Exception | None = None
         self.revive: Callable[[], str] | None = None
 
     @property
@@ -162,6 +163,10 @@ class Reach:
         """Seconds to wait before the next attempt; 0 to repeat at once. Raises HeadraceError: there is no point in
         repeating. Raises ShardAway: one of the first ``hasty`` attempts was refused, and so nothing was done.
         """
+        # A server that has no room for a connection says so and closes it: a write may fail before that is read.
+        cause = error.__cause__ or error.__context__
+        if attempt == 1 or not isinstance(cause, (BrokenPipeError, ConnectionResetError)):
+            self._why = error
         word = verdict(error, self.target, doing, private=self.revive is not None and attempt <= REVIVE_AT)
         if isinstance(word, Exception):
             raise word from None
@@ -171,7 +176,7 @@ class Reach:
             self.target.learn(error)
             raise ShardAway(*self._unavailable(error).args) from None
         if monotonic() >= deadline:
-            raise self._unavailable(error) from None
+            raise self._unavailable(self._why or error) from None
         if monotonic() >= deadline - self.settings.timeout + SILENCE:
             self.tell_waiting(error)
         if word == "load":
