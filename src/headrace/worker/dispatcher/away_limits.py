@@ -19,8 +19,8 @@ from headrace.worker.dispatcher.dispatcher_events import End, Step
 from headrace.worker.dispatcher.worker_state import NEVER, Desk, Worker
 from headrace.worker.health_stamps import fence_at
 
-# Seconds until a start comes again that was refused without a time: about twice as long each time, at most about 5 s.
-# About: starts that were claimed together must not come together again, where a few places are free.
+# Seconds until a refused start without a time comes again, doubled each time up to the second. Each pause is varied by
+# half: starts that were claimed together must not come together again.
 FIRST, LONGEST = 0.2, 5.0
 # Calls of one trip.
 MOST = 300

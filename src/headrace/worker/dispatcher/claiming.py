@@ -56,7 +56,7 @@ class ClaimTurns:
         self._here.append(0)
 
     def order(self) -> list[int]:
-        """Of one turn; what is here and has no runner is counted now, once for all desks."""
+        """The shards in the order in which this turn asks them. Counts jobs without a runner once for all of them."""
         alls = self.all
         self._here = [one.coming for one in alls]
         if self.count % LEVEL:
