@@ -16,6 +16,7 @@ from headrace.errors import JobFailed, LifespanError, Snooze, SoftTimeLimit, Wai
 from headrace.model.job import Claim
 from headrace.testing import DrainError, Kit
 from headrace.testing.inline_runner import LimitGate, RunnerKilled
+from headrace.testing.kit_store import connection
 from tests.deadline import eventually
 from tests.kit import shop
 
@@ -46,6 +47,17 @@ def test_it_runs_in_the_thread_that_drains(headrace_app: Kit) -> None:
     shop.send.enqueue(1)
     headrace_app.drain()
     assert threads == [threading.get_ident()]
+
+
+def test_a_server_that_has_settled_before_takes_the_first_word_of_a_job(headrace_app: Kit) -> None:
+    with connection(headrace_app.url) as client:
+        client.script_flush()
+    shop.send.enqueue(1)
+    headrace_app.drain()
+    headrace_app.stub(shop.send, runs=lambda _: current_job().log("said") or "")
+    job = shop.send.enqueue(2)
+    headrace_app.drain()
+    assert job.logs() == ["said"]
 
 
 def test_it_runs_what_jobs_enqueue(headrace_app: Kit) -> None:

@@ -554,6 +554,20 @@ def test_all_notes_come_before_an_end_in_calls_of_bounded_size(mates: int, lines
     assert not world.core.runner_pool.notes[0]
 
 
+def test_the_last_words_of_a_job_come_before_its_end_also_where_the_lease_was_lost() -> None:
+    world = made(("process",), processes=1)
+    world.store.add("process-task", "a")
+    world.calm()
+    ((token, start),) = ((claim.token, claim) for runner in world.runners.values() for claim in runner.held)
+    world.core.runner_pool.notes[0][token] = Note(start.id, token, lines=("said",))
+    # The machine slept.
+    world.now += 2 * world.settings.lease
+    assert world.end("succeeded")
+    world.turn()
+    assert world.core.incarnation.desk.fenced
+    assert [call.script.name for call, _ in world.inflight] == ["note", "settle"]
+
+
 @pytest.mark.parametrize(("count", "size", "calls"), [(600, 0, 1), (600, 2 << 10, 2), (9, 256 << 10, 2)])
 def test_ends_are_told_in_calls_of_bounded_size(count: int, size: int, calls: int) -> None:
     """No server takes an argument of 512 MB: a worker whose jobs ended so asked again and again, and lost its lease."""

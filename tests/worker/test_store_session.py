@@ -17,7 +17,7 @@ import redis
 from headrace.model.job import Outcome
 from headrace.protocol import consume, operations
 from headrace.protocol.keys import Keys
-from headrace.protocol.script import Call
+from headrace.protocol.script import Call, load
 from headrace.store.url import parse
 from headrace.worker.dispatcher import store_links
 from headrace.worker.dispatcher.dispatcher_events import CallRefused, Connected, Event, Replied, Step, Woken
@@ -74,6 +74,20 @@ class Loop:
         for end in (*ends, self.watched.all, self.watched.urgent):
             if end is not None:
                 end.close()
+
+
+def test_a_server_that_learns_a_settle_anew_learns_the_note_before_it(url: str, namespace: str, eventually: Any) -> None:
+    loop = Loop(url, namespace)
+    try:
+        eventually(lambda: loop.turn() or loop.exchange.idle)
+        with connect(url) as client:
+            client.script_flush()
+            call: Call[Any] = consume.settle(loop.keys, "none", 1, [], 0)
+            loop.exchange.send([(call, lambda _: loop.answered.append("settled"))])
+            eventually(lambda: loop.turn() or loop.answered)
+            assert client.script_exists(load("note").sha) == [True]
+    finally:
+        loop.close()
 
 
 def test_what_is_under_way_outlives_a_connection_that_ends_as_it_begins(

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _pack = msgspec.msgpack.Encoder().encode
 _LINE = re.compile(r"@?user_script: ?(\d+)")
+# A note may travel right before the settle of its job. Were only the first one absent, it would be stored too late.
+_BEFORE = {"settle": "note"}
 _SHORT = [bytes([0xA0 | size]) for size in range(32)]
 
 
@@ -126,6 +128,12 @@ class Script:
             # An empty list is an empty text: neither side packs or unpacks what many calls leave empty.
             args.append((_pack(value) if value else b"") if packed else value)
         return Call(self, tuple(bound), tuple(args), parse)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What a server loads that lacks the script, in this order."""
+        before = _BEFORE.get(self.name)
+        return (load(before).text, self.text) if before else (self.text,)
 
     def locate(self, error: Exception) -> None:
         def place(found: re.Match[str]) -> str:

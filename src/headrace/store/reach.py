@@ -252,7 +252,7 @@ def missing(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[int]:
 
 
 def loads(calls: Sequence[Call[Any]]) -> list[tuple[str, str, str]]:
-    texts = dict.fromkeys(call.script.text for call in calls if not isinstance(call, Command))
+    texts = dict.fromkeys(text for call in calls if not isinstance(call, Command) for text in call.script.texts)
     return [("SCRIPT", "LOAD", text) for text in texts]
 
 

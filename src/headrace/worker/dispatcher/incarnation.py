@@ -249,7 +249,7 @@ class Incarnation:
             return
         if self.endings:
             # No other worker may have taken over, if the server itself was away: then these are handed back.
-            requests.send([self._settlement.settle()])
+            requests.send(self._settlement.all())
         elif renewal.gone:
             self._reclaim.add(desk.owner, known=False)
             desk.owner = ""

@@ -46,10 +46,13 @@ class Settlement:
     def steps(self, now: float, *, claims: bool) -> list[Step]:
         """What is due: notes before ends. A claim that is made in the same trip must find the ends told."""
         if self._endings and (claims or self._gathered(now)):
-            return [*self._notes_due(), self.settle()]
+            return self.all()
         return self._notes_due() if self._notes and self._noted(now) else []
 
-    def settle(self) -> Step:
+    def all(self) -> list[Step]:
+        return [*self._notes_due(), self._settle()]
+
+    def _settle(self) -> Step:
         worker, mine = self._worker, self._desk.starts
         number, batch = self._requests.next_number(), self._endings.take()
         again = [outcome.amount for outcome, _ in batch if outcome.kind in ("retry", "snoozed", "limited")]

@@ -14,13 +14,14 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from redis import exceptions as driver
 
-from headrace.protocol.script import Script, load
+from headrace.protocol.script import load
 from headrace.store.connection import pause_before
+from headrace.store.reach import loads
 from headrace.store.url import Target
 from headrace.store.verdict import refusal
 from headrace.worker.dispatcher import dispatcher_events as events
@@ -41,7 +42,7 @@ SLEEPS_LOST = 3
 # Scripts that each new connection has the server load, so that no call of them is refused first. Those of schedules,
 # profiles and stacks are not among them: few workers call them, and the server is told of one when it refuses a call.
 SCRIPTS = (
-    "claim", "settle", "register", "limit_declare", "renew", "reclaim", "retire", "promote", "sweep", "unpark", "note",
+    "claim", "note", "settle", "register", "limit_declare", "renew", "reclaim", "retire", "promote", "sweep", "unpark",
     "outputs", "reserve", "graft", "tend", "lapse", "resume_due", "holds", "restore",
 )  # fmt: skip
 
@@ -193,13 +194,13 @@ class StoreSession:
             self._reported_ready = True
             self._inbox.append(events.Ready())
 
-    def _resend(self, scripts: Collection[Script] = ()) -> None:
+    def _resend(self, *, unloaded: bool = False) -> None:
         made = self.links.made
         if self._inflight and made is not None:
-            self._awaited.extend("load" for _ in scripts)
-            self._awaited += self._inflight
-            loads = [("SCRIPT", "LOAD", script.text) for script in scripts]
-            self.links.post(made.main, [*loads, *(call.command() for call, _ in self._inflight)])
+            calls = [call for call, _ in self._inflight]
+            scripts = loads(calls) if unloaded else []
+            self._awaited += [*("load" for _ in scripts), *self._inflight]
+            self.links.post(made.main, [*scripts, *(call.command() for call in calls)])
 
     # -- what happens to the connections ----------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ class StoreSession:
         if lost is not None:
             self.links.fail(*lost)
         elif self._inflight:
-            self._resend({call.script.sha: call.script for call, _ in self._inflight}.values())
+            self._resend(unloaded=True)
         else:
             self.links.answered()
 
