@@ -493,12 +493,12 @@ class Headrace:
         before, stats = self.settings, self._stats
         # Those that count through the client of the application follow it; others would go on to their own server.
         follow = before.stats == "direct" and before.stats_url is None
-        made, urls = self.client.move(settings, stores)
+        made = self.client.move(settings, stores)
         self._begin_anew(settings, stats if follow else None)
 
         def back() -> None:
             self.disconnect()
-            self.client.move(before, made, urls)
+            self.client.move(before, made)
             self._begin_anew(before, self._stats if follow else stats)
 
         return back

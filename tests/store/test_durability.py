@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 import redis
+from redis.exceptions import ReadOnlyError, RedisError
 
 from headrace import Every, Flow, Headrace
 from headrace.errors import NotConfirmed, OptionsError, ServerError, StoreUnavailable
+from headrace.model.ids import shard_for, shard_of
 from headrace.protocol.durability import Durability, durability
+from headrace.protocol.overviews import overview
+from headrace.protocol.script import Command
 from headrace.settings import Settings
+from headrace.store.reach import values
+from headrace.store.verdict import not_applied, verdict
 from tests.deadline import eventually
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -432,6 +438,96 @@ def test_a_server_that_is_too_old_is_refused_before_anything_is_stored(
     with pytest.raises(ServerError, match="too old"):
         do(twin, app, "enqueue_many", [work(app).job()])
     assert ids(server) == []
+
+
+# -- several shards --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shards(new_server: NewServer) -> Iterator[list[tuple[Server, Server]]]:
+    """Primary and replica of each of three shards."""
+    primaries = [new_server(tcp=True, config={"repl-diskless-sync-delay": "0"}) for _ in range(3)]
+    pairs = [(one, following(new_server, one)) for one in primaries]
+    yield pairs
+    for _, copy in pairs:
+        os.kill(copy.pid, signal.SIGCONT)
+
+
+def stored(app: Headrace, copies: list[tuple[Server, Server]], kind: str, id: str) -> bool:
+    """Whether the replica of the id's shard has it."""
+    shard = shard_of(id)
+    return bool(copies[shard][1].owner.exists(app.client.shards[shard](f"{kind}:{id}")))
+
+
+def keyed(app: Headrace, shard: int) -> Any:
+    return next(work(app).options(key=str(n)) for n in range(99) if shard_for(str(n), 3) == shard)
+
+
+def test_each_shard_confirms_what_it_stores(shards: list[tuple[Server, Server]], make: Make, twin: str) -> None:
+    app = make(" ".join(primary.tcp_url for primary, _ in shards))
+    task = work(app)
+
+    @app.workflow(name="line")
+    def line(flow: Flow, n: int) -> None:
+        flow.run(task, n)
+
+    for n in range(20):
+        assert stored(app, shards, "job", do(twin, task, "enqueue", n).id)
+    drafts = [keyed(app, n % 3).job(n) for n in range(9)]
+    assert do(twin, app, "enqueue_many", drafts) == 9
+    assert all(stored(app, shards, "job", draft.stored) for draft in drafts)
+    assert do(twin, app, "enqueue_many", (task.job(n) for n in range(5500))) == 5500
+    assert sum(len(copy.owner.keys("*:job:*")) for _, copy in shards) == 5529
+    for n in range(9):
+        run = do(twin, line.options(key=str(n)), "create", n)
+        assert stored(app, shards, "flow", run.id)
+        do(twin, run, "start")
+    assert sum(len(copy.owner.keys("*:job:*")) for _, copy in shards) == 5538
+
+
+def test_the_shard_that_does_not_confirm_is_named_and_the_others_go_on(
+    shards: list[tuple[Server, Server]], make: Make, twin: str
+) -> None:
+    app = make(" ".join(primary.tcp_url for primary, _ in shards), timeout=2.0)
+    drafts = [keyed(app, n % 3).job(n) for n in range(30)]
+    os.kill(shards[1][1].pid, signal.SIGSTOP)
+    for n in (0, 2):
+        do(twin, keyed(app, n), "enqueue", n)
+    silent = rf"^shard 1 \({shards[1][0].tcp_url}\) stored \w+, and within \S+ s 0 of 1 replicas confirmed it"
+    with pytest.raises(NotConfirmed, match=silent):
+        do(twin, keyed(app, 1), "enqueue", 1)
+    with pytest.raises(NotConfirmed, match=r"stored \w+ and 9 more") as failed:
+        do(twin, app, "enqueue_many", drafts)
+    assert {shard_of(id) for id in failed.value.ids} == {1}
+    os.kill(shards[1][1].pid, signal.SIGCONT)
+    app.override(timeout=30.0)
+    # Home had stored its ten, the second shard its own; those of the third were not sent.
+    assert do(twin, app, "enqueue_many", drafts) == 10
+    assert app.jobs.count("ready") == 33
+    assert all(stored(app, shards, "job", draft.stored) for draft in drafts)
+
+
+def test_a_shard_without_a_file_is_refused_before_it_stores(new_server: NewServer, make: Make, twin: str) -> None:
+    servers = [new_server(append_only=n != 1) for n in range(3)]
+    app = make(" ".join(server.url for server in servers), durability="fsync")
+    do(twin, keyed(app, 0), "enqueue")
+    with pytest.raises(ServerError, match=f"^{servers[1].url} has no append-only file"):
+        do(twin, keyed(app, 1), "enqueue")
+    do(twin, keyed(app, 2), "enqueue")
+    assert app.jobs.count("ready") == 2
+
+
+def test_a_call_that_was_done_before_its_mark_was_refused_stays_where_it_is(primary: Server, make: Make) -> None:
+    app = make(primary.tcp_url)
+    call = overview(app.client.keys)
+    mark = Command.of("SET", "mark", "1")
+    refused = ReadOnlyError("You can't write against a read only replica.")
+    with pytest.raises(RedisError) as first:
+        values([call, mark], [refused, refused])
+    with pytest.raises(RedisError) as behind:
+        values([call, mark], [b"", refused])
+    assert (not_applied(first.value), not_applied(behind.value)) == (True, False)
+    assert verdict(behind.value, app.store.target, "enqueue") == "again"
 
 
 # -- what may be asked for -------------------------------------------------------------------------------------------

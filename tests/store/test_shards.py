@@ -372,10 +372,11 @@ def test_a_bulk_operation_is_told_as_one_and_stopped_on_all_shards(app: Headrace
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_confirmed_job_is_refused(app: Headrace) -> None:
-    with pytest.raises(OptionsError, match="not confirmed over several shards"):
-        app.tasks["noop"].options(durability="fsync").enqueue(1)
-    assert app.jobs.count("ready") == 0
+def test_settings_put_above_others_keep_the_shards(app: Headrace) -> None:
+    app.override(timeout=19.0)
+    assert app.client.count == SHARDS
+    one_a_shard(app)
+    assert app.jobs.count("ready") == SHARDS
 
 
 def test_an_envelope_whose_shard_is_not_that_of_its_name_is_refused(app: Headrace, url: str) -> None:
@@ -512,10 +513,13 @@ def test_a_new_store_is_made_whichever_shard_answers_first(new_server: Callable[
         assert len(one_a_shard(add(app))) == SHARDS
 
 
+@pytest.mark.parametrize("durability", ["memory", "fsync"])
 @pytest.mark.parametrize("verb", ["enqueue", "aenqueue", "enqueue_many"])
-def test_a_free_job_goes_to_another_shard_where_its_own_refuses(new_server: Callable[..., Server], verb: str) -> None:
-    servers = [new_server() for _ in range(SHARDS)]
-    with Headrace(" ".join(server.url for server in servers), timeout=20) as app:
+def test_a_free_job_goes_to_another_shard_where_its_own_refuses(
+    new_server: Callable[..., Server], verb: str, durability: Any
+) -> None:
+    servers = [new_server(append_only=True, config={"appendfsync": "always"}) for _ in range(SHARDS)]
+    with Headrace(" ".join(server.url for server in servers), timeout=20, durability=durability) as app:
         noop = add(app).tasks["noop"]
         one_a_shard(app)
         servers[2].kill()

@@ -101,7 +101,8 @@ class Confirmer:
         self.own, self._key = slot, keys.mark(slot[0])
         self._milliseconds, self._shown = milliseconds, shown
 
-    def _mark(self) -> Command[bool]:
+    def mark(self) -> Command[bool]:
+        """Write this mark, and read whether it was written before."""
         assert self.own is not None
         # The key never had this value before, whichever process used the slot.
         value = f"{self.own[1]}.{self._step}"
@@ -117,7 +118,7 @@ class Confirmer:
             return answer
         self._step += 1
         own = () if later else waits(wanted, self._milliseconds)
-        replies = yield [*before, call, self._mark(), *own]
+        replies = yield [*before, call, self.mark(), *own]
         size = len(before)
         if before:
             yield from self._answered(replies[:size])
@@ -142,27 +143,27 @@ class Confirmer:
                 self._step += 1
                 calls = step if isinstance(step, list) else [step]
                 try:
-                    replies = yield [*calls, self._mark()]
+                    replies = yield [*calls, self.mark()]
                 except BaseException as error:  # noqa: BLE001 - the steps decide what it means
                     step = steps.throw(error)
                 else:
                     step = steps.send(replies[:-1] if calls is step else replies[0])
         except StopIteration as end:
             value: T = end.value
-        found, *counts = yield [self._mark(), *waits(wanted, self._milliseconds)]
+        found, *counts = yield [self.mark(), *waits(wanted, self._milliseconds)]
         self._check(wanted, [id], counts if found else [0] * len(counts))
         return value
 
     def _asked(self) -> list[Call[Any]]:
         assert self.open is not None
-        return [self._mark(), *waits(self.open.wanted, self._milliseconds)]
+        return [self.mark(), *waits(self.open.wanted, self._milliseconds)]
 
     def _answered(self, replies: Sequence[Any]) -> Steps[None]:
         assert self.open is not None
         was, (found, *counts) = self.open, replies
         if not found:
             # A failover may have lost the call with its mark: its request number lets it be stored once.
-            _, _, *counts = yield [was.call, self._mark(), *waits(was.wanted, self._milliseconds)]
+            _, _, *counts = yield [was.call, self.mark(), *waits(was.wanted, self._milliseconds)]
         self._check(was.wanted, was.ids, counts)
         self.open = None
 

@@ -21,7 +21,6 @@ from headrace.errors import (
     DuplicateJob,
     JobNotFound,
     LaneFull,
-    OptionsError,
     ServerError,
     SettingsError,
     ShardAway,
@@ -129,9 +128,7 @@ class Client:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._urls, number = shard_urls(settings.url, settings)
-        self._place(number)
+        self._place(settings)
         self.types = Types()
         # setdefault is atomic, so threads that race for the first use agree on one winner without a lock: a lock
         # that another thread holds at a fork would stay locked in the child for ever.
@@ -143,8 +140,8 @@ class Client:
         self._reads = JointReads(self._aread)
         # None where memory suffices.
         self._durability = durability(settings) or None
-        # The server has shown that it can tell what is on its disk.
-        self._tells_disk = False
+        # Shards whose server has shown that it can tell what is on its disk.
+        self._tells_disk = set[int]()
 
     @property
     def store(self) -> Store:
@@ -208,8 +205,10 @@ class Client:
         """Shards that did not answer a moment ago, so that lists show the others."""
         return [shard for shard, until in self.away.items() if until > monotonic()]
 
-    def _place(self, number: str) -> None:
-        self.shards = [keys_at(self.settings, url, shard, number) for shard, url in enumerate(self._urls)]
+    def _place(self, settings: Settings) -> None:
+        self.settings = settings
+        self._urls, number = shard_urls(settings.url, settings)
+        self.shards = [keys_at(settings, url, shard, number) for shard, url in enumerate(self._urls)]
         self.keys: Keys = self.shards[0]
         self.count = len(self._urls)
         # Names stay where they were when shards are added.
@@ -256,16 +255,11 @@ class Client:
             await aside(self.url)
         return self.astore
 
-    def move(
-        self, settings: Settings, stores: dict[str, Any], urls: list[str | None] | None = None
-    ) -> tuple[dict[str, Any], list[str | None]]:
-        """Go to another server, with these stores, and whatever was made for this one after it; for the test kit.
-        Returns what leads back.
-        """
-        before = self._made, self._urls
-        self.settings, self._made, self._urls = settings, stores, urls or [settings.url]
-        self._place(str(len(self._urls)))
-        self._durability, self._tells_disk = durability(settings) or None, False
+    def move(self, settings: Settings, stores: dict[str, Any]) -> dict[str, Any]:
+        """Go where these settings lead, with these stores. Returns those that were used before."""
+        before, self._made = self._made, stores
+        self._place(settings)
+        self._durability, self._tells_disk = durability(settings) or None, set[int]()
         return before
 
     def run(self, call: Call[T]) -> T:
@@ -304,7 +298,8 @@ class Client:
         sender, number = store.slots.take()
         call = enqueue(self.keys, jobs, sender, number, requests, self.settings.request_id_ttl)
         if self._durability is not None or not (confirmer is None or confirmer.idle):
-            return _checked(self.drive(self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())))
+            steps = self._confirmed(store, (sender, number), call, jobs, confirmer or Confirmer())
+            return _checked(self.drive(steps))
         accepted = store.run(call)
         store.slots.answered(sender, number)
         return _checked(accepted)
@@ -328,11 +323,12 @@ class Client:
     def _spread(self, jobs: Sequence[NewJob], requests: Sequence[str], confirmer: Confirmer | None) -> Steps[Accepted]:
         """Store each job on the shard that its id names: those of one shard all or none. A job that may live anywhere
         goes to another one where its own refuses, under another id, unless a middleware or a transaction has its id.
+        Each shard confirms its own before the next is asked.
         """
         from headrace.store.shards import accepted_of
 
         store: Store | AsyncStore = self._made.get("astore") or self.store
-        self._refuse_spread(durability(self.settings, confirmer.asked if confirmer else None))
+        wishes = confirmer.asked if confirmer else None
         rows: dict[int, list[int]] = {}
         for n, job in enumerate(jobs):
             rows.setdefault(shard_of(job.id), []).append(n)
@@ -341,12 +337,13 @@ class Client:
         new = list(jobs)
         while waiting and not (told and (told[-1].full or told[-1].missing)):
             shard, mine = waiting.pop(0)
-            asked = [requests[n] for n in mine] if requests else ()
+            some, asked = [new[n] for n in mine], [requests[n] for n in mine] if requests else ()
             slot = store.slots.take()
-            ttl = self.settings.request_id_ttl
+            call = enqueue(self.shards[shard], some, *slot, asked, self.settings.request_id_ttl)
             try:
-                told.append((yield enqueue(self.shards[shard], [new[n] for n in mine], *slot, asked, ttl)))
+                told.append((yield from self._confirmed(store, slot, call, some, Confirmer(wishes), shard)))
             except ShardAway:
+                store.slots.answered(*slot)
                 other = self.shard_for("")
                 free = [n for n in mine if shard and self._is_free(jobs[n]) and not (requests and requests[n])]
                 for n in free:
@@ -354,7 +351,6 @@ class Client:
                     new[n] = msgspec.structs.replace(jobs[n], id=id)
                 bound = [n for n in mine if n not in free]
                 waiting += [row for row in ((other, free), (shard, bound)) if row[1]]
-            store.slots.answered(*slot)
         return accepted_of(told, moved)
 
     def _is_free(self, job: NewJob) -> bool:
@@ -362,14 +358,11 @@ class Client:
         known = self.deferral is not None or bool(self.enqueue_middlewares)
         return not (known or form.key or form.unique or form.ordered or form.after)
 
-    def _refuse_spread(self, wanted: Durability) -> None:
-        if wanted and self.count > 1:
-            raise OptionsError("durability is not confirmed over several shards: use memory, or one shard")
-
     def _confirmed(
-        self, store: Store | AsyncStore, slot: Slot, call: Call[Accepted], jobs: Sequence[NewJob], confirmer: Confirmer
-    ) -> Steps[Accepted]:
-        wanted = yield from self._begun(store, confirmer, None if confirmer.streams else slot)
+        self, store: Store | AsyncStore, slot: Slot, call: Call[Accepted], jobs: Sequence[NewJob],
+        confirmer: Confirmer, shard: int = 0,
+    ) -> Steps[Accepted]:  # fmt: skip
+        wanted = yield from self._begun(store, confirmer, shard, None if confirmer.streams else slot)
         # Jobs in order wait: a chunk that a failover lost must not be stored behind the next one.
         later = confirmer.streams and bool(wanted) and not any(job.form.ordered for job in jobs)
         accepted = yield from confirmer.store(call, wanted, [job.id for job in jobs], later=later)
@@ -381,17 +374,19 @@ class Client:
             store.slots.answered(*one)
         return accepted
 
-    def _begun(self, store: Store | AsyncStore, confirmer: Confirmer, slot: Slot | None = None) -> Steps[Durability]:
+    def _begun(
+        self, store: Store | AsyncStore, confirmer: Confirmer, shard: int, slot: Slot | None = None
+    ) -> Steps[Durability]:
         wanted = durability(self.settings, confirmer.asked)
-        self._refuse_spread(wanted)
         if not store.confirms:
             return Durability()
-        if wanted.fsync and not self._tells_disk:
-            # Before anything is stored: an older server knows no such command.
-            yield list(waits(Durability(fsync=True), 1))
-            self._tells_disk = True
         if wanted and confirmer.own is None:
-            confirmer.begin(self.keys, slot or store.slots.take(), store.confirm_time, store.target.shown)
+            part: Store | AsyncStore = store.parts[shard]
+            confirmer.begin(part.keys, slot or store.slots.take(), part.confirm_time, part.place)
+        if wanted.fsync and shard not in self._tells_disk:
+            # Before a job is stored: an older server knows no such command. The mark leads it to its shard.
+            yield [confirmer.mark(), *waits(Durability(fsync=True), 1)]
+            self._tells_disk.add(shard)
         return wanted
 
     def confirm(self, confirmer: Confirmer) -> None:
@@ -406,15 +401,17 @@ class Client:
         for slot in (*confirmer.slots, *filter(None, [confirmer.own])):
             store.slots.answered(*slot)
 
-    def kept(self, steps: Steps[T], id: str, asked: Wishes = None) -> Steps[T]:
-        """A verb of several calls that stores work under this id, until that is as safe as is asked for. Raises:
-        NotConfirmed, as :meth:`submit`.
+    def kept(self, steps: Steps[T], id: str, asked: Wishes = None, keys: Keys | None = None) -> Steps[T]:
+        """A verb of several calls that stores work under this id, until that is as safe as is asked for. ``keys``: of
+        its shard, if that is not home. Raises: NotConfirmed, as :meth:`submit`.
         """
-        return steps if asked is None and self._durability is None else self._kept(steps, id, Confirmer(asked))
+        if asked is None and self._durability is None:
+            return steps
+        return self._kept(steps, id, Confirmer(asked), (keys or self.keys).shard)
 
-    def _kept(self, steps: Steps[T], id: str, confirmer: Confirmer) -> Steps[T]:
+    def _kept(self, steps: Steps[T], id: str, confirmer: Confirmer, shard: int) -> Steps[T]:
         store: Store | AsyncStore = self._made.get("astore") or self.store
-        wanted = yield from self._begun(store, confirmer)
+        wanted = yield from self._begun(store, confirmer, shard)
         value = yield from confirmer.through(steps, wanted, id) if wanted else steps
         yield from self._finished(store, confirmer)
         return value

@@ -192,7 +192,7 @@ class Reach:
         if not self._told:
             self._told = True
             why = "" if error is None else f" ({error}): {advice(error, self.target)}"
-            log.warning("waiting for %s%s", self._place, why, extra={"code": "store.waiting"})
+            log.warning("waiting for %s%s", self.place, why, extra={"code": "store.waiting"})
 
     @contextlib.contextmanager
     def patience(self) -> Generator[None]:
@@ -218,13 +218,14 @@ class Reach:
         self._told = False
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """The server, as messages name it, with its shard where there are several."""
         shown = self.target.shown
         return shown if self.keys.count == 1 else f"shard {self.keys.shard} ({shown})"
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self._place} did not answer within {self.settings.timeout:g} s ({error}): "
+            f"{self.place} did not answer within {self.settings.timeout:g} s ({error}): "
             f"{advice(error, self.target)} The call may be repeated"
         )
 
@@ -267,7 +268,11 @@ def values(calls: Sequence[Call[Any]], replies: Sequence[Any]) -> list[Any]:
     """Replies as values. All were read before an error is raised: one left unread would answer the next caller."""
     for reply in replies:
         if isinstance(reply, driver.RedisError):
-            calls[replies.index(reply)].script.locate(reply)
+            n = replies.index(reply)
+            calls[n].script.locate(reply)
+            if n and not_applied(reply):
+                # The calls before it were: none of them may go to another shard.
+                raise driver.ConnectionError(str(reply))
             raise reply
     return [call.parse(reply) for call, reply in zip(calls, replies, strict=True)]
 

@@ -211,7 +211,7 @@ class _Trip:
                 self.sent.setdefault(shard, []).append(call)
         # A job that may live anywhere goes to another shard where this one refuses it, and a list shows the rest. Work
         # that must go to a shard which is away waits for it.
-        stores = 0 if len(self.sent) > 1 else int(all(call.script.name == "enqueue" for call in calls))
+        stores = int(len(self.sent) == 1 and calls[0].script.name == "enqueue")
         self.hasty = 1000 if all(one.partial for one in self._asked) else 0 if away & self.sent.keys() else stores
         for part in parts:
             part.revive = store.revive

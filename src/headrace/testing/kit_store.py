@@ -402,7 +402,7 @@ class Takeover:
         """Have the application use this server; the settings with which it does. ``progress``: see KitListener."""
         settings = msgspec.structs.replace(
             self._app.settings, url=url, credentials=None, password_file=None, namespace=self.namespace,
-            stats="direct", stats_url=None,
+            stats="direct", stats_url=None, shards=1,
         )  # fmt: skip
         self._client = connection(url, self.namespace)
         self._clock = wire.clock

@@ -310,7 +310,8 @@ class Workflow(Generic[P]):
         return of_nodes("create", nodes, id, partial(node_id, id), self.name), graph
 
     def _kept(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
-        return self._context.client.kept(self._creation(act, graph), act.workflow_id)
+        client, id = self._context.client, act.workflow_id
+        return client.kept(self._creation(act, graph), id, keys=client.keys_for(id))
 
     def _creation(self, act: Submission, graph: Graph) -> Steps[verbs.Created]:
         keys, id = self._context.client.keys, act.workflow_id

@@ -127,7 +127,8 @@ class WorkflowRun:
 
     def _start(self, names: Sequence[str]) -> Steps[WorkflowState]:
         # Begun late: a creation that waited for a commit may have found a live run of its key.
-        return (yield from self._client.kept(self._verbs.start(names, self.on_piece), self.id))
+        keys = self._client.keys_for(self.id)
+        return (yield from self._client.kept(self._verbs.start(names, self.on_piece), self.id, keys=keys))
 
     def _waits(self, names: Sequence[str]) -> bool:
         return postponed(self._client, self.wish, f"the start of workflow {self.id}", self._start(names))
