@@ -384,6 +384,33 @@ def _in_words(text: str) -> str:
     return text.removesuffix(", got a text")
 
 
+# The digits of an id that name its shard hold no greater number.
+MOST_SHARDS = 128
+
+
+def shard_urls(url: str | None, settings: Settings) -> tuple[list[str | None], str]:
+    """The URL of each shard: several are separated by spaces; one serves as many as ``?shards=`` or the setting says.
+    And their number as it is written, such as ``12+4``. Raises SettingsError: it cannot be, or two are not the same.
+    """
+    urls: list[str | None] = list((url or "").split()) or [url]
+    numbers = {str(settings.shards)} - {"1"}
+    if len(urls) == 1:
+        base, _, query = (url or "").partition("?")
+        words = [word for word in query.split("&") if word]
+        numbers |= {word[7:] for word in words if word.startswith("shards=")}
+        rest = "&".join(word for word in words if not word.startswith("shards="))
+        urls = [url and base + ("?" + rest if rest else "")]
+    number = max(numbers, default=str(len(urls)))
+    count = sum(map(int, number.split("+"))) if re.fullmatch(r"[1-9]\d{0,2}(\+[1-9]\d{0,2})*", number) else 0
+    if len(numbers) > 1 or not 0 < count <= MOST_SHARDS or (len(urls) > 1 and len(urls) != count):
+        numbers |= {str(len(urls))} if len(urls) > 1 else set()
+        raise SettingsError(
+            f"shards must be one number of 1 to {MOST_SHARDS}, or those at first and those added, as 12+4, in the "
+            f"setting shards, behind ?shards= or as a URL for each; not {' and '.join(sorted(numbers))}"
+        )
+    return urls if len(urls) > 1 else urls * count, number
+
+
 _warned: set[str] = set()
 
 

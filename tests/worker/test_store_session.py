@@ -76,7 +76,9 @@ class Loop:
                 end.close()
 
 
-def test_a_server_that_learns_a_settle_anew_learns_the_note_before_it(url: str, namespace: str, eventually: Any) -> None:
+def test_a_server_that_learns_a_settle_anew_learns_the_note_before_it(
+    url: str, namespace: str, eventually: Any
+) -> None:
     loop = Loop(url, namespace)
     try:
         eventually(lambda: loop.turn() or loop.exchange.idle)

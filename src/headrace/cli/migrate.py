@@ -59,7 +59,8 @@ def _lead(session: Session, to: int | None, *, dry: bool) -> None:
 
 def _move(session: Session, url: str) -> None:
     from headrace.migrations import Mover
-    from headrace.store.url import located, shard_urls
+    from headrace.settings import shard_urls
+    from headrace.store.url import located
 
     with session.app() as app, _bars(session) as bars:
         if app.client.count > 1:

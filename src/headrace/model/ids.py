@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-import zlib
-from binascii import crc_hqx
+from binascii import crc32, crc_hqx
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -82,7 +81,7 @@ def shard_for(name: str, count: int) -> int:
     """The shard, of ``count``, of a new job or workflow, decided before its id is drawn. ``name``: the first that a job
     has of its key, its unique name and its request id, or the key of a workflow.
     """
-    return zlib.crc32(name.encode()) % count if count > 1 else 0
+    return crc32(name.encode()) % count if count > 1 else 0
 
 
 def tag_for(namespace: str, shard: int, parts: Sequence[int]) -> str:

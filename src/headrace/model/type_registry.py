@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import contextlib
 import enum
 import importlib
@@ -133,7 +133,7 @@ def _arrow() -> Any:
 
 def _bytes(plain: Any) -> bytes:
     if isinstance(plain, str):
-        return base64.b64decode(plain)  # as JSON has bytes
+        return binascii.a2b_base64(plain)  # as JSON has bytes
     if not isinstance(plain, bytes):
         raise Unfit(f"expected bytes, got {_kind(plain)}")
     return plain

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from headrace.model.bulk_operation import BulkRequest, JobFilter
-from headrace.model.environment import ServerFacts, server_facts
 from headrace.model.job import moment
 from headrace.protocol.keys import Keys
 from headrace.protocol.script import Call, blob, by_turns, done_and_next, load, text_of, text_pairs, texts_of
+
+if TYPE_CHECKING:
+    from headrace.model.environment import ServerFacts
 
 
 def tell_stacks(keys: Keys, owner: str, text: str) -> Call[bytes]:
@@ -69,6 +71,9 @@ def logs(keys: Keys, id: str, limit: int = 1000) -> Call[list[str]]:
 
 def server_info(keys: Keys) -> Call[ServerFacts | None]:
     """What the server says of itself; None where it does not tell us."""
+    # Producers load no rules of the doctor.
+    from headrace.model.environment import server_facts
+
     return load("server_info").bind(keys, lambda reply: server_facts(reply) if reply else None)
 
 

@@ -33,9 +33,8 @@ from headrace.protocol.durability import Confirmer, Durability, Slot, Wishes, du
 from headrace.protocol.keys import Keys, keys_at
 from headrace.protocol.produce import Accepted, enqueue
 from headrace.protocol.script import Call
-from headrace.settings import Settings
+from headrace.settings import Settings, shard_urls
 from headrace.store.surroundings import aside
-from headrace.store.url import shard_urls
 
 if TYPE_CHECKING:
     import asyncio

@@ -199,7 +199,8 @@ class StoreSession:
         if self._inflight and made is not None:
             calls = [call for call, _ in self._inflight]
             scripts = loads(calls) if unloaded else []
-            self._awaited += [*("load" for _ in scripts), *self._inflight]
+            self._awaited.extend("load" for _ in scripts)
+            self._awaited += self._inflight
             self.links.post(made.main, [*scripts, *(call.command() for call in calls)])
 
     # -- what happens to the connections ----------------------------------------------------------------------------
