@@ -46,8 +46,11 @@ def test_no_worker_claims_from_an_old_copy_before_the_word(
     fleet.until(lambda: "headrace restored --live park" in later.errors.read_text())
     assert len(fleet.ledger.starts(job.id)) == 1
     headrace = Program(tmp_path, server.url)
+    found = {row["id"]: row for row in headrace("doctor", "keyspace", "--json", code=1, HEADRACE_LEASE="6").lines}
+    assert found["restored"]["command"] == "headrace restored --live park, or run"
     told = json.loads(headrace("restored", "--live", live, "--json").out)
     assert HOUR - 60 < told["lost"] < HOUR + 60
+    assert found["restored"]["evidence"] == [f"the last {told['lost']:.0f} s were lost"]
     if live == "run":
         fleet.started(job, 2)
         fleet.ended(job)
@@ -61,6 +64,7 @@ def test_no_worker_claims_from_an_old_copy_before_the_word(
         assert fleet.ended(fleet.enqueue("process.add", 5, 6)).result == 11
         assert len(fleet.ledger.starts(job.id)) == 1
     assert "was not put back" in headrace("restored", "--live", "run", code=1).err
+    assert "restored" not in headrace("doctor", "keyspace", "--json", code=None, HEADRACE_LEASE="6").out
     fleet.end()
 
 

@@ -60,6 +60,7 @@ _REPAIR = "headrace doctor keyspace --repair"
 REPAIRED = ("no-record", "misplaced", "claims", "counters")
 # Each finding: its severity, what it means, and the command that repairs it.
 ROWS: dict[str, tuple[Severity, str, str]] = {
+    "restored": ("error", "the store is an old copy: no worker claims", "headrace restored --live park, or run"),
     "no-record": ("error", "an id is in a structure, and no job has it", _REPAIR),
     "misplaced": ("error", "a job is not in the structure of its state, so it waits for ever or never ends", _REPAIR),
     "claims": ("error", "jobs are claimed by a worker that has no lease", _REPAIR),
@@ -171,6 +172,8 @@ class KeyspaceDoctor:
                 self._found[row[0]][sentence] = row[1]
         if self._repair:
             self._reclaim()
+        if lost := self._client.run(operations.restored(self._keys, go=False)):
+            self._found["restored"][f"the last {lost / 1e6:.0f} s were lost"] = ""
         return self.findings()
 
     def findings(self) -> list[Finding]:
