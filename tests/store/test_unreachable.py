@@ -226,6 +226,9 @@ def test_a_command_says_what_it_waits_for(server: Server, tmp_path: Path) -> Non
     [
         ("max number of clients reached", "it runs, and has no room: raise its maxclients"),
         ("Redis is loading the dataset in memory", "it runs, and loads its data"),
+        ("NOREPLICAS Not enough good replicas to write", "it runs, and too few replicas follow"),
+        ("BUSY Valkey is busy running a script. You can only call SCRIPT KILL", "it runs a script of a program"),
+        ("Link with MASTER is down and replica-serve-stale-data", "it is a replica, and its master is away"),
     ],
 )
 def test_a_server_that_runs_and_takes_no_work_is_not_asked_for(words: str, step: str) -> None:

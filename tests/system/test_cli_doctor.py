@@ -16,6 +16,8 @@ from headrace.testing import assert_invariants
 from tests.deadline import eventually
 from tests.program import Program
 from tests.servers import Server
+from tests.system.test_server_answers import held
+from tests.system.test_worker_refused import DiskFull
 
 pytestmark = [pytest.mark.system, pytest.mark.mangles]
 
@@ -60,6 +62,85 @@ def test_a_server_that_may_drop_jobs_is_refused_with_the_remedy(
     assert "may drop jobs" in headrace("doctor", "environment", code=1).out
     # It cannot look at what is stored there.
     assert "allkeys-lru" in headrace("doctor", "keyspace", code=2).err
+
+
+def fill_memory(server: Server) -> None:
+    server.owner.config_set("maxmemory", 1)
+
+
+def fill_disk(server: Server) -> None:
+    DiskFull(server).begin()
+
+
+def ask_for_replicas(server: Server) -> None:
+    server.owner.config_set("min-replicas-to-write", 1)
+
+
+def make_a_replica(server: Server) -> None:
+    server.owner.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+
+def cut_a_replica_off(server: Server) -> None:
+    server.owner.config_set("replica-serve-stale-data", "no")
+    make_a_replica(server)
+
+
+def have_it_load(server: Server) -> None:
+    server.owner.mset({f"other:{n}": n for n in range(6000)})
+    server.owner.save()
+    server.kill()
+    server.load_slowly(5_000)
+
+
+def hold_it_up(server: Server) -> None:
+    # Its connection ends with the server.
+    server.owner.connection_pool.get_connection().send_command("EVAL", "while true do end", 0)
+    eventually(lambda: held(server))
+
+
+def leave_no_room(server: Server) -> None:
+    server.owner.config_set("maxclients", 1)
+
+
+def ask_for_a_password(server: Server) -> None:
+    server.owner.config_set("requirepass", "open-sesame")
+
+
+# What the server then answers: the row that says why, the exit code, and what a person reads beside it.
+ANSWERS: dict[Callable[[Server], None], tuple[str, int, str]] = {
+    fill_memory: ("full", 1, ""),
+    fill_disk: ("last-save", 2, "its memory or disk is full"),
+    ask_for_replicas: ("refusing", 2, "too few replicas follow"),
+    make_a_replica: ("replica", 2, "write the URL of its master"),
+    cut_a_replica_off: ("replica", 2, "its master is away"),
+    have_it_load: ("loading", 2, "it runs, and loads its data"),
+    hold_it_up: ("", 2, "end that script by SCRIPT KILL"),
+    leave_no_room: ("", 2, "raise its maxclients"),
+    ask_for_a_password: ("", 2, "refused the credentials"),
+}
+
+
+@pytest.mark.parametrize("make", ANSWERS)
+def test_the_doctor_names_what_a_server_answers_and_what_to_do(
+    make: Callable[[Server], None], new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = new_server(config={"lua-time-limit": "100", "enable-protected-configs": "yes"})
+    headrace = Program(tmp_path, server.url)
+    headrace.enqueue("tasks.add", "1")
+    make(server)
+    row, code, text = ANSWERS[make]
+    told = headrace("doctor", "--json", code=code, HEADRACE_TIMEOUT="2")
+    assert text in told.err
+    errors = {one["id"]: one["evidence"] for one in told.lines if one["severity"] == "error" or one["id"] == "full"}
+    assert list(errors) == [row] * bool(row)
+    if row == "full":
+        assert errors[row][1:] == ["queue default: 1 job"]
+    if row == "replica":
+        assert errors[row] == ["its primary is 127.0.0.1:1, the link to it is down"]
+    if row == "loading":
+        assert "% are loaded" in errors[row][0]
+    # In order it might not end.
+    server.kill()
 
 
 def test_a_server_that_is_away_cannot_be_looked_at(tmp_path: Path) -> None:

@@ -127,15 +127,21 @@ def test_a_worker_waits_for_a_server_that_comes_later(own: Server, served: Fleet
     assert served.enqueue("process.add", 1, 1).result(timeout=60) == 2
 
 
-def test_a_server_that_only_reads_for_a_while_is_waited_for(own: Server, served: Fleet) -> None:
+@pytest.mark.parametrize("answer", ["READONLY", "MASTERDOWN", "NOREPLICAS"])
+def test_a_server_that_refuses_all_for_a_while_is_waited_for(own: Server, served: Fleet, answer: str) -> None:
     served.worker(processes=2)
     jobs = served.enqueue_many("process.nap", [(0.01,)] * 100)
     served.until(lambda: len(served.ledger.ends()) >= 20)
     client = own.client()
-    # Of a master that does not exist: it keeps its data, and refuses every write.
-    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    if answer == "NOREPLICAS":
+        client.config_set("min-replicas-to-write", 1)
+    else:
+        # Of a master that does not exist: it keeps its data, and refuses every write, or every read, too.
+        client.config_set("replica-serve-stale-data", "no" if answer == "MASTERDOWN" else "yes")
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
     before = len(served.ledger.ends())
     served.until(lambda: "does not answer" in repr(served) or len(served.ledger.ends()) > before + 1)
+    client.config_set("min-replicas-to-write", 0)
     client.execute_command("REPLICAOF", "NO", "ONE")
     _all_ran_once(served, jobs)
 

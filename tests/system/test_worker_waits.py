@@ -58,15 +58,20 @@ def test_a_worker_waits_for_a_name_that_nobody_knows_yet(started: Callable[..., 
     assert worker.stop(signal.SIGINT) == 130
 
 
-def test_a_worker_waits_for_a_server_that_refuses_every_write(
-    new_server: Callable[..., Server], headrace: Program, started: Callable[..., Worker]
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "bad", "good", "said"),
+    [("min-replicas-to-write", 1, 0, "too few replicas follow"), ("maxclients", 1, 1000, "raise its maxclients")],
+)
+def test_a_worker_waits_for_a_server_that_takes_no_work(
+    new_server: Callable[..., Server], headrace: Program, started: Callable[..., Worker],
+    name: str, bad: int, good: int, said: str,
+) -> None:  # fmt: skip
     server = new_server()
     client = server.client()
     headrace.environment |= {"HEADRACE_URL": server.url, "HEADRACE_TIMEOUT": "0.2"}
-    client.config_set("min-replicas-to-write", 1)
+    client.config_set(name, bad)
     worker = started()
-    worker.says("does not answer")
-    client.config_set("min-replicas-to-write", 0)
+    worker.says(said)
+    client.config_set(name, good)
     worker.says("serves default")
     assert worker.stop() == 0

@@ -12,7 +12,7 @@ GOOD = {
     "maxmemory_policy": "noeviction", "evicted_keys": "0", "used_memory": "10", "maxmemory": "100",
     "total_system_memory": "1000", "aof_enabled": "1", "rdb_last_bgsave_status": "ok", "aof_last_write_status": "ok",
     "connected_slaves": "0", "connected_clients": "5", "overcommit_memory": "1", "transparent_hugepage": "[madvise]",
-    "swapped": "120",
+    "swapped": "120", "loading": "0", "role": "master",
 }  # fmt: skip
 CONFIG = {
     "appendfsync": "everysec", "save": "3600 1", "timeout": "0", "maxclients": "10000", "min-replicas-to-write": "1",
@@ -36,6 +36,9 @@ WRONG: dict[str, Sight] = {
     "last-save": sight(info={"rdb_last_bgsave_status": "err"}),
     "last-append": sight(info={"aof_last_write_status": "err"}),
     "persistence": sight({"save": ""}, {"aof_enabled": "0"}),
+    "loading": sight(info={"loading": "1", "loading_loaded_perc": "12.50", "loading_eta_seconds": "3"}),
+    "replica": sight(info={"role": "slave", "master_host": "h", "master_port": "1", "master_link_status": "down"}),
+    "refusing": sight(info={"min_slaves_good_slaves": "0"}),
     "replicas": sight(replicas=2, info={"connected_slaves": "1"}),
     "least-replicas": sight({"min-replicas-to-write": "0"}, {"connected_slaves": "1"}),
     "primaries": sight(cluster={"primaries": "2"}),

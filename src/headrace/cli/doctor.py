@@ -37,44 +37,59 @@ def doctor(
     """
     if repair and part == "environment":
         raise OperationFault("--repair repairs what is stored: headrace doctor keyspace --repair")
+    found = list["Finding"]()
     try:
         with session.view() as app:
-            found, stored = _environment(app) if part != "keyspace" else [], list["Finding"]()
+            if part != "keyspace":
+                _look_at_servers(app, found)
             # A server that cannot be used has nothing to look at.
             if part != "environment" and not any(one.id in ("refused", "eviction-policy") for one in found):
                 stored = _keyspace(session, app, repair=False)
                 if repair and _may_repair(stored, yes=yes):
                     stored = _keyspace(session, app, repair=True)
+                found += stored
     except OperationFault:
         raise
     except Exception as error:  # noqa: BLE001 - whatever kept it from looking, it says so by its exit code
+        if found:
+            _tell(session, found)
         session.output.fault(str(error), type(error).__name__, BLIND)
         return BLIND
-    _tell(session, found + stored)
-    return ExitCode.FAILED if any(one.severity != "unknown" for one in found + stored) else ExitCode.OK
+    _tell(session, found)
+    return ExitCode.FAILED if any(one.severity != "unknown" for one in found) else ExitCode.OK
 
 
-def _environment(app: Headrace) -> list[Finding]:
+def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
+    """Add what is wrong with servers and settings. Raises an error where a server does not answer as it should."""
     from headrace.admin.server_sight import sight_of
     from headrace.errors import EvictingServer, HeadraceError, StoreUnavailable
     from headrace.model.environment import Finding, judged
     from headrace.store.url import located
 
-    found: list[Finding] = []
-    shards = app.client.urls()
-    for url in dict.fromkeys(shards):
-        target = located(url, app.settings)
-        for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
-            found += [] if one in found else [one]
+    refusal, queues = None, list[str]()
     try:
-        app.overview()
-    except (StoreUnavailable, EvictingServer):
-        # The first cannot be looked at; of the second the table has a row.
-        if not found or found[0].id != "eviction-policy":
-            raise
+        largest = sorted(app.overview().queues, key=lambda queue: -queue.size)[:3]
+        queues = [f"queue {queue.name}: {several(queue.size, 'job')}" for queue in largest if queue.size]
     except HeadraceError as error:
-        found.insert(0, Finding("refused", "error", str(error), "", (type(error).__name__,)))
-    return found
+        refusal = error
+    shards = app.client.urls()
+    try:
+        for url in dict.fromkeys(shards):
+            target = located(url, app.settings)
+            for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
+                if one.id == "full":
+                    one = msgspec.structs.replace(one, evidence=(*one.evidence, *queues))  # noqa: PLW2901
+                found += [] if one in found else [one]
+    except Exception:
+        # It says in one line what to do.
+        if refusal is not None:
+            raise refusal from None
+        raise
+    if isinstance(refusal, StoreUnavailable):
+        raise refusal
+    # Of an evicting server the table has a row.
+    if refusal is not None and not isinstance(refusal, EvictingServer):
+        found.insert(0, Finding("refused", "error", str(refusal), "", (type(refusal).__name__,)))
 
 
 def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]:

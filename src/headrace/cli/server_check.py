@@ -50,12 +50,12 @@ def sight_warnings(app: Headrace) -> list[str]:
 
 
 def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
-    """Wait until the server answers, and return its name and version. ``warn``: told once, when it does not answer at
-    first. Raises UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a
-    host that no name server knows, for a server that loads its data and for one whose disk is full.
+    """Wait until the server answers, and return its name and version. ``warn``: told each reason once. Raises
+    UrlError, ServerError: it can never be used like this: waiting would not help. A worker waits for a host that no
+    name server knows, for a server that loads its data and for one whose disk is full.
     """
     target = located(app.client.url(), app.settings)
-    attempt = 0
+    attempt, told = 0, set[str]()
     while True:
         try:
             # Told after a second what it waits for, then with time for a slow network.
@@ -63,7 +63,9 @@ def await_server(app: Headrace, warn: Callable[[str], None]) -> str:
         except (driver.RedisError, OSError, ServerError) as error:
             trouble = _trouble(error, target)
         attempt += 1
-        if attempt == 1:
+        # A server without room may end the connection before its reason is read.
+        if trouble not in told:
+            told.add(trouble)
             warn(f"{trouble} Waiting for it; Ctrl-C stops this")
         time.sleep(pause_before(attempt, random.random()))
 

@@ -132,6 +132,28 @@ def _disk(sight: Sight) -> str | None:
     return None if save is None else "appendonly no, save empty" if not save else ""
 
 
+def _loading(sight: Sight) -> str | None:
+    if (told := sight.info.get("loading")) != "1":
+        return None if told is None else ""
+    percent, left = (sight.info.get(f"loading_{name}", "?") for name in ("loaded_perc", "eta_seconds"))
+    return f"{percent} % are loaded, {left} s are left"
+
+
+def _replica(sight: Sight) -> str | None:
+    if (role := sight.info.get("role")) != "slave":
+        return None if role is None else ""
+    primary, link = f"{sight.info.get('master_host')}:{sight.info.get('master_port')}", "master_link_status"
+    return f"its primary is {primary}, the link to it is {sight.info.get(link)}"
+
+
+def _refusing(sight: Sight) -> str | None:
+    # Told only where a least number is set.
+    good, least = sight.number("min_slaves_good_slaves"), sight.setting("min-replicas-to-write") or 1
+    if good is None:
+        return "" if "role" in sight.info else None
+    return f"{good:g} of {least:g} replicas follow" if good < least else ""
+
+
 def _replicas(sight: Sight) -> str | None:
     there = sight.number("connected_slaves")
     return None if there is None else f"{there:g} replicas of {sight.replicas}" if there < sight.replicas else ""
@@ -262,6 +284,14 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "persistence", "warn", "a restart of the server loses jobs that were acknowledged",
         "redis-cli CONFIG SET appendonly yes", _disk,
+    ),
+    Check("loading", "error", "the server loads its data: until then it does nothing else", "wait", _loading),
+    Check(
+        "replica", "error", "the server is a replica, and stores nothing", "write the URL of its primary", _replica
+    ),
+    Check(
+        "refusing", "error", "the server refuses writes until more replicas follow",
+        "start replicas, or redis-cli CONFIG SET min-replicas-to-write N", _refusing,
     ),
     Check("replicas", "warn", "fewer replicas follow than work waits for", "start replicas", _replicas),
     Check(

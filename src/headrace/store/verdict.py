@@ -173,6 +173,9 @@ _STEPS = {
     "max number of clients": "it runs, and has no room: raise its maxclients, or end programs that use it.",
     "read only replica": "it is a replica: write the URL of its master, or wait until one is promoted.",
     "loading the dataset": "it runs, and loads its data: wait.",
+    "with MASTER is down": "it is a replica, and its master is away: write another URL, or wait until one is promoted.",
+    "NOREPLICAS": "it runs, and too few replicas follow: start some, or lower its min-replicas-to-write.",
+    "busy running a script": "it runs a script of a program: wait, or end that script by SCRIPT KILL.",
     "lot not served": "no node serves the slot of the namespace: start its node, or give the slot to another node.",
     "no node serves slot": "start its node, or give the slot to another node.",
     "cluster is down": "most primaries are away, or a slot has no node (CLUSTER INFO tells): start the nodes that are "
