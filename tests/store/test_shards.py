@@ -570,6 +570,21 @@ def command(url: str, *words: str) -> Any:
 
 
 @pytest.mark.any_server
+def test_the_doctor_names_shards_that_no_worker_serves(app: Headrace, url: str) -> None:
+    one_a_shard(app)
+
+    def unserved() -> list[list[str]]:
+        rows = map(json.loads, command(url, "doctor", "environment", "--json").stdout.splitlines())
+        return [[said.partition(" (")[0] for said in row["evidence"]] for row in rows if row["id"] == "unserved-shards"]
+
+    store: Any = app.store
+    assert unserved() == []
+    for n, part in enumerate(store.parts):
+        part.run(consume.register(part.keys, "w9", 60_000_000, ["place", "host:9"]))
+        assert unserved() == [[["shard 1", "shard 2"]], [["shard 2"]], []][n]
+
+
+@pytest.mark.any_server
 def test_the_doctor_finds_and_repairs_faults_of_each_shard(app: Headrace, url: str, client: redis.Redis) -> None:
     jobs = one_a_shard(app)
     sound = command(url, "doctor", "keyspace")

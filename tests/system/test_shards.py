@@ -244,6 +244,7 @@ def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
     slots = [key_slot(keys.prefix.encode()) for keys in sharded.app.client.shards]
     assert set(Counter(cluster.serving(slot).port for slot in slots).values()) == {2}
     assert "MIGRATESLOTS" not in sharded.program("shards").err
+    assert "uneven-shards" not in findings(sharded, "environment")
     with sharded.worker():
         jobs += [add.enqueue(n) for n in range(100)]
         cluster.move(slots[1], cluster.other(cluster.serving(slots[1])))
@@ -262,4 +263,14 @@ def test_a_cluster_goes_on_when_a_slot_moves_and_a_primary_dies(
     told = sharded.program("shards").err
     assert f"127.0.0.1:{most} has 3 shards and 127.0.0.1:{least} has 1" in told
     assert "CLUSTER MIGRATESLOTS SLOTSRANGE" in told
+    assert findings(sharded, "environment")["uneven-shards"] == ["3 shards on one server, 1 on another"]
+    assert findings(sharded, "keyspace", code=0) == {}
+    lost = next(job for job in jobs if shard_of(job.id) == 1)
+    where[1].client().zrem(sharded.app.client.shards[1]("succeeded"), lost.id)
+    assert lost.id in str(findings(sharded, "keyspace")["misplaced"])
     sharded.app.close()
+
+
+def findings(sharded: Sharded, part: str, code: int = 1) -> dict[str, list[str]]:
+    rows = sharded.program("doctor", part, "--json", code=code).lines
+    return {row["id"]: row["evidence"] for row in rows if row["severity"] != "unknown"}

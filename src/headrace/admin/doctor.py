@@ -189,8 +189,8 @@ class KeyspaceDoctor:
         read, families = 0, {name.partition(":")[0] for name in documented()}
         began = time.monotonic()
         # Several shards may be on one server.
-        shard = f"{self._keys.shard}}}" if self._keys.count > 1 else ""
-        for page in pages(self._server, self._namespace, size=PIECE, unread=families, shard=shard):
+        prefix = self._keys.prefix if self._keys.count > 1 else ""
+        for page in pages(self._server, self._namespace, size=PIECE, unread=families, prefix=prefix):
             self._rest(began, "page")
             for space in page:
                 for sentence in space.violations:

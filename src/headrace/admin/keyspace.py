@@ -110,10 +110,10 @@ def _value(kind: str, reply: Any) -> Any:
     return [text_of(item) for item in reply] if kind == "list" else text_of(reply)
 
 
-def _names(client: Any, namespace: str, shard: str) -> Iterator[tuple[str, str, str]]:
-    form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)\}}:(.*)", re.DOTALL)
-    literal = re.sub(r"([*?\[\]\\^])", r"\\\1", namespace)
-    for raw in client.scan_iter(match=f"{{{literal}:{shard}*", count=1000):
+def _names(client: Any, namespace: str, prefix: str) -> Iterator[tuple[str, str, str]]:
+    form = re.compile(rf"\{{{re.escape(namespace)}:(\d+)(?:\.\d+)?\}}:(.*)", re.DOTALL)
+    literal = re.sub(r"([*?\[\]\\^])", r"\\\1", prefix or f"{{{namespace}:")
+    for raw in client.scan_iter(match=f"{literal}*", count=1000):
         whole = text_of(raw)
         match = form.fullmatch(whole)
         yield (match[1], match[2], whole) if match else ("0", whole, whole)
@@ -139,8 +139,9 @@ def _filed(space: Keyspace, whole: str, name: str, kind: str, ttl: int) -> tuple
 
 
 def pages(
-    client: redis.Redis, namespace: str = "hr", *, size: int | None = None, unread: Container[str] = (), shard: str = ""
-) -> Iterator[list[Keyspace]]:
+    client: redis.Redis, namespace: str = "hr", *, size: int | None = None, unread: Container[str] = (),
+    prefix: str = "",
+) -> Iterator[list[Keyspace]]:  # fmt: skip
     """The keys of a namespace, at most ``PAGE`` at a time, sorted into their shards.
 
     Keys that nothing documents are named among the violations. The values of a page are read at one moment, but those
@@ -150,12 +151,12 @@ def pages(
         client: one that answers in bytes (no ``decode_responses``), since records hold MessagePack.
         size: keys of a page; None: ``PAGE``.
         unread: names of documented keys, such as ``job``, whose values are None: their type alone is read.
-        shard: ``1}`` for the keys of this shard alone; empty: all that the server has of the namespace.
+        prefix: of the keys of one shard, which alone are read; empty: all that the server has of the namespace.
 
     Cost: SCAN over the whole database; two round trips a page, and one for each page of a long collection.
     """
     check_name("namespace", namespace)
-    names = _names(client, namespace, shard)
+    names = _names(client, namespace, prefix)
     while page := list(islice(names, size or PAGE)):
         yield _page(client, page, unread)
 

@@ -14,6 +14,7 @@ from redis.crc import key_slot
 
 from headrace.model.environment import Sight, fields
 from headrace.protocol.durability import durability
+from headrace.protocol.keys import Keys
 from headrace.protocol.script import text_of
 from headrace.settings import Settings
 from headrace.store.raw_connection import RawConnection
@@ -26,13 +27,14 @@ _LOCAL = ("localhost", "127.0.0.1", "::1", "")
 
 
 def sight_of(
-    target: Target, settings: Settings, patience: float, *, shards: Sequence[str] = (), measured: bool = True
-) -> Sight:
+    target: Target, settings: Settings, patience: float, *,
+    shards: Sequence[tuple[str, Keys]] = (), measured: bool = True,
+) -> Sight:  # fmt: skip
     """Ask a server what it says of itself; what it refuses to tell is None.
 
     Args:
         patience: seconds that one reply may take.
-        shards: the URL of each shard.
+        shards: URL and keys of each shard.
         measured: measure the time of round trips, too.
 
     Raises:
@@ -70,7 +72,7 @@ def sight_of(
         tls=target.tls,
         user="" if _refused(user) else text_of(user),
         allow_eviction=settings.allow_eviction,
-        shares=_shares(slots, settings.namespace, len(shards)) if target.seeds else [*Counter(shards).values()],
+        shares=_shares(slots, shards) if target.seeds else [*Counter(url for url, _ in shards).values()],
     )
 
 
@@ -100,13 +102,13 @@ def _cluster(state: Any, slots: Any) -> dict[str, str]:
     return told
 
 
-def _shares(slots: Any, namespace: str, count: int) -> list[int]:
+def _shares(slots: Any, shards: Sequence[tuple[str, Keys]]) -> list[int]:
     """Shards of each node of a cluster; empty: it does not tell."""
     if _refused(slots):
         return []
     shares = {owners[0][2]: 0 for _, _, *owners in slots}
-    for shard in range(count):
-        slot = key_slot(b"{%s:%d}" % (namespace.encode(), shard))
+    for _, keys in shards:
+        slot = key_slot(keys.prefix.encode())
         for first, last, (_, _, node, *_), *_ in slots:
             shares[node] += first <= slot <= last
     return [*shares.values()]

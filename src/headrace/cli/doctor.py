@@ -72,9 +72,9 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
         queues = [f"queue {queue.name}: {several(queue.size, 'job')}" for queue in largest if queue.size]
     except HeadraceError as error:
         refusal = error
-    shards = app.client.urls()
+    shards = list(zip(app.client.urls(), app.client.shards, strict=True))
     try:
-        for url in dict.fromkeys(shards):
+        for url in dict.fromkeys(url for url, _ in shards):
             target = located(url, app.settings)
             for one in judged(sight_of(target, app.settings, app.settings.timeout, shards=shards)):
                 if one.id == "full":
@@ -87,9 +87,24 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
         raise
     if isinstance(refusal, StoreUnavailable):
         raise refusal
+    if refusal is None:
+        found += _unserved(app)
     # Of an evicting server the table has a row.
     if refusal is not None and not isinstance(refusal, EvictingServer):
         found.insert(0, Finding("refused", "error", str(refusal), "", (type(refusal).__name__,)))
+
+
+def _unserved(app: Headrace) -> list[Finding]:
+    """Shards without a worker, where others have one."""
+    from headrace.model.environment import Finding
+    from headrace.protocol.overviews import overview
+
+    parts = app.store.parts
+    idle = [part.place for part in parts if not part.run(overview(part.keys, details=False)).live]
+    if len(idle) in (0, len(parts)):
+        return []
+    meaning, step = "no worker serves a shard, and its jobs wait", "headrace worker MODULE:APP, with the same URL"
+    return [Finding("unserved-shards", "warn", meaning, step, tuple(idle[:10]), len(idle))]
 
 
 def _keyspace(session: Session, app: Headrace, *, repair: bool) -> list[Finding]:
