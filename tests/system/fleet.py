@@ -21,6 +21,7 @@ import redis
 
 from headrace import Headrace
 from headrace.model.job_record import Record
+from headrace.store.connection import driver_client
 from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
 from tests.deadline import eventually
@@ -131,7 +132,7 @@ class Worker:
 
 
 class Fleet:
-    """A store, the workers on it, their ledger, and a producer.
+    """A store of one shard, or of several on a cluster; the workers on it, their ledger, and a producer.
 
     Attributes:
         app: knows no task: jobs are enqueued by name.
@@ -176,7 +177,7 @@ class Fleet:
         assert worker.alive, f"it ended: {worker!r}"
         owners = [seen.owner for seen in self.app.overview().workers if seen.metadata.get("place") == worker.place]
         client: redis.Redis
-        with connect(self.url) as client:
+        with connect(self.url.partition("?shards")[0]) as client:
             return any(client.pubsub_numsub(self.app.client.keys.mail(owner))[0][1] for owner in owners)
 
     def enqueue(self, task: str, *args: Any, **options: Any) -> Job[Any]:
@@ -223,9 +224,11 @@ class Fleet:
 
     def check(self, namespace: str = "hr") -> None:
         """What holds after every scenario."""
-        client: redis.Redis
-        with connect(self.url) as client:
-            assert_invariants(client, namespace)
+        parts = self.app.store.parts
+        for part in parts:
+            client: redis.Redis = connect(self.url) if len(parts) == 1 else driver_client(part.target, PATIENCE)
+            with contextlib.closing(client):
+                assert_invariants(client, namespace)
         assert self.forgetful or self.ledger.tokens_grow()
 
     def end(self) -> None:

@@ -8,15 +8,17 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
+from redis.crc import key_slot  # type: ignore[attr-defined]
 
 from headrace import Headrace
 from headrace.errors import HeadraceError, NotConfirmed
+from headrace.protocol.keys import Keys
 from headrace.tasks.job_handle import Job
 from headrace.tasks.submission import UnsentJob
 from tests.clusters import Node
@@ -27,6 +29,19 @@ from tests.system.fleet import LEASE, Fleet
 from tests.system.history import GONE, History, Wanted, breaches
 from tests.system.test_cluster import SLOT, NewCluster, NewFleet, assert_each_ran_once, records
 from tests.system.test_soak import say
+
+# Of several shards each is on another node, and the last one meets the fault.
+sharded = pytest.mark.parametrize("shards", [1, 3])
+
+
+def last_slot(app: Headrace) -> int:
+    keys: Keys = app.client.shards[-1]
+    return int(key_slot(keys.prefix.encode()))
+
+
+def names(app: Headrace, shard: int) -> Iterator[str]:
+    """Names that live there."""
+    return (str(n) for n in itertools.count() if app.client.shard_for(f"{n}") == shard)
 
 
 @contextlib.contextmanager
@@ -98,18 +113,20 @@ def test_twenty_moves_under_load_lose_no_job(new_cluster: NewCluster, new_fleet:
     _moves(new_cluster, new_fleet, 20)
 
 
-def test_a_killed_primary_charges_nobody(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+@sharded
+def test_a_killed_primary_charges_nobody(new_cluster: NewCluster, new_fleet: NewFleet, shards: int) -> None:
     cluster = new_cluster(3, 1)
-    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0)
     fleet.worker(processes=2)
-    primary = cluster.serving(SLOT)
+    slot = last_slot(fleet.app)
+    primary = cluster.serving(slot)
     with load(fleet) as jobs:
         before = len(jobs)
         # What was acknowledged and not replicated may be lost: its own case.
         eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
         began = time.monotonic_ns()
         heir = cluster.fail_over(primary)
-    assert cluster.serving(SLOT) is heir
+    assert cluster.serving(slot) is heir
     found = records(fleet, jobs[:before])
     fleet.drained()
     lost = sum(record is None for record in found)
@@ -140,22 +157,24 @@ def test_a_shard_that_is_away_for_three_leases_charges_nobody(
     fleet.check()
 
 
+@sharded
 def test_claims_and_settles_that_a_failover_lost_complete_once(
-    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path
+    new_cluster: NewCluster, new_fleet: NewFleet, tmp_path: Path, shards: int
 ) -> None:
     cluster = new_cluster(3, 1)
-    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0)
     fleet.worker(processes=1, threads=2, kinds="process,thread")
-    waiting = fleet.enqueue("thread.gate", str(tmp_path / "never"), delay=3600)
-    primary = cluster.serving(SLOT)
-    held = fleet.enqueue("process.gate", str(tmp_path / "open"), delay=0.001)
-    settled = fleet.enqueue("thread.gate", str(tmp_path / "shut"))
+    slot, keys = last_slot(fleet.app), names(fleet.app, shards - 1)
+    waiting = fleet.enqueue("thread.gate", str(tmp_path / "never"), delay=3600, key=next(keys))
+    primary = cluster.serving(slot)
+    held = fleet.enqueue("process.gate", str(tmp_path / "open"), delay=0.001, key=next(keys))
+    settled = fleet.enqueue("thread.gate", str(tmp_path / "shut"), key=next(keys))
     fleet.started(settled)
     fleet.started(held)
     heir = cluster.lose_replication(primary)
     (tmp_path / "shut").touch()
     fleet.ended(settled)
-    lost = fleet.enqueue("thread.nap", 0.0)
+    lost = fleet.enqueue("thread.nap", 0.0, key=next(keys))
     fleet.ended(lost)
     primary.kill()
     heir.thaw()
@@ -163,21 +182,25 @@ def test_claims_and_settles_that_a_failover_lost_complete_once(
     (tmp_path / "open").touch()
     assert {fleet.ended(held).state, fleet.ended(settled).state} == {"succeeded"}
     assert fleet.ledger.counts("E") == {held.id: 1, settled.id: 1, lost.id: 1}
-    assert cluster.serving(SLOT) is heir
+    assert cluster.serving(slot) is heir
     waiting.cancel()
     fleet.check()
 
 
-def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewCluster, new_fleet: NewFleet) -> None:
+@sharded
+def test_a_primary_that_is_cut_off_completes_nothing_twice(
+    new_cluster: NewCluster, new_fleet: NewFleet, shards: int
+) -> None:
     cluster = new_cluster(3, 1, proxied=True)
-    fleet = new_fleet(cluster.url, lease=60.0)
+    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0)
     fleet.worker(processes=2)
-    primary = cluster.serving(SLOT)
+    slot = last_slot(fleet.app)
+    primary = cluster.serving(slot)
     with load(fleet) as jobs:
         eventually(lambda: primary.ask("WAIT", 1, 100) == 1, what="a replica that has all")
         before = len(jobs) - 1
         cluster.cut_off(primary)
-        eventually(lambda: cluster.serving(SLOT) is not primary, what="a failover")
+        eventually(lambda: cluster.serving(slot) is not primary, what="a failover")
     cluster.reconnect()
     fleet.drained()
     ended = fleet.ledger.counts("E")
@@ -187,25 +210,26 @@ def test_a_primary_that_is_cut_off_completes_nothing_twice(new_cluster: NewClust
     fleet.check()
 
 
-def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster: NewCluster) -> None:
+@sharded
+def test_a_lost_reply_then_a_move_then_a_failover_apply_a_call_once(new_cluster: NewCluster, shards: int) -> None:
     cluster = new_cluster(3, 1, proxied=True)
-    with Headrace(cluster.url, timeout=60) as app:
-        task = app.by_name("tasks.add")
+    with Headrace(f"{cluster.url}?shards={shards}", timeout=60) as app:
+        slot, task = last_slot(app), app.by_name("tasks.add", key=next(names(app, shards - 1)))
         task.enqueue(0)
 
         def lost(then: Callable[[], object]) -> None:
             """The next reply to an enqueue is lost, after this has happened."""
-            front = cluster.serving(SLOT).front
+            front = cluster.serving(slot).front
             assert front is not None
             once = [then]
             front.cut = lambda data: bool(b"ok" in data and once and (once.pop()(), True))
 
-        lost(lambda: cluster.move(SLOT, cluster.other(cluster.serving(SLOT))))
+        lost(lambda: cluster.move(slot, cluster.other(cluster.serving(slot))))
         task.enqueue(1)
-        eventually(lambda: cluster.replica_of(cluster.serving(SLOT)), what="a replica of the new node")
+        eventually(lambda: cluster.replica_of(cluster.serving(slot)), what="a replica of the new node")
 
         def die() -> None:
-            node = cluster.serving(SLOT)
+            node = cluster.serving(slot)
             assert node.ask("WAIT", 1, 30_000) == 1
             node.kill()
 
@@ -302,29 +326,31 @@ def maps(node: Node) -> int:
     return int(found.get("cmdstat_cluster|slots", {"calls": 0})["calls"])
 
 
+@sharded
 @pytest.mark.parametrize("word", ["memory", "replicated"])
 def test_what_a_failover_loses_is_counted_and_nothing_confirmed_is_lost(
-    new_cluster: NewCluster, new_fleet: NewFleet, word: str
+    new_cluster: NewCluster, new_fleet: NewFleet, word: str, shards: int
 ) -> None:
     cluster = new_cluster(3, 1)
-    fleet = new_fleet(cluster.url, lease=60.0, durability=word, timeout=4.0)
+    fleet = new_fleet(f"{cluster.url}?shards={shards}", lease=60.0, durability=word, timeout=4.0)
     history = History(fleet.directory, fleet.ledger)
     drafts: list[UnsentJob[Any]] = []
     unsure: list[str] = []
 
-    def enqueue(count: int) -> None:
-        for _ in range(count):
-            drafts.append(draft := fleet.app.by_name("process.fenced").job(0.0))
+    def enqueue(keys: Iterable[str]) -> None:
+        for key in keys:
+            drafts.append(draft := fleet.app.by_name("process.fenced", key=key).job(0.0))
             try:
                 with history.asking(Wanted(draft.id)):
                     fleet.app.enqueue_many([draft])
             except NotConfirmed as error:
                 unsure.extend(error.ids)
 
-    enqueue(50)
-    primary = cluster.serving(SLOT)
+    enqueue(map(str, range(50)))
+    primary = cluster.serving(last_slot(fleet.app))
     heir = cluster.lose_replication(primary)
-    enqueue(4)
+    for shard in range(shards):
+        enqueue(itertools.islice(names(fleet.app, shard), 4))
     primary.kill()
     heir.thaw()
     eventually(lambda: heir.ask("ROLE")[0] == b"master", what="a failover")

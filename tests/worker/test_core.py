@@ -603,3 +603,64 @@ def test_jobs_that_may_start_once_are_not_sent_ahead(key: str) -> None:
         world.end("succeeded")
         world.turn()
     assert world.store.claims < claims + 100
+
+
+# -- an uneven store ------------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Workers of four processes each, in one queue over several shards; their jobs take 50 ms each."""
+
+    def __init__(self, workers: int, shards: int) -> None:
+        options, settings = WorkerOptions(processes=4, queues=QueueOrder(("a",))), Settings(lease=600)
+        self.worlds = [World(Dice(n), settings, options, ("process",), shards) for n in range(workers)]
+        self.stores = [one.store for one in self.worlds[0].sessions]
+        for world in self.worlds:
+            for session, store in zip(world.sessions, self.stores, strict=True):
+                session.store = store
+            world.calm()
+        self.now = max(world.now for world in self.worlds)
+        self._begun: dict[tuple[int, int, int], float] = {}
+
+    def enqueue(self, shard: int) -> None:
+        self.stores[shard].add("process-task", "a")
+
+    def step(self) -> None:
+        """Let 5 ms pass, in which each store answers once."""
+        self.now += 0.005
+        for n, world in enumerate(self.worlds):
+            world.settle_down()
+            for runner in world.runners.values():
+                for claim in runner.held[: runner.begun]:
+                    if self.now - self._begun.setdefault((n, runner.number, claim.number), self.now) >= 0.05:
+                        runner.held.remove(claim)
+                        runner.begun -= 1
+                        world.inbox.append(Heard(runner.number, [Done(claim.number, Succeeded(b"", 0), 100, 0)]))
+            world.advance(self.now)
+
+    def drain(self) -> float:
+        """Seconds until all jobs have ended."""
+        began = self.now
+        while any(job.state != "ended" for store in self.stores for job in store.jobs.values()):
+            self.step()
+        return self.now - began
+
+
+@pytest.mark.parametrize(("workers", "shards"), [(1, 12), (12, 3)])
+def test_an_uneven_store_is_served_as_an_even_one(workers: int, shards: int) -> None:
+    """Of a hundred jobs 99 live on the last shard."""
+    count, times = 100 + 30 * workers, list[float]()
+    for uneven in (False, True):
+        crowd = Crowd(workers, shards)
+        for n in range(count):
+            crowd.enqueue(shards - 1 if uneven and n % 100 else n % shards)
+        times.append(crowd.drain())
+    assert times[0] >= 0.9 * times[1]
+    # Below saturation no job waits while a runner is free.
+    for n in range(count):
+        crowd.enqueue(shards - 1 if n % 100 else 0)
+        for _ in range(5 if workers == 1 else n % 2):
+            crowd.step()
+            startable = crowd.worlds[n % workers].startable()
+            assert [job for job in startable if crowd.stores[0].now - job.score > 2e6] == []
+    crowd.drain()
