@@ -90,7 +90,7 @@ def _look_at_servers(app: Headrace, found: list[Finding]) -> None:
     if refusal is None:
         found += _unserved(app)
     # Of an evicting server the table has a row.
-    if refusal is not None and not isinstance(refusal, EvictingServer):
+    elif not isinstance(refusal, EvictingServer):
         found.insert(0, Finding("refused", "error", str(refusal), "", (type(refusal).__name__,)))
 
 
