@@ -30,46 +30,34 @@ from headrace.protocol.overviews import QueueFacts, RunnerFacts, WorkerFacts
 from headrace.settings import HIDDEN
 
 # The same times as integers: microseconds of server time, 0 when not reached.
-_TIMES = ("created_us", "due_us", "started_us", "finished_us", "expires_us")
+_TIMES = "created_us due_us started_us finished_us expires_us"
+
+
+def _document(record: Any, names: str) -> dict[str, Any]:
+    """Fields by name. ``name@``: the time of ``name_us``; ``name?``: None where it is empty; ``as=name``: renamed."""
+    facts: dict[str, Any] = {}
+    for word in names.split():
+        shown_as, _, name = word.rstrip("@?").rpartition("=")
+        value = getattr(record, f"{name}_us" if word.endswith("@") else name)
+        facts[shown_as or name] = iso(value) if word.endswith("@") else (value or None) if word.endswith("?") else value
+    return facts
 
 
 def job_summary(record: Record) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "id": record.id,
-        "state": record.state,
-        "task": record.task,
-        "queue": record.queue,
-        "priority": record.priority,
-        "key": record.key or None,
-        "note": record.note or None,
-        "attempt": record.attempt,
-        "created": iso(record.created_us),
-        "due": iso(record.due_us),
-        "started": iso(record.started_us),
-        "finished": iso(record.finished_us),
-        "worker": record.owner or None,
-        "progress": record.progress,
-        "error": None,
-    }
-    if record.error is not None:
-        facts["error"] = {"type": record.error.type, "message": record.error.message}
-    return facts
+    names = "id state task queue priority key? note? attempt created@ due@ started@ finished@ worker=owner? progress"
+    return _document(record, names) | {"error": _short_error(record)}
+
+
+def _short_error(record: Record) -> dict[str, Any] | None:
+    return None if record.error is None else _document(record.error, "type message")
 
 
 def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
     args, kwargs = arguments_of(record)
-    facts: dict[str, Any] = job_summary(record) | {
-        "expires": iso(record.expires_us),
-        **{name: getattr(record, name) for name in _TIMES},
-        "failures": record.failures,
-        "crashes": record.crashes,
-        "interruptions": record.interruptions,
-        "snoozes": record.snoozes,
-        "limited": record.limited,
-        "progress_text": record.progress_text or None,
-        "progress_data": record.progress_data,
+    names = "failures crashes interruptions snoozes limited progress_text? progress_data form"
+    facts: dict[str, Any] = job_summary(record) | _document(record, f"expires@ {_TIMES} {names}")
+    facts |= {
         "after": list(record.after),
-        "form": record.form,
         "args": args,
         "kwargs": kwargs,
         "headers": dict(record.headers),
@@ -91,19 +79,11 @@ def job_details(record: Record, lines: list[str]) -> dict[str, Any]:
 def attempt_documents(attempts: Sequence[AttemptRecord]) -> list[dict[str, Any]]:
     """Starts of a job for programs, with when each began to wait and how long it waited and ran, in seconds."""
     return [
-        {
-            "number": one.number,
-            "outcome": one.outcome,
-            "ready": iso(one.ready_us),
-            "started": iso(one.started_us),
-            "ended": iso(one.ended_us),
+        _document(one, "number outcome ready@ started@ ended@ worker error? signal exit_code")
+        | {
             "waited": seconds_between(one.ready_us, one.started_us),
             "ran": seconds_between(one.started_us, one.ended_us),
-            "worker": one.worker,
-            "error": one.error or None,
-            "signal": one.signal,
             "signal_name": None if one.signal is None else signal_name(one.signal),
-            "exit_code": one.exit_code,
         }
         for one in attempts
     ]
@@ -139,22 +119,8 @@ def signal_name(number: int) -> str:
 
 
 def workflow_summary(record: WorkflowRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "definition": record.definition,
-        "state": record.state,
-        "key": record.key or None,
-        "total": record.total,
-        "done": record.done,
-        "progress": round(record.progress, 4),
-        **record.counts,
-        "active": record.active,
-        "created": iso(record.created_us),
-        "started": iso(record.started_us),
-        "finished": iso(record.finished_us),
-        "lapses": iso(record.lapses_us),
-        "failed_node": record.failed_node or None,
-    }
+    names = "id definition state key? total done active created@ started@ finished@ lapses@ failed_node?"
+    return _document(record, names) | {"progress": round(record.progress, 4), **record.counts}
 
 
 def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
@@ -169,21 +135,12 @@ def workflow_details(record: WorkflowRecord) -> dict[str, Any]:
 
 def node_document(node: NodeRecord) -> dict[str, Any]:
     job = node.job
-    return {
-        "id": job.id,
+    return _document(job, "id state task? queue? attempt started@ finished@ failures crashes") | {
         "name": node.facts.name,
-        "state": job.state,
-        "task": job.task or None,
-        "queue": job.queue or None,
         "role": node.role or None,
-        "attempt": job.attempt,
         "waits_for": node.pending if job.state == "blocked" else 0,
-        "started": iso(job.started_us),
-        "finished": iso(job.finished_us),
         "took": seconds_between(job.started_us, job.finished_us),
-        "failures": job.failures,
-        "crashes": job.crashes,
-        "error": None if job.error is None else {"type": job.error.type, "message": job.error.message},
+        "error": _short_error(job),
         "attempts": attempt_documents(job.attempts),
     }
 
@@ -203,18 +160,13 @@ def queue_document(queue: QueueFacts, now: int, workers: int) -> dict[str, Any]:
 
 def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
     """A worker, without its runners; times left are in seconds."""
-    since = worker.metadata.get("since", "")
-    return {
-        "worker": worker.owner,
-        "place": worker.metadata.get("place"),
-        "queues": [name for name in worker.metadata.get("queues", "").split(",") if name],
-        "runners": worker.processes,
-        "sizes": worker.sizes,
-        "busy": worker.busy,
-        "version": worker.metadata.get("version"),
-        "draining": worker.draining,
-        "quiet": worker.quiet,
-        "running": worker.running,
+    said = worker.metadata
+    since = said.get("since", "")
+    names = "worker=owner runners=processes sizes busy draining quiet running"
+    return _document(worker, names) | {
+        "place": said.get("place"),
+        "version": said.get("version"),
+        "queues": [name for name in said.get("queues", "").split(",") if name],
         "lease_left": round((worker.lease - now) / 1e6, 3),
         "since": iso(int(since)) if since.isdecimal() else None,
     }
@@ -222,8 +174,7 @@ def worker_document(worker: WorkerFacts, now: int) -> dict[str, Any]:
 
 def runner_document(one: RunnerFacts, now: int) -> dict[str, Any]:
     """A runner of a worker, and for how many seconds it runs what it runs."""
-    known = {name: getattr(one, name) for name in one.__struct_fields__}
-    return known | {
+    return asdict(one) | {
         "since": iso(one.since) if one.since else None,
         "for": max(0, now - one.since) / 1e6 if one.since else None,
     }
@@ -235,22 +186,11 @@ def act_document(one: Act) -> dict[str, Any]:
 
 
 def bulk_document(one: BulkOperation) -> dict[str, Any]:
-    asked, progress = one.request, one.progress
     return {
-        "id": one.id,
-        "verb": asked.verb,
-        "jobs": asked.which.words,
-        "state": one.state,
-        "who": asked.who,
-        "by": asked.by,
-        "began": iso(asked.bound_us),
-        "ended": iso(one.ended_us),
-        "total": asked.total,
-        "exact": asked.exact,
-        "rate": asked.rate or None,
-        "looked_at": progress.looked,
-        "done": progress.done,
-        "refused": progress.refused,
+        **_document(one, "id state ended@"),
+        **_document(one.request, "verb who by began=bound@ total exact rate?"),
+        **_document(one.progress, "looked_at=looked done refused"),
+        "jobs": one.request.which.words,
     }
 
 
@@ -259,47 +199,25 @@ def event_document(one: EventRecord) -> dict[str, Any]:
 
 
 def alarm_document(one: AlarmRecord) -> dict[str, Any]:
-    return {
-        "alarm": one.name,
-        "rule": one.state.words,
-        "raised": iso(one.state.raised_us),
-        "figure": one.state.value,
-        "looked_at": iso(one.looked_us),
-    }
+    state = _document(one.state, "rule=words raised@ figure=value")
+    return {"alarm": one.name, **state, "looked_at": iso(one.looked_us)}
 
 
 def limit_document(state: LimitState) -> dict[str, Any]:
-    return {
-        "name": state.name,
-        "value": state.value,
-        "by": state.by or None,
-        "queue": state.queue or None,
-        "rate": None if state.rate is None else _rate(state.rate),
+    names = "name value by? queue? weight backlog? full paused running=held waiting free"
+    return _document(state, names) | {
+        "rate": None if state.rate is None else _document(state.rate, "n per burst shape timezone"),
         "concurrency": None if state.concurrency is None else state.concurrency.n,
-        "weight": state.weight,
-        "backlog": state.backlog or None,
-        "full": state.full,
-        "paused": state.paused,
         "paused_until": iso(state.until),
-        "running": state.held,
-        "waiting": state.waiting,
-        "free": state.free,
         "open": state.opens == 0,
         "opens": iso(state.opens or 0),
         "overrides": [_override(one) for one in state.overrides],
     }
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {"n": rate.n, "per": rate.per, "burst": rate.burst, "shape": rate.shape, "timezone": rate.timezone}
-
-
 def _override(one: Override) -> dict[str, Any]:
-    return {
-        "part": one.part,
-        "until": iso(one.until),
-        "fields": {name: text for name, text in one.fields.items() if text and name != "zone"},
-    }
+    fields = {name: text for name, text in one.fields.items() if text and name != "zone"}
+    return {"part": one.part, "until": iso(one.until), "fields": fields}
 
 
 def limit_numbers(rate: Rate | None, concurrency: Concurrency | None) -> str:
