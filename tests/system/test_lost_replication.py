@@ -32,12 +32,13 @@ class Producer:
     """Asks for jobs, again and again until each is acknowledged; its server may be lost meanwhile."""
 
     def __init__(self, fleet: Fleet, history: History, durability: Any) -> None:
-        self._task = fleet.app.by_name("process.fenced", durability=durability, max_crashes=50)
-        self._app, self._history = fleet.app, history
+        self._app, self._history, self._durability = fleet.app, history, durability
         self.jobs: list[Any] = []
 
     def ask(self, count: int) -> None:
-        drafts = [self._task.job(0.02) for _ in range(count)]
+        options: dict[str, Any] = {"durability": self._durability, "max_crashes": 50}
+        # With keys, so that they are on all shards.
+        drafts = [self._app.by_name("process.fenced", key=str(n), **options).job(0.02) for n in range(count)]
         self.jobs += drafts
         while left := [draft for draft in drafts if not draft.stored]:
             with contextlib.suppress(NotConfirmed, StoreUnavailable):
@@ -56,15 +57,16 @@ class Producer:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("durability", ["memory", "replicated"])
 @pytest.mark.timeout(240)
 def test_a_failover_loses_no_job_that_was_confirmed(
-    new_server: NewServer, new_fleet: Callable[..., Fleet], durability: str
+    new_server: NewServer, new_fleet: Callable[..., Fleet], durability: str, shards: int
 ) -> None:
     primary = new_server(tcp=True, config={"repl-diskless-sync-delay": "0"})
     replicas = [following(new_server, primary) for _ in range(2)]
     with Proxy(primary) as proxy:
-        fleet = new_fleet(proxy.url, lease=LEASE, timeout=4.0, result_ttl=3600)
+        fleet = new_fleet(f"{proxy.url}?shards={shards}", lease=LEASE, timeout=4.0, result_ttl=3600)
         fleet.worker(processes=2)
         history = History(fleet.directory, fleet.ledger)
         producer, other = Producer(fleet, history, durability), Producer(fleet, history, durability)

@@ -5,6 +5,7 @@ Each of ``apps`` stores its jobs at one shard.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -19,6 +20,7 @@ from headrace import Headrace
 from headrace.protocol.overviews import overview
 from headrace.tasks.job_handle import Job
 from headrace.testing import assert_invariants
+from tests.proxy import Proxy
 from tests.servers import Server, connect
 from tests.system.fleet import LONG_LEASE, Fleet
 
@@ -152,6 +154,40 @@ def test_a_server_that_stands_still_stops_its_own_jobs_only(
     record = held[2].refresh()
     assert (record.state, record.crashes) == ("succeeded", 0)
     spread.check()
+
+
+def test_a_slow_and_a_silent_server_hold_up_no_job_of_another_shard(new_fleet: Callable[..., Fleet]) -> None:
+    """Of the second each reply takes a second; the third stops for ever."""
+    with contextlib.ExitStack() as stack:
+        made = [Server(tcp=True) for _ in range(SHARDS)]
+        for one in made:
+            stack.callback(one.stop)
+        slow = stack.enter_context(Proxy(made[1]))
+        spread = Spread(new_fleet(made[0].url, lease=LONG_LEASE), [made[0].url, slow.url, made[2].url])
+        stack.callback(spread.close)
+        stack.callback(spread.fleet.end)
+        late = [job for n in (1, 2) for job in spread.enqueue(n, "process.nap", [(0.0,)] * 3)]
+        spread.worker(processes=2)
+        spread.ended(late)
+        os.kill(made[2].pid, signal.SIGSTOP)
+        stack.callback(os.kill, made[2].pid, signal.SIGCONT)
+        slow.delay = 1.0
+        replies = 0
+
+        def counted(_: bytes) -> bool:
+            nonlocal replies
+            replies += 1
+            return False
+
+        slow.cut = counted
+        late = spread.enqueue(1, "process.nap", [(0.0,)] * 3)
+        began = replies
+        for n in range(50):
+            spread.ended(spread.enqueue(0, "process.add", [(n, 1)]))
+        # Each job would have waited for one reply at least.
+        assert replies - began < 50
+        spread.ended(late)
+        assert {job.state for job in late} == {"succeeded"}
 
 
 def test_no_limit_is_exceeded_over_shards_while_workers_are_killed(
