@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace import demo as demo_tasks
-from headrace.cli import demo_run
-from headrace.cli.demo_run import PICTURE, place_of
+from headrace.cli import demo as command
+from headrace.cli.demo import PICTURE, place_of
+from headrace.cli.session import UsageFault
 from headrace.demo import Package, Source
 from headrace.errors import OptionsError
 
@@ -55,7 +56,7 @@ def test_a_file_is_measured() -> None:
 
 def test_the_definition_fits_a_narrow_terminal() -> None:
     graph = demo_tasks.survey.graph(None)
-    lines = demo_run.sketch(graph, 72).splitlines()
+    lines = command.sketch(graph, 72).splitlines()
     assert max(map(len, lines)) <= 72
     nodes = [line.partition("  after ")[0].strip() for line in lines]
     assert nodes == [
@@ -67,7 +68,7 @@ def test_without_the_library_the_picture_is_mermaid_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    path, line = demo_run.draw(tmp_path / "run.svg", "survey", [])
+    path, line = command.draw(tmp_path / "run.svg", "survey", [])
     assert path == str(tmp_path / "run.mmd")
     assert "headrace[viz]" in line
     assert "flowchart" in Path(path).read_text()
@@ -79,7 +80,7 @@ def test_a_picture_has_a_place_before_anything_runs(tmp_path: Path, monkeypatch:
     assert place_of(tmp_path / "other.dot") == tmp_path / "other.dot"
     PICTURE.mkdir()
     assert place_of(None) is None
-    with pytest.raises(OptionsError, match="--picture"):
+    with pytest.raises(UsageFault, match="--picture"):
         place_of(PICTURE)
     with pytest.raises(OptionsError):
         place_of(Path("run.pdf"))

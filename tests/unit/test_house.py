@@ -214,7 +214,6 @@ def test_files_stay_readable(root: Path, sources: dict[Path, ast.Module]) -> Non
 # Files under 60 lines, and why each is one of its own.
 SHORT = {
     "clock": "all layers use it, and the pure ones must not import time",
-    "cli/demo": "a command is a module",
     "contrib/django/apps": "Django looks for a module of this name",
     "contrib/django/migrations/0001_outbox": "Django looks for a module in this folder",
     "contrib/flask": "a tie is a module",
