@@ -99,28 +99,15 @@ def worked(make_stats: Make) -> Stats:
 
 
 @pytest.mark.usefixtures("worked")
-def test_what_workers_counted_has_short_names(headrace: Program) -> None:
-    shown = headrace("stats", "task", "shop.fetch").out
-    assert shown == headrace("stats", "show", "jobs/shop.fetch").out
-    for text in ("succeeded", "run", "p99"):
-        assert text in shown
-    assert headrace("stats", "queue", "default", "--json").json["counts"] == {"started": 6}
-    assert headrace("stats", "queue", "eu/low", "--json").json["counts"] == {"started": 1}
-    assert headrace("stats", "worker", "host:4711", "--json").json["label"] == "workers/host:4711"
-    below = [line["label"] for line in headrace("stats", "task", "--json").lines]
-    assert below == ["jobs", "jobs/shop.fetch", "jobs/shop.resize"]
-
-
-@pytest.mark.usefixtures("worked")
 def test_units_and_sums_are_told(headrace: Program) -> None:
     everything = headrace("stats").out
     assert re.search(r"^jobs +started +6 ", everything, re.MULTILINE), "each job once, not by task and by queue"
     assert re.search(r"^queues +started +7 ", everything, re.MULTILINE)
     assert re.search(r"^workers +busy \(microseconds\) +1,000 ", everything, re.MULTILINE)
     assert "p50 of run (seconds)" in everything
-    assert "run (seconds)" in headrace("stats", "task", "shop.fetch").out
-    assert headrace("stats", "worker", "host:4711", "--json").json["units"] == {"busy": "microseconds"}
-    assert headrace("stats", "task", "shop.fetch", "--json").json["units"] == {"run": "seconds"}
+    assert "run (seconds)" in headrace("stats", "jobs/shop.fetch").out
+    assert headrace("stats", "workers/host:4711", "--json").json["units"] == {"busy": "microseconds"}
+    assert headrace("stats", "jobs/shop.fetch", "--json").json["units"] == {"run": "seconds"}
     # A range of months is none of a worker's resolutions: what others counted is shown all the same.
     assert "workers" not in headrace("stats", "--since", "300d").out
     assert "jobs" in headrace("stats", "--since", "300d").out
@@ -132,10 +119,10 @@ def test_live_workers_are_shown_however_many_there_were(headrace: Program, make_
         stats.of_workers().add(f"past:{n}", {"busy": 1}, now - 7200)
     stats.of_workers().add("live:1", {"busy": 7})
     stats.flush()
-    shown = headrace("stats", "worker")
+    shown = headrace("stats", "workers")
     assert "workers/live:1" in shown.out
     assert "there are more labels below: these 50 were counted last" in shown.err
-    assert headrace("stats", "worker", "past:599", "--json").json["label"] == "workers/past:599"
+    assert headrace("stats", "workers/past:599", "--json").json["label"] == "workers/past:599"
 
 
 def test_the_label_that_was_counted_last_is_shown_whatever_its_name(headrace: Program, make_stats: Make) -> None:
@@ -147,17 +134,6 @@ def test_the_label_that_was_counted_last_is_shown_whatever_its_name(headrace: Pr
     shown = headrace("stats", "shop", "--since", "300d")
     assert "shop/zebra" in shown.out
     assert "shop/old-59" in shown.out
-
-
-@pytest.mark.usefixtures("worked")
-def test_a_name_of_which_nothing_was_counted(headrace: Program) -> None:
-    assert headrace("stats", "task", "shop.fetsh", code=1).fault == (
-        "there are no counts of a task 'shop.fetsh': did you mean shop.fetch or shop.resize?"
-    )
-    assert "did you mean host:4711?" in headrace("stats", "worker", "HOST", code=1).fault
-    assert "headrace stats queue shows all" in headrace("stats", "queue", "zzz", code=1).fault
-    assert "cannot be used" in headrace("stats", "task", "a\nb", code=2).fault
-    assert headrace("stats", "task", "shop.fetsh", "--json", code=1).out == ""
 
 
 def test_nothing_is_said_to_be_nothing(headrace: Program) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import sys
 import time
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from headrace.cli.arguments import Flags, argument, flag, option, with_flags
+from headrace.cli.arguments import argument, option
 from headrace.cli.commands import command, group
 from headrace.cli.output import number, span
-from headrace.cli.session import OperationFault, Session, UsageFault
+from headrace.cli.session import Session, UsageFault
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
@@ -29,8 +28,6 @@ FEW = 60
 CHILDREN = 50
 # Fields of each of them.
 FIELDS = 3
-# Names that a wrong one is compared with.
-NAMES = 1000
 WATCH = 2.0
 
 
@@ -45,67 +42,40 @@ class _Group(typer.core.TyperGroup):
 
 app = group("Show, serve and consume statistics; without a command: show.", _Group)
 
-_HOW: Flags = {
-    "since": flag(float | None, "--since TIME", "How far back to read.", "1h"),
-    "every": flag(str | None, "--every RESOLUTION", "second to year. Default: one with at most 60 buckets."),
-    "watch": flag(bool, "--watch", "Print it again every two seconds, until Ctrl-C."),
-}
-
 
 @command(app, "show")
-@with_flags(_HOW)
 def show(
     session: Session,
-    label: Annotated[str, argument("LABEL", "A label, such as views/product. Default: all.")] = "",
-    **how: Any,
+    label: Annotated[
+        str, argument("LABEL", "A label, such as views/product, jobs/TASK, queues/NAME or workers/NAME. Default: all.")
+    ] = "",
+    since: Annotated[float | None, option("--since TIME", "How far back to read.", "1h")] = None,
+    every: Annotated[
+        str | None, option("--every RESOLUTION", "second to year. Default: one with at most 60 buckets.")
+    ] = None,
+    watch: Annotated[bool, option("--watch", "Print it again every two seconds, until Ctrl-C.")] = False,
 ) -> None:
     """Show the counts of a label: totals, rates and percentiles; then the labels below it.
 
     With --json one document for the label, and one for each below it, with their counts over time; times are UTC.
     """
-    _show(session, label, "", **how)
+    from headrace.stats.reading import series_document
 
-
-@command(app, "task")
-@with_flags(_HOW)
-def task(
-    session: Session,
-    name: Annotated[str, argument("[NAME]", "A task, such as tasks.fetch. Default: all.")] = "",
-    **how: Any,
-) -> None:
-    """Show counts and times of a task's jobs: stored, started, ended, waited, ran.
-
-    The same as show jobs/NAME. A label of your own that is called task is shown with show task.
-    """
-    _show(session, name, "task", **how)
-
-
-@command(app, "queue")
-@with_flags(_HOW)
-def queue(
-    session: Session,
-    name: Annotated[str, argument("[NAME]", "A queue, such as default. Default: all.")] = "",
-    **how: Any,
-) -> None:
-    """Show the jobs of a queue, as stats task does for a task.
-
-    The same as show queues/NAME.
-    """
-    _show(session, name, "queue", **how)
-
-
-@command(app, "worker")
-@with_flags(_HOW)
-def worker(
-    session: Session,
-    name: Annotated[str, argument("[NAME]", "Host and pid, such as host:4711. Default: all.")] = "",
-    **how: Any,
-) -> None:
-    """Show how busy a worker was (microseconds), and its runners' memory (bytes).
-
-    The same as show workers/NAME. It is kept for a week.
-    """
-    _show(session, name, "worker", **how)
+    since = since or 3600.0
+    with session.view(stats=True) as headrace:
+        while True:
+            shown, more = _read(headrace.stats, label, since, every, series=session.output.json)
+            if watch and sys.stdout.isatty():
+                print("\x1b[H\x1b[J", end="")
+            documents = (series_document(one.label, one.query.every, one.total(), one.series()) for one in shown)
+            if not session.output.documents(documents):
+                _print(session.output, shown[0], shown[1:], since)
+                if more:
+                    session.output.remark(f"there are more labels below: these {CHILDREN} were counted last")
+            if not watch:
+                return
+            sys.stdout.flush()
+            time.sleep(WATCH)
 
 
 @command(app, "serve")
@@ -193,48 +163,6 @@ def consume(
                 return
             if step.batches == step.waiting:
                 time.sleep(max(0.05, 1.0 if every is None else every))
-
-
-def _show(session: Session, label: str, kind: str, *, since: float | None, every: str | None, watch: bool) -> None:
-    """Show a label; of a ``kind`` the one of what workers counted of the task, queue or worker that is called so."""
-    from headrace.stats.reading import series_document
-
-    since = since or 3600.0
-    with session.view(stats=True) as headrace:
-        if kind:
-            label = _of_jobs(headrace.stats, kind, label)
-        while True:
-            shown, more = _read(headrace.stats, label, since, every, series=session.output.json)
-            if watch and sys.stdout.isatty():
-                print("\x1b[H\x1b[J", end="")
-            documents = (series_document(one.label, one.query.every, one.total(), one.series()) for one in shown)
-            if not session.output.documents(documents):
-                _print(session.output, shown[0], shown[1:], since)
-                if more:
-                    session.output.remark(f"there are more labels below: these {CHILDREN} were counted last")
-            if not watch:
-                return
-            sys.stdout.flush()
-            time.sleep(WATCH)
-
-
-def _of_jobs(stats: Stats, kind: str, name: str) -> str:
-    """The label of what workers counted. Where nothing ever was, OperationFault names those that are like it."""
-    from headrace.stats.resolutions import QUEUES, TASKS, WORKERS
-
-    above = {"task": TASKS, "queue": QUEUES, "worker": WORKERS}[kind]
-    if not name:
-        return above
-    label = stats.find(f"{above}/{name}", time.time()).label
-    coarsest = stats.find(label, 0).query.kept.levels[-1]
-    whole = stats.find(label, max(0, time.time() - coarsest.keep), every=coarsest.cut.name).total()
-    if not whole.counts and not whole.histograms:
-        below = stats.find(above, time.time()).children(limit=NAMES)
-        names = [child.label.removeprefix(f"{above}/") for child in below]
-        near = difflib.get_close_matches(name, names, 3) or [one for one in names if name.casefold() in one.casefold()]
-        hint = f"did you mean {' or '.join(near[:3])}?" if near else f"headrace stats {kind} shows all"
-        raise OperationFault(f"there are no counts of a {kind} {name!r}: {hint}")
-    return label
 
 
 def _read(stats: Stats, label: str, since: float, every: str | None, *, series: bool) -> tuple[list[Reading], bool]:
