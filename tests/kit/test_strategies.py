@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.testing import Kit, strategies
-from headrace.testing.expectations import bound
+from headrace.testing.kit import bound
 from headrace.testing.strategies import Arguments
 from tests.kit import shop
 

@@ -25,7 +25,7 @@ import rq
 from rq.serializers import JSONSerializer
 
 from headrace import Headrace
-from headrace.bridge import Bridge, Envelopes, Message, RedisQueues, TakenMessages, celery_messages, rq_jobs
+from headrace.bridge import Bridge, Envelopes, Message, RedisQueues, TakenMessages, foreign_jobs
 from tests.brokers import Rabbit, is_debian
 from tests.deadline import eventually
 from tests.program import Program
@@ -214,9 +214,9 @@ def test_a_bridge_that_dies_between_any_two_steps_loses_and_doubles_nothing(
         for at in (*range(1, 10), 0):
             envelopes = Envelopes(app, system, None)
             source = (
-                celery_messages.celery_in_redis(their_server.url, ["celery"], envelopes, time.time)
+                foreign_jobs.celery_in_redis(their_server.url, ["celery"], envelopes, time.time)
                 if system == "celery"
-                else rq_jobs.rq_in_redis(their_server.url, ["celery"], envelopes)
+                else foreign_jobs.rq_in_redis(their_server.url, ["celery"], envelopes)
             )
             bridge = Bridge(app, Dying(source, at))  # type: ignore[arg-type]
             try:

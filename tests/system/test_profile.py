@@ -210,7 +210,7 @@ def test_who_waits_is_counted_when_asked(busy: Busy, tmp_path: Path) -> None:
 
     # A sample stops whom it looks at, who then waits for a processor to go back to sleep: on a busy machine that takes
     # longer than the next sample is away.
-    busy.program.prelude = "from headrace.cli import profile; profile.RATE = 2"
+    busy.program.prelude = "from headrace.cli import workers; workers.RATE = 2"
     eventually(nothing_computed, 60)
     busy.program.prelude = ""
     assert not picture.exists()
@@ -287,10 +287,10 @@ def test_without_py_spy_it_says_how_to_get_it(busy: Busy) -> None:
 
 
 LESSER = """
-from headrace.cli import profile
+from headrace.cli import workers
 
-started, less = profile.subprocess.Popen, ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--"]
-profile.subprocess.Popen = lambda argv, **options: started([*less, *argv], **options)
+started, less = workers.subprocess.Popen, ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", "--"]
+workers.subprocess.Popen = lambda argv, **options: started([*less, *argv], **options)
 """
 
 

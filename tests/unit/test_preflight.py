@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Headrace
-from headrace.cli.preflight import check_tasks, queue_warnings
+from headrace.cli.server_check import queue_warnings
 from headrace.cli.session import ApplicationFault
+from headrace.cli.worker_process import check_tasks
 from headrace.protocol.overviews import Overview, QueueFacts, WorkerFacts
 from headrace.worker.worker_options import WorkerOptions
 

@@ -7,7 +7,7 @@ from random import Random
 from headrace.model.job import Claim
 from headrace.model.limit_rules import DeclaredLimits
 from headrace.protocol.limit_verbs import GateAnswer
-from headrace.worker.dispatcher.away_limits import FIRST, LONGEST, AwayLimits
+from headrace.worker.dispatcher.local_queues import FIRST, LONGEST, AwayLimits
 from tests.worker.worker_states import desk_of, worker_state
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.worker import lifecycle_hooks
+from headrace.worker import warmup
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks are left as they are")
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere forks
 def joins() -> bool:
     """Whether this kernel joins pages when it is asked to: since 6.1, if it has huge ones at all."""
     release = tuple(int(part) for part in platform.release().split(".")[:2])
-    return release >= (6, 1) and bool(lifecycle_hooks._huge())
+    return release >= (6, 1) and bool(warmup._huge())
 
 
 # Figures in kB; ``fork`` runs a function in a child.
 TOOLS = """
 import json, mmap, os
-from headrace.worker import lifecycle_hooks
+from headrace.worker import warmup
 
 def told(field, places=None):
     found, inside = 0, False
@@ -57,7 +57,7 @@ def test_memory_that_is_in_use_is_joined_and_children_have_it_so() -> None:
     before, ours, childs, right, left = run("""
 kept = [str(number) for number in range(1_000_000)]
 before = told("AnonHugePages:")
-lifecycle_hooks.join()
+warmup.join()
 ours, childs = told("AnonHugePages:"), fork(lambda: told("AnonHugePages:"))
 # This writes to each page of them, if only a count.
 right = fork(lambda: [number for number, text in enumerate(kept) if text != str(number)] == [])
@@ -76,7 +76,7 @@ reserved = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for place in range(0, 64 << 20, 1 << 20):
     reserved[place] = 1
 before = told("Rss:")
-lifecycle_hooks.join()
+warmup.join()
 print(json.dumps([before, told("Rss:")]))
 """)
     assert after < before + (16 << 10)
@@ -88,7 +88,7 @@ def test_what_others_have_in_small_pages_is_not_copied() -> None:
 kept = [str(number) for number in range(2_000_000)]
 
 def joined():
-    lifecycle_hooks.join()
+    warmup.join()
     return told("Private_Dirty:")
 
 print(json.dumps(fork(joined)))
@@ -104,13 +104,13 @@ os.close(os.open(name, os.O_RDWR | os.O_CREAT))
 os.truncate(name, 4096)
 with open(name, "r+b") as file:
     shown = mmap.mmap(file.fileno(), 4096)
-print(json.dumps(len(list(lifecycle_hooks._mappings())) > 10))
+print(json.dumps(len(list(warmup._mappings())) > 10))
 """)
 
 
 def test_where_the_kernel_has_no_huge_pages_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(lifecycle_hooks, "_HUGE", tmp_path)
-    lifecycle_hooks._huge.cache_clear()
-    lifecycle_hooks.join()
+    monkeypatch.setattr(warmup, "_HUGE", tmp_path)
+    warmup._huge.cache_clear()
+    warmup.join()
     monkeypatch.undo()
-    lifecycle_hooks._huge.cache_clear()
+    warmup._huge.cache_clear()

@@ -21,8 +21,8 @@ import pytest
 from headrace import Headrace
 from headrace.errors import PreloadError, SettingsError
 from headrace.settings import load
-from headrace.worker import lifecycle_hooks, warmup
-from headrace.worker.lifecycle_hooks import HookTimeout, run_each
+from headrace.worker import warmup
+from headrace.worker.warmup import HookTimeout, run_each
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_thread_is_refused_and_named() -> None:
 
 
 def test_a_thread_that_ends_with_its_step_is_none_of_our_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle_hooks, "PATIENCE", 20)
+    monkeypatch.setattr(warmup, "PATIENCE", 20)
     app = Headrace("redis://x")
     app.on_preload(lambda: threading.Thread(target=int).start())
     warmup.warm_up(app)
@@ -143,7 +143,7 @@ def test_where_descriptors_cannot_be_listed_threads_alone_are_looked_for(monkeyp
         raise FileNotFoundError(errno.ENOENT, "no /proc", path)
 
     monkeypatch.setattr(os, "listdir", absent)
-    seen = lifecycle_hooks.read_state()
+    seen = warmup.read_state()
     assert threading.current_thread() in seen.threads
     assert not seen.sockets
 
@@ -158,11 +158,11 @@ def test_our_own_clients_may_be_used_in_a_preload(url: str) -> None:
             assert app.cache.get("rate") == 1
         app.stats.add("warm", {"count": 1})
         assert app.queues["default"].size == 0
-        assert lifecycle_hooks.read_state() != before, "this must have opened something, or nothing is tested"
+        assert warmup.read_state() != before, "this must have opened something, or nothing is tested"
 
-    before = lifecycle_hooks.read_state()
+    before = warmup.read_state()
     warmup.warm_up(app)
-    assert (lifecycle_hooks.threads_since(before), lifecycle_hooks.sockets_since(before)) == ([], [])
+    assert (warmup.threads_since(before), warmup.sockets_since(before)) == ([], [])
     assert app.cache.get("rate") == 1, "it can be used again"
     app.close()
 

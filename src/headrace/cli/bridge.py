@@ -48,14 +48,14 @@ def celery(
     stay in their queue and are listed at the end. Celery may go on sending and working meanwhile: each message is moved
     or taken by a worker, never both. You may stop the bridge at any moment and start it again.
     """
-    from headrace.bridge import celery_messages
+    from headrace.bridge import foreign_jobs
 
     names = _names(queues)
 
     def source(envelopes: Envelopes) -> MessageSource:
         if from_.partition("://")[0] in ("redis", "rediss", "unix"):
-            return celery_messages.celery_in_redis(from_, names, envelopes, time.time, key_prefix)
-        return celery_messages.CeleryBroker(from_, names, envelopes, time.time)
+            return foreign_jobs.celery_in_redis(from_, names, envelopes, time.time, key_prefix)
+        return foreign_jobs.CeleryBroker(from_, names, envelopes, time.time)
 
     return _drain(session, "celery", source, to, until_empty=until_empty)
 
@@ -77,12 +77,12 @@ def rq(
     jobs that others depend on, stay in their queue and are listed at the end. RQ may go on sending and working
     meanwhile. You may stop the bridge at any moment and start it again.
     """
-    from headrace.bridge import rq_jobs
+    from headrace.bridge import foreign_jobs
 
     names = _names(queues)
 
     def source(envelopes: Envelopes) -> MessageSource:
-        return rq_jobs.rq_in_redis(from_, names, envelopes, plain_pickles=plain_pickles)
+        return foreign_jobs.rq_in_redis(from_, names, envelopes, plain_pickles=plain_pickles)
 
     return _drain(session, "rq", source, to, until_empty=until_empty)
 

@@ -129,8 +129,8 @@ MODULES = {
     "worker": "worker", "enqueue": "jobs", "jobs": "jobs", "bulk": "jobs", "workflows": "workflows",
     "queues": "queues", "workers": "workers", "limits": "limits", "cron": "cron", "stats": "stats",
     "server": "server", "acts": "history", "events": "history", "alarms": "history", "top": "queues",
-    "dashboard": "web", "health": "workers", "profile": "profile", "shards": "server", "doctor": "doctor",
-    "restored": "server", "acl": "server", "migrate": "migrate", "outbox": "bridge", "bridge": "bridge",
+    "dashboard": "web", "health": "workers", "profile": "workers", "shards": "server", "doctor": "doctor",
+    "restored": "server", "acl": "server", "migrate": "server", "outbox": "bridge", "bridge": "bridge",
     "completion": "commands", "demo": "demo",
 }  # fmt: skip
 # The shared options of commands that do not have all of them.

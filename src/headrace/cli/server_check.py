@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import random
 import socket
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from redis import exceptions as driver
 
 from headrace.admin.server_sight import sight_of
-from headrace.cli.preflight import ServerCheck, queue_warnings
+from headrace.cli.output import several
 from headrace.errors import HeadraceError, ServerError, StoreFull, StoreUnavailable
 from headrace.model.environment import judged
 from headrace.protocol.keys import SCHEMA
@@ -25,20 +26,23 @@ from headrace.store.verdict import advice, verdict
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
+    from headrace.protocol.overviews import Overview
 
 # One attempt to reach the server, seconds.
 PATIENCE = 5.0
 
 
-def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], None]) -> ServerCheck:
-    """Wait for the server, and look at it once; the arguments and errors of :func:`await_server`."""
+def check_server(app: Headrace, served: Collection[str], warn: Callable[[str], None]) -> tuple[str, str, list[str]]:
+    """Wait for the server, and look at it once; the arguments and errors of :func:`await_server`. Returns its name and
+    version, where it is without its password, and what of queues and of a cluster looks like a mistake, for people.
+    """
     version, warnings = await_server(app, warn), list[str]()
     with contextlib.suppress(HeadraceError):  # a server that is away again, or refuses: which the worker waits for
         warnings += queue_warnings(app, served, app.overview())
         warnings += sight_warnings(app)
     # What is forked from here must find no connection and no thread: the private server's lock alone stays held.
     app.disconnect()
-    return ServerCheck(version, app.store.target.shown, warnings)
+    return version, app.store.target.shown, warnings
 
 
 def sight_warnings(app: Headrace) -> list[str]:
@@ -120,3 +124,28 @@ def _is_unknown_host(error: BaseException | None) -> bool:
             return error.errno != socket.EAI_AGAIN
         error = error.__cause__ or error.__context__
     return False
+
+
+def queue_warnings(app: Headrace, served: Collection[str], seen: Overview) -> list[str]:
+    """What of the queues looks like a mistake, for people. ``served``: the queues of this worker. ``seen``: the store
+    as it is before this worker serves it.
+    """
+    others, warnings = seen.served, list[str]()
+    wanted: dict[str, list[str]] = {}
+    for task in app.tasks.values():
+        # Of a workflow that is a node of another one: whether it ever is, is not known yet.
+        if task.name.removeprefix("workflow:") not in app.workflow_definitions:
+            wanted.setdefault(task.defaults.queue, []).append(task.name)
+    for name, tasks in wanted.items():
+        if name not in served and not others[name]:
+            jobs = f"{tasks[0]} and {several(len(tasks) - 1, 'other task')}" if len(tasks) > 1 else tasks[0]
+            warnings.append(
+                f"no worker serves queue {name}, where jobs of {jobs} go; those of this worker are "
+                f"{', '.join(served)}: add {name} to its --queues, or start another worker for it"
+            )
+    known = {*wanted, *seen.names}
+    for name in served:
+        near = difflib.get_close_matches(name, known.difference(served), 1, 0.75)
+        if name not in known and near:
+            warnings.append(f"this worker serves queue {name}, which is new: did you mean {near[0]}?")
+    return warnings

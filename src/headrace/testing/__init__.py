@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.admin.keyspace_rules import assert_invariants as assert_invariants
     from headrace.admin.keyspace_rules import violations as violations
-    from headrace.testing.expectations import Enqueued as Enqueued
-    from headrace.testing.expectations import Stub as Stub
+    from headrace.testing.kit import Enqueued as Enqueued
     from headrace.testing.kit import Kit as Kit
+    from headrace.testing.kit import Stub as Stub
     from headrace.testing.kit_store import Drained as Drained
     from headrace.testing.kit_store import DrainError as DrainError
     from headrace.testing.kit_store import VirtualClock as VirtualClock
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "DrainError": "testing.kit_store",
     "Drained": "testing.kit_store",
-    "Enqueued": "testing.expectations",
+    "Enqueued": "testing.kit",
     "assert_invariants": "admin.keyspace_rules",
     "violations": "admin.keyspace_rules",
     "Kit": "testing.kit",
-    "Stub": "testing.expectations",
+    "Stub": "testing.kit",
     "VirtualClock": "testing.kit_store",
 }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, OptionsError
 from headrace.model.type_registry import Unresolved, hints
 from headrace.tasks.task import Task
-from headrace.testing.expectations import bound
+from headrace.testing.kit import bound
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

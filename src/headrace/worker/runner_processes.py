@@ -29,12 +29,12 @@ from headrace.worker import child_process, warmup
 from headrace.worker.channel import Channel, Closed, decoder
 from headrace.worker.child_process import fork_child, how, kill_group, kill_runner, prctl
 from headrace.worker.health_stamps import HealthStamps
-from headrace.worker.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import Died, FromRunner, FromSupervisor, Signal, Spawn, Spawned, ToRunner, ToSupervisor
 from headrace.worker.runner import process_kind, runner_process
 from headrace.worker.runner.lifespans import starts_up
 from headrace.worker.runner.runner_context import RunnerOptions
 from headrace.worker.standard_streams import STREAMS, log
+from headrace.worker.warmup import run_around_fork
 from headrace.worker.worker_options import WorkerOptions
 
 if TYPE_CHECKING:

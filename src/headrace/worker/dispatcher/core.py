@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 from headrace.model.ended import Snoozed
 from headrace.protocol.keys import Keys
 from headrace.worker.dispatcher.assignment import Waiting
-from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claiming import ClaimTurns
 from headrace.worker.dispatcher.dispatcher_events import (
     Action,
@@ -30,7 +29,7 @@ from headrace.worker.dispatcher.dispatcher_events import (
     TakenBack,
 )
 from headrace.worker.dispatcher.incarnation import Incarnation
-from headrace.worker.dispatcher.local_queues import LocalQueues
+from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool
 from headrace.worker.dispatcher.worker_state import NEVER, Worker, desk_of
 from headrace.worker.health_stamps import REGISTERED

@@ -15,11 +15,10 @@ from headrace.protocol.keys import Keys
 from headrace.settings import microseconds
 from headrace.tasks.task import budgets
 from headrace.worker.dispatcher import dispatcher_events as events
-from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.claiming import Claiming, ClaimTurns
 from headrace.worker.dispatcher.endings import Endings
-from headrace.worker.dispatcher.local_queues import LocalQueues
+from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.maintenance import Maintenance
 from headrace.worker.dispatcher.placement import Placement
 from headrace.worker.dispatcher.remote_control import RemoteControl, SelfReport, StackRequests, Vitals

@@ -18,12 +18,11 @@ from headrace.protocol import consume
 from headrace.settings import microseconds
 from headrace.tasks.task import RunPlan
 from headrace.worker.dispatcher.assignment import Assignment, Attempt, Waiting
-from headrace.worker.dispatcher.away_limits import AwayLimits
 from headrace.worker.dispatcher.claim_demand import ClaimDemand
 from headrace.worker.dispatcher.endings import Endings
 from headrace.worker.dispatcher.job_stops import JobStops
 from headrace.worker.dispatcher.local_queues import MOST as MOST_WAITING
-from headrace.worker.dispatcher.local_queues import LocalQueues
+from headrace.worker.dispatcher.local_queues import AwayLimits, LocalQueues
 from headrace.worker.dispatcher.runner_pool import Returned, RunnerPool, RunnerSupply
 from headrace.worker.dispatcher.worker_state import Desk, Worker
 from headrace.worker.dispatcher.workflow_growth import Inputs, too_large

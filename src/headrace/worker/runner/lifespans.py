@@ -18,8 +18,8 @@ from headrace.app import Headrace
 from headrace.errors import LifespanError
 from headrace.model.options import Kind
 from headrace.tasks.app_context import Lifespan, of_kind
-from headrace.worker.lifecycle_hooks import HookTimeout, run_each
 from headrace.worker.standard_streams import log
+from headrace.worker.warmup import HookTimeout, run_each
 
 if TYPE_CHECKING:
     import asyncio

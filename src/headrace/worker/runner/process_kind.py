@@ -33,13 +33,12 @@ from headrace.model.options import FORKING
 from headrace.tasks.app_context import of_kind
 from headrace.worker.channel import WHOLE, Closed, early, take_ticket
 from headrace.worker.child_process import NoRoom, adopt_orphans, die_with, end_faulty
-from headrace.worker.lifecycle_hooks import run_around_fork
 from headrace.worker.messages import ChildCrashed, Exit, Recall, Run, Stop, ToRunner, WakeHint
 from headrace.worker.runner.execute import Perform
 from headrace.worker.runner.interrupts import MainGate, keep_stop
 from headrace.worker.runner.reporting import JobReporter, Reporter
 from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions
-from headrace.worker.warmup import quiet_handlers, store_is_loaded, write_out
+from headrace.worker.warmup import quiet_handlers, run_around_fork, store_is_loaded, write_out
 
 # A fork server's first children are profiled, then one in this many.
 FIRST = 4

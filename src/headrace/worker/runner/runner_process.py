@@ -45,10 +45,9 @@ from headrace.model.options import OWN
 from headrace.model.stacks import stack
 from headrace.tasks.app_context import of_kind
 from headrace.tasks.task import Task
-from headrace.worker import lifecycle_hooks, standard_streams, warmup
+from headrace.worker import standard_streams, warmup
 from headrace.worker.channel import Channel, Closed, give_tickets
 from headrace.worker.child_process import FAULTY, NoRoom, let_fork
-from headrace.worker.lifecycle_hooks import Hook, HookTimeout, name_of, run_each
 from headrace.worker.messages import FromRunner, Run, ToRunner, Up
 from headrace.worker.own_tasks import own_tasks
 from headrace.worker.runner.execute import Aperform, Perform, aperform, perform
@@ -58,6 +57,7 @@ from headrace.worker.runner.runner_context import RunnerContext, RunnerOptions, 
 from headrace.worker.runner.thread_kind import Threads
 from headrace.worker.standard_streams import log
 from headrace.worker.startup_profiler import StartupProfiler, clock_imports
+from headrace.worker.warmup import Hook, HookTimeout, name_of, run_each
 
 if TYPE_CHECKING:
     import asyncio
@@ -115,7 +115,7 @@ def prepare(app: Headrace, runner_context: RunnerContext, options: RunnerOptions
     gc.collect()
     gc.freeze()
     # Again: what was written to since the fork has been copied in small pieces.
-    lifecycle_hooks.join()
+    warmup.join()
 
 
 def _nothing() -> None: ...
