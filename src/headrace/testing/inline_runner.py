@@ -327,8 +327,7 @@ class InlineRunner:
 
     def _leave(self) -> None:
         for lifespans in self._lifespans.values():
-            for end in lifespans.ends:
-                end()
+            lifespans.leave()
 
     def _not_entered(self, claim: Claim, error: LifespanError) -> Performed:
         del self._lifespans[self._tasks[claim.task].kind]

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -52,11 +52,7 @@ class Lifespans:
         self._entered: list[tuple[Lifespan, Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Event
-        # Where a runner leaves each in its time: how many more may be left, who waits for one, and whether it was cut.
-        self._one_by_one = True
-        self._allowed: asyncio.Semaphore
-        self._left: asyncio.Future[None] | None = None
-        self._cut = False
+        self._seconds: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self._lifespans)
@@ -76,37 +72,35 @@ class Lifespans:
             return
         import asyncio  # only runners with an event loop pay for it
 
-        self._leaving, self._allowed = asyncio.Event(), asyncio.Semaphore(0)
+        self._leaving = asyncio.Event()
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(entered), name="headrace lifespans")
         await entered
 
-    async def aleave(self) -> None:
+    def leave(self, seconds: float | None = None) -> None:
+        """Leave them all, the last one first. ``seconds``: cut one that hangs at its even share of this time; owns
+        SIGALRM then.
+        """
+        if self.loop is not None:
+            self.loop.run_until_complete(self.aleave(seconds))
+        else:
+            self._leave_within(seconds, len(self._entered))
+
+    async def aleave(self, seconds: float | None = None) -> None:
+        """See :meth:`leave`. A coroutine that blocks its loop is not cut."""
         if self._task is not None:
-            self._one_by_one = False
+            self._seconds = seconds
             self._leaving.set()
             await self._task
 
-    @property
-    def ends(self) -> list[Callable[[], None]]:
-        return [self._leave if self.loop is None else self._leave_on_loop] * len(self._entered)
-
-    def _leave_on_loop(self) -> None:
-        """Have the task that holds them leave the next one; a :class:`HookTimeout` cuts that one only."""
-        assert self.loop is not None
-        self._left = self.loop.create_future()
-        self._leaving.set()
-        self._allowed.release()
-        try:
-            self.loop.run_until_complete(self._left)
-        except HookTimeout:
-            if not self._left.done():
-                self._cut_off()
-
-    def _cut_off(self) -> None:
-        self._cut = True
-        if self._task is not None:
-            self._task.cancel()
+    def _leave_within(self, seconds: float | None, count: int = 1) -> None:
+        ends = [self._leave] * count
+        if seconds is None:
+            for end in ends:
+                end()
+        else:
+            # What goes wrong with one is logged where it is left.
+            run_each(ends, seconds, lambda _end, _error, _seconds: None)
 
     def _leave(self) -> None:
         lifespan, manager = self._entered.pop()
@@ -127,12 +121,7 @@ class Lifespans:
             self.state = merged(values)
         except BaseException as error:
             failed = self._failed(error)
-            if cuts:
-                # What goes wrong with one is logged where it is left.
-                run_each(self.ends, PATIENCE, lambda _end, _error, _seconds: None)
-            else:
-                for end in self.ends:
-                    end()
+            self.leave(PATIENCE if cuts else None)
             raise failed from error
 
     async def _hold(self, entered: asyncio.Future[None]) -> None:
@@ -149,7 +138,7 @@ class Lifespans:
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop without a word
             failed = self._failed(error)
             failed.__cause__ = error
-            await self._aleave(PATIENCE / max(1, len(self._entered)))
+            await self._aleave(None if self.loop is None else PATIENCE)
             entered.set_exception(failed)
             return
         entered.set_result(None)
@@ -163,51 +152,30 @@ class Lifespans:
                     "they stay open until the runner leaves",
                     code="lifespan.cancelled",
                 )
-                _uncancel()
-        await self._aleave()
+                # Else time limits and task groups of its clean-up would take the cancellation for theirs.
+                self._task.uncancel()
+        await self._aleave(self._seconds)
 
-    async def _aleave(self, share: float = 0.0) -> None:
+    async def _aleave(self, seconds: float | None) -> None:
         import asyncio
 
-        # share: seconds that each has, where it is not the runner's timer that cuts it.
+        now = asyncio.get_running_loop().time
+        end = None if seconds is None else now() + seconds
         while self._entered:
-            if self._one_by_one and self._leaving.is_set():
-                await self._turn()
-            left, (lifespan, manager) = self._left, self._entered.pop()
-            timer = asyncio.get_running_loop().call_later(share, self._cut_off) if share else None
-            try:
-                with _logged(lifespan):
-                    try:
-                        if lifespan.is_async:
-                            await manager.__aexit__(None, None, None)
-                        else:
-                            manager.__exit__(None, None, None)
-                    except asyncio.CancelledError as error:
-                        if not self._cut:
-                            raise
+            share = None if end is None else max(0.01, (end - now()) / len(self._entered))
+            if not self._entered[-1][0].is_async:
+                self._leave_within(share)
+                continue
+            lifespan, manager = self._entered.pop()
+            limit = asyncio.timeout(share)
+            with _logged(lifespan):
+                try:
+                    async with limit:
+                        await manager.__aexit__(None, None, None)
+                except TimeoutError as error:
+                    if limit.expired():
                         raise HookTimeout from error
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                self._on_leaving(left)
-
-    async def _turn(self) -> None:
-        """Wait until the next one may be left; what was cut before it may have been cancelled too late."""
-        import asyncio
-
-        allowed = False
-        while not allowed:
-            try:
-                allowed = await self._allowed.acquire()
-            except asyncio.CancelledError:
-                _uncancel()
-
-    def _on_leaving(self, left: asyncio.Future[None] | None) -> None:
-        if self._cut:
-            self._cut = False
-            _uncancel()
-        if left is not None and not left.done():
-            left.set_result(None)
+                    raise
 
     def _failed(self, error: BaseException) -> LifespanError:
         if isinstance(error, LifespanError):
@@ -216,14 +184,6 @@ class Lifespans:
         if isinstance(error, RuntimeError) and str(error) in _NEVER:
             said = "it ended before its yield: it must yield once"
         return LifespanError(f"the lifespan {self.starting} cannot be entered: {said}")
-
-
-def _uncancel() -> None:
-    """Forget a cancellation of this task: time limits and task groups of a clean-up would take it for theirs."""
-    import asyncio
-
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()
 
 
 def merged(values: Sequence[tuple[str, Any]]) -> Any:

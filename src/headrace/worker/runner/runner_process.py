@@ -287,8 +287,7 @@ def _leave(work: Work, app: Headrace, lifespans: Lifespans, deadline: float) -> 
     with contextlib.suppress(RuntimeError):
         _thread.start_new_thread(_watch, (left, deadline))
     ends_at = time.monotonic() + deadline
-    if lifespans:
-        run_each(lifespans.ends, deadline * LIFESPANS, _failed)
+    lifespans.leave(deadline * LIFESPANS)
     run_each(hooks, max(0.1, ends_at - time.monotonic()), _failed)
     left.release()
 
