@@ -14,7 +14,7 @@ SETUP = ("orm:configure", 100_000)
 
 
 def found(imports: Any = (), functions: Any = (), *, first: bool = True, early: Any = ()) -> Found:
-    return Found(1, 0, first, list(imports), list(early), list(functions))
+    return Found(1, first, list(imports), list(early), list(functions))
 
 
 def make() -> Advice:
@@ -78,8 +78,8 @@ def test_a_long_lived_runner_loses_it_once() -> None:
     for _ in range(1000):
         one.ended("t")
     assert list(one.lines()) == []
-    (row,) = msgspec.json.decode(one.summary())["rows"]
-    assert (row["jobs"], row["lost"], row["total"]) == (1000, 50_000, 50_000)
+    (row,) = msgspec.json.decode(one.summary())["tasks"]
+    assert (row["jobs"], row["lost_each"], row["lost"]) == (1000, 0.05, 0.05)
 
 
 def test_each_incarnation_is_told_anew() -> None:

@@ -273,7 +273,7 @@ def test_an_application_with_exit_hooks_has_none() -> None:
 
 
 def test_some_children_are_profiled(start: Callable[..., Runner]) -> None:
-    one = start(forked=time.monotonic_ns())
+    one = start(profiled=True)
     for token in range(1, 70):
         one.one(claim(token, "noop"))
     assert [found.number for found in one.found] == [1, 2, 3, 4, 65]

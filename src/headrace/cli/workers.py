@@ -435,7 +435,7 @@ def _show_startup(output: Output, workers: list[WorkerFacts], name: str | None) 
     profiles = {
         one.owner: _read(one.metadata.get("startup_profile", "")) for one in sorted(chosen, key=lambda one: one.owner)
     }
-    if output.documents({"worker": owner, **_facts(profile)} for owner, profile in profiles.items()):
+    if output.documents({"worker": owner, **profile} for owner, profile in profiles.items()):
         return
     _table(output, profiles)
     if wanted := _all(profiles, "preload"):
@@ -445,25 +445,25 @@ def _show_startup(output: Output, workers: list[WorkerFacts], name: str | None) 
 
 
 def _read(text: str) -> dict[str, Any]:
+    empty: dict[str, Any] = {"tasks": [], "preload": [], "maybe": []}
     try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+        return empty | msgspec.json.decode(text or "{}", type=dict[str, Any])
     except msgspec.MsgspecError:
-        return {}
+        return empty
 
 
 def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
+    tasks = [row for profile in profiles.values() for row in profile["tasks"]]
     rows = [
         (
             f"{row['jobs']:,}",
             row["kind"],
             row["task"] or "(each new runner)",
-            duration(row["lost"]),
-            duration(row["total"]),
-            ", ".join(f"{what} {duration(cost)}" for what, cost in row["what"][:5]),
+            duration(row["lost_each"] * 1e6),
+            duration(row["lost"] * 1e6),
+            ", ".join(f"{what} {duration(cost * 1e6)}" for what, cost in list(row["to"].items())[:5]),
         )
-        for row in sorted(
-            (row for profile in profiles.values() for row in profile.get("rows", ())), key=lambda r: -r["total"]
-        )
+        for row in sorted(tasks, key=lambda row: -row["lost"])
     ]
     if rows:
         output.table((">jobs", "kind", "task", ">lost each", ">in all", "to what"), rows)
@@ -472,27 +472,4 @@ def _table(output: Output, profiles: dict[str, dict[str, Any]]) -> None:
 
 
 def _all(profiles: dict[str, dict[str, Any]], what: str) -> list[str]:
-    return list(dict.fromkeys(name for profile in profiles.values() for name in profile.get(what, ())))
-
-
-def _facts(profile: dict[str, Any]) -> dict[str, Any]:
-    def seconds(costs: dict[str, int]) -> dict[str, float]:
-        return {what: cost / 1e6 for what, cost in costs.items()}
-
-    return {
-        "tasks": [
-            {
-                "task": row["task"],
-                "kind": row["kind"],
-                "jobs": row["jobs"],
-                "profiled": row["profiled"],
-                "lost_each": row["lost"] / 1e6,
-                "lost": row["total"] / 1e6,
-                "to": seconds(dict(row["what"])),
-            }
-            for row in profile.get("rows", ())
-        ],
-        "preload": profile.get("preload", []),
-        "maybe": profile.get("maybe", []),
-        "fork_to_ready": seconds(profile.get("born", {})),
-    }
+    return list(dict.fromkeys(name for profile in profiles.values() for name in profile[what]))

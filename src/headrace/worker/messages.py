@@ -86,7 +86,6 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
     """Runner to dispatcher, before the end of a start: what was done in it that each new runner does again.
 
     Attributes:
-        born: microseconds from the fork until the runner was ready; 0 when that was told before.
         first: whether this start was watched as the first of its task here.
         imports: modules that its code imported, with microseconds.
         early: the same of what runs outside of jobs, such as hooks.
@@ -94,7 +93,6 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
     """
 
     number: int
-    born: int
     first: bool
     imports: list[tuple[str, int]]
     early: list[tuple[str, int]]

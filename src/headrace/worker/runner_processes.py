@@ -197,7 +197,7 @@ class RunnerProcesses:
 
     def _fork(self, stack: contextlib.ExitStack, wanted: Spawn, options: WorkerOptions) -> None:
         self._store_use.prepare(self._app)
-        kind, began = wanted.kind, time.monotonic_ns() if wanted.profile else 0
+        kind = wanted.kind
         mine, theirs = (stack.enter_context(sock) for sock in socket.socketpair())
         ticket_read, ticket_write = _pipe(stack)
         err_read, err_write = _pipe(stack)
@@ -206,7 +206,7 @@ class RunnerProcesses:
         facts = RunnerOptions(
             kind, Channel(theirs, ToRunner), ticket_read, slots=options.slots(kind),
             measure_memory=options.recycle_memory > 0 or self._app.settings.log_jobs == "all", place=self._place,
-            forked=began, is_fork_server=is_fork_server, store_use=self._store_use,
+            profiled=wanted.profile, is_fork_server=is_fork_server, store_use=self._store_use,
         )  # fmt: skip
         # A fork server surrounds its own children with them.
         before, after = ([], []) if is_fork_server else (self._app.before_fork_hooks, self._app.after_fork_parent_hooks)

@@ -114,19 +114,14 @@ IMPORTS = 64
 class StartupProfiler:
     """What one runner found; ``noted``: there is something that was not told."""
 
-    def __init__(self, forked: int, never: Collection[object] = ()) -> None:
-        self.noted = True
-        self._forked = forked
+    def __init__(self, never: Collection[object] = ()) -> None:
+        self.noted = False
         self._never = never
-        self._born = 0
         self._known: set[str] = set()
         self._imports: list[tuple[int, str, int]] = []
         self._functions: list[tuple[str, int]] = []
         self._first = False
         self._sampler = Sampler()
-
-    def ready(self) -> None:
-        self._born = (time.monotonic_ns() - self._forked) // 1000
 
     def begin(self, task: str) -> bool:
         """Watch a start if it is the first of its task here; then call :meth:`end` when its code has ended."""
@@ -153,13 +148,11 @@ class StartupProfiler:
         told, self._imports = self._imports, [one for one in self._imports if one[0] not in (0, number)]
         found = Found(
             number,
-            self._born,
             self._first,
             [(name, cost) for owner, name, cost in told if owner == number],
             [(name, cost) for owner, name, cost in told if owner == 0],
             self._functions,
         )
-        self._born = 0
         self._first = False
         self._functions = []
         self.noted = bool(self._imports)
@@ -321,7 +314,6 @@ class Advice:
         self.renew()
         self._enabled = enabled
         self._spawned: Counter[str] = Counter()
-        self._born: dict[str, tuple[int, int]] = {}
         self._tell_at: Counter[str] = Counter()
 
     def renew(self) -> None:
@@ -337,10 +329,6 @@ class Advice:
             row.jobs += 1
 
     def on_found(self, task: str, kind: Kind, found: Found) -> None:
-        if found.born:
-            count, cost = self._born.get(kind, (0, 0))
-            self._born[kind] = count + 1, cost + found.born
-            self.changed = True
         if found.early:
             self._add("", kind, found.early, [], first=True)
         if found.imports or found.functions:
@@ -393,19 +381,17 @@ class Advice:
             )
 
     def summary(self) -> str:
-        """What people are shown of it, as JSON of bounded size; ``changed`` is over."""
+        """The document of ``headrace workers startup --json``, of bounded size; ``changed`` is over."""
         self.changed = False
-        rows = [_shown(task, row) for task, row in self.rows.items()]
-        rows = sorted((row for row in rows if row["lost"] >= WORTH), key=lambda row: -row["total"])[:LISTED]
+        rows = [_shown(task, row) for task, row in self.rows.items() if row.sums[0] >= WORTH]
         shown: dict[str, Any] = {
-            "rows": rows,
+            "tasks": sorted(rows, key=lambda row: -row["lost"])[:LISTED],
             "preload": self._worth(functions=False),
             "maybe": self._worth(functions=True),
-            "born": {kind: cost // count for kind, (count, cost) in self._born.items()},
         }
         text = msgspec.json.encode(shown)
-        while len(text) > SUMMARY and shown["rows"]:
-            shown["rows"].pop()
+        while len(text) > SUMMARY and shown["tasks"]:
+            shown["tasks"].pop()
             text = msgspec.json.encode(shown)
         return text.decode()
 
@@ -417,6 +403,6 @@ def _pasted(names: list[str]) -> str:
 def _shown(task: str, row: AdviceRow) -> dict[str, Any]:
     lost, total = row.sums
     return {
-        "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost": lost, "total": total,
-        "what": [[name, cost] for name, cost in row.losses[:LISTED]],
+        "task": task, "kind": row.kind, "jobs": row.jobs, "profiled": row.profiled, "lost_each": lost / 1e6,
+        "lost": total / 1e6, "to": {name: cost / 1e6 for name, cost in row.losses[:LISTED]},
     }  # fmt: skip

@@ -153,6 +153,7 @@ class Lifespans:
                     code="lifespan.cancelled",
                 )
                 # Else time limits and task groups of its clean-up would take the cancellation for theirs.
+                assert self._task is not None
                 self._task.uncancel()
         await self._aleave(self._seconds)
 

@@ -70,7 +70,7 @@ class ForkServer:
 
     Attributes:
         recalls: how many its children have heard.
-        forked: in a profiled child, when it was about to be forked, nanoseconds of the monotonic clock; else 0.
+        profiled: whether a child is to note what is done again in it.
         handlers: those of logging, if none has anything to write when a child ends; else None.
     """
 
@@ -83,14 +83,14 @@ class ForkServer:
     ) -> None:
         """``write_others``: writes the stacks of a child's other threads."""
         self.recalls = 0
-        self.forked = 0
+        self.profiled = False
         self.handlers = quiet_handlers()
         self._app = app
         self._channel = options.channel
         self._store_use = options.store_use
         self._gate = gate
         self._write_others = write_others
-        self._profiled = options.forked > 0
+        self._profiles = options.profiled
         self._supervisor, self._pid = os.getppid(), os.getpid()
         self._child = 0
         self._count = 0
@@ -117,8 +117,7 @@ class ForkServer:
         self._page[: _WORD.size] = _WORD.pack(_SAID, leaves, store_is_loaded(), recalls)
 
     def _fork(self) -> bool:
-        profiled = self._profiled and (self._count < FIRST or self._count % EACH == 0)
-        self.forked = time.monotonic_ns() if profiled else 0
+        self.profiled = self._profiles and (self._count < FIRST or self._count % EACH == 0)
         self._page[0] = 0
         self._count += 1
         if self._app.before_fork_hooks or self._app.after_fork_parent_hooks:

@@ -159,8 +159,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         slots: jobs at once: threads or coroutines; 1 for the process and fork kinds.
         measure_memory: whether each outcome carries the peak memory of the process; one system call per job.
         place: ``host:pid`` of the worker, for errors.
-        forked: when the supervisor began to fork this runner (nanoseconds of the monotonic clock) if it is to note what
-            is done again in it; else 0.
+        profiled: whether it is to note what is done again in it.
         is_fork_server: be one that forks a child for each job; the fork kind only.
         exit_deadline: seconds that leaving lifespans, exit hooks and the flushing of logs and streams may take.
     """
@@ -171,7 +170,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     slots: int
     measure_memory: bool
     place: str
-    forked: int = 0
+    profiled: bool = False
     is_fork_server: bool = False
     store_use: StoreUse | None = None
     exit_deadline: float = 5.0

@@ -193,7 +193,7 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
     # The handler for the other threads is the fork server's: Python's way to set one touches sixty pages.
     _write_main_too()
     work.recalls, work.fork_server = fork_server.recalls, fork_server
-    work.reporter.profiler = _settle_in(app, options.channel, fork_server.forked, Lifespans(()))
+    work.reporter.profiler = _settle_in(app, options.channel, Lifespans(()), profiled=fork_server.profiled)
     if app.after_fork_child_hooks:
         work.runner_context = _runner_context(app, options)
         if fork_server.first:
@@ -202,7 +202,7 @@ def _forked(app: Headrace, options: RunnerOptions) -> Work | None:
 
 
 def _born(app: Headrace, options: RunnerOptions, lifespans: Lifespans) -> Work:
-    profiler = _settle_in(app, options.channel, options.forked, lifespans)
+    profiler = _settle_in(app, options.channel, lifespans, profiled=options.profiled)
     context = _runner_context(app, options, lifespans.state)
     if options.kind == "thread":
         work: Work = Threads(context, options, performers(context)[0])
@@ -248,14 +248,16 @@ def _send_up(channel: Channel[ToRunner]) -> None:
         channel.send(Up())
 
 
-def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans: Lifespans) -> StartupProfiler | None:
+def _settle_in(
+    app: Headrace, channel: Channel[ToRunner], lifespans: Lifespans, *, profiled: bool
+) -> StartupProfiler | None:
     # A job may fork (multiprocessing does), and so may a hook.
     let_fork(channel)
     warmup.reseed()
     # The warm image was made without collecting, so that its pages stay shared; what jobs leave must be collected.
     gc.enable()
     never = {task.function for task in app.tasks.values()}
-    profiler = StartupProfiler(forked, never) if forked else None
+    profiler = StartupProfiler(never) if profiled else None
     if profiler is not None:
         clock_imports(profiler.imported)
     for hook in app.after_fork_child_hooks:
@@ -263,8 +265,6 @@ def _settle_in(app: Headrace, channel: Channel[ToRunner], forked: int, lifespans
     if lifespans:
         with reported_when_slow(lifespans):
             lifespans.enter(cuts=True)
-    if profiler is not None:
-        profiler.ready()
     return profiler
 
 
