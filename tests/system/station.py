@@ -40,4 +40,4 @@ def main() -> int:
     refuse_forks(Path(os.environ.get("HR_FULL", os.devnull + "/none")))
     given["queues"] = parse_queues(given.pop("queues", "default"))
     terminal = Terminal(present=False, ignored=False)
-    return Supervisor(app, WorkerOptions(**given), None, (), HealthStamps(), terminal).run()
+    return Supervisor(app, WorkerOptions(**given), None, None, HealthStamps(), terminal).run()

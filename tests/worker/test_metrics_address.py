@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 import selectors
+from collections.abc import Iterator
 
 import pytest
 
 from headrace import Headrace
 from headrace.errors import OptionsError
 from headrace.stats import prometheus
-from headrace.worker.runner_processes import PATIENCE, MetricsAddress, SideProcess
+from headrace.worker.health_stamps import HealthStamps
+from headrace.worker.runner_processes import PATIENCE, MetricsServer
+
+
+@pytest.fixture
+def stamps() -> Iterator[HealthStamps]:
+    made = HealthStamps()
+    yield made
+    made.end()
 
 
 @pytest.mark.parametrize("wrong", ["localhost", "127.0.0.1:", "::1:9464", "1:2:3", "127.0.0.1:65536", "a:b"])
@@ -19,37 +28,40 @@ def test_a_text_that_is_no_address_is_refused(wrong: str) -> None:
         prometheus.address_of(wrong)
 
 
-def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_is_given_up_soon_is_waited_for_in_silence(
+    stamps: HealthStamps, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "headrace.worker")
     before = prometheus.listen("127.0.0.1", 0)
-    address = MetricsAddress("127.0.0.1", before.getsockname()[1])
-    assert not address.listens(100.0)
-    assert not address.listens(99.9 + PATIENCE)
+    server = MetricsServer("127.0.0.1", before.getsockname()[1], stamps)
+    assert not server.listens(100.0)
+    assert not server.listens(99.9 + PATIENCE)
     assert not caplog.records
     before.close()
-    assert address.listens(100.0 + PATIENCE)
-    address.close()
+    assert server.listens(100.0 + PATIENCE)
+    server.stop()
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
-def test_an_address_that_another_program_keeps_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_another_program_keeps_is_told_of_once(
+    stamps: HealthStamps, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "headrace.worker")
     with prometheus.listen("127.0.0.1", 0) as taken:
-        address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
+        server = MetricsServer("127.0.0.1", taken.getsockname()[1], stamps)
         for now in (0.0, PATIENCE, 2 * PATIENCE):
-            assert not address.listens(now)
+            assert not server.listens(now)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "cannot start yet: cannot listen on 127.0.0.1:" in record.getMessage()
 
 
 def test_an_address_is_tried_many_times_a_second_since_nobody_is_answered_there_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    stamps: HealthStamps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 50.0)
     with prometheus.listen("127.0.0.1", 0) as taken, selectors.DefaultSelector() as selector:
-        address = MetricsAddress("127.0.0.1", taken.getsockname()[1])
-        side = SideProcess("metrics server", lambda _: None, address=address)
-        side.fork(Headrace(), selector, [])
-    assert side.pid == 0
-    assert side.next - 50.0 <= 0.1
+        server = MetricsServer("127.0.0.1", taken.getsockname()[1], stamps)
+        server.fork(Headrace(), selector, [])
+    assert server.pid == 0
+    assert server.next - 50.0 <= 0.1

@@ -61,7 +61,7 @@ def test_it_waits_for_runners_that_outlast_the_dispatcher(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("phase", ["works", "stops"])
 def test_a_dispatcher_that_does_not_move_is_killed_where_its_worker_is_to_end(phase: str) -> None:
     stamps, terminal = HealthStamps(), Terminal(present=False, ignored=False)
-    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), None, (), stamps, terminal)
+    supervisor = Supervisor(Headrace(lease=15), WorkerOptions(), None, None, stamps, terminal)
     with subprocess.Popen(["sleep", "60"]) as dispatcher:
         supervisor._dispatcher.pid = dispatcher.pid
         if phase == "stops":

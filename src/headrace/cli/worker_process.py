@@ -34,7 +34,7 @@ from headrace.worker.health_stamps import HealthStamps
 from headrace.worker.messages import Imported, StartFailed
 from headrace.worker.reload_parent import application_files
 from headrace.worker.runner.process_kind import small
-from headrace.worker.runner_processes import MetricsAddress, metrics_server
+from headrace.worker.runner_processes import MetricsServer
 from headrace.worker.standard_streams import STREAMS, log
 from headrace.worker.supervisor import ParentLink, Supervisor
 
@@ -127,10 +127,9 @@ def _serve(
         # No error: the module is imported by programs, too, where it may be right.
         log.warning("%s", complaint, code="setup.unsafe")
     warmup.warm_up(app)
-    metrics = None if address is None else MetricsAddress(*address)
+    metrics = None if address is None else MetricsServer(*address, stamps)
     # The worker before this one may still have the address: then it is taken when that is free.
     url = metrics.listen() if metrics is not None and (parent is None or parent.first) else ""
-    sides = [] if metrics is None else [metrics_server(metrics, stamps)]
     facts = _banner(app, target, options, f"{version} at {shown}", url)
     if form == "json":
         log.info("worker starts", extra=facts, code="worker.starts")
@@ -140,7 +139,7 @@ def _serve(
         print("\n".join(lines), file=sys.stderr, flush=True)
     for warning in [*left_out(), *warnings]:
         log.warning("%s", warning, code="worker.warning")
-    return Supervisor(app, options, parent, sides, stamps, terminal).run()
+    return Supervisor(app, options, parent, metrics, stamps, terminal).run()
 
 
 # Modules that replace Python's own calls, the function of each that tells so, and how an application asks for it.

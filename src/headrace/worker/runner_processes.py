@@ -1,6 +1,6 @@
-"""The processes that a supervisor forks: dispatcher, runners, and the processes beside them.
+"""The processes that a supervisor forks: dispatcher, runners, and the metrics server.
 
-A process beside them answers Prometheus and probes: the supervisor may have no thread and no connection, the dispatcher
+The metrics server answers Prometheus and probes: the supervisor may have no thread and no connection, the dispatcher
 may not wait for a slow reader, runners come and go with jobs. It is forked from the warm image, and again when it dies.
 The supervisor holds the socket, so that an address in use is reported at the start and a death loses no request in its
 queue. In a reload the address passes on when the old worker is told to leave.
@@ -289,16 +289,31 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
 
 # Seconds that the worker before this may take to give the address up; then the log says that it is taken.
 PATIENCE = 10.0
+# Seconds between two starts: one that dies at once must not keep the supervisor busy.
+PAUSE = 1.0
+# Seconds between two attempts to have an address which the image before gives up soon: no request is answered
+# meanwhile.
+AGAIN = 0.05
+_NEVER = float("inf")
 
 
-class MetricsAddress:
-    """Where Prometheus is answered."""
+class MetricsServer:
+    """The process that answers Prometheus and probes. It holds nothing that would be lost with it.
 
-    def __init__(self, host: str, port: int) -> None:
+    Attributes:
+        pid: of the process; 0: there is none.
+        next: when one must be forked (monotonic seconds).
+        sock: where it listens, once the address is ours. The process inherits it; the others close it.
+    """
+
+    def __init__(self, host: str, port: int, stamps: HealthStamps) -> None:
+        self.pid = 0
+        self.next = 0.0
         self.sock: socket.socket | None = None
         self._address = host, port
-        self.told = False
-        # Since when it is waited for.
+        self._stamps = stamps
+        self._told = False
+        # Since when the address is waited for.
         self._since: float | None = None
 
     def listen(self) -> str:
@@ -315,28 +330,52 @@ class MetricsAddress:
                 log.info("metrics server listens on %s", self.listen(), code="metrics.listens")
             except HeadraceError as error:
                 self._since = now if self._since is None else self._since
-                if now - self._since >= PATIENCE and not self.told:
+                if now - self._since >= PATIENCE and not self._told:
                     log.warning("the metrics server cannot start yet: %s", error, code="metrics.waiting")
-                    self.told = True
+                    self._told = True
         return self.sock is not None
 
-    def close(self) -> None:
-        """Give the address up. Closing twice is fine."""
+    def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
+        """Fork the process, which closes these, unless its address cannot be had yet. Raises OSError: no room."""
+        now = time.monotonic()
+        if not self.listens(now):
+            self.next = now + (PAUSE if self._told else AGAIN)
+            return
+
+        def be() -> int:
+            selector.close()
+            self._answer(app)
+
+        self.pid = fork_child(be, strangers)
+        self.next = _NEVER
+
+    def _answer(self, app: Headrace) -> NoReturn:
+        from headrace.admin.queues import scale_page
+        from headrace.metrics.metric_families import Exporter
+        from headrace.stats import prometheus
+
+        assert self.sock is not None
+        more = pages(self._stamps) | {"/scale": scale_page(app.queues)}
+        prometheus.serve(self.sock, [Exporter(app.client, app.stats)], more)
+
+    def reaped(self, pid: int, status: int) -> None:
+        """If this process was the server, another one is due after a pause."""
+        if pid == self.pid:
+            self.pid = 0
+            log.warning("the metrics server exited (%s); restarting", how(status), code="process.restarted")
+            self.next = time.monotonic() + PAUSE
+
+    def stop(self) -> None:
+        """End the process, and give the address up. Stopping twice is fine."""
+        self.next = _NEVER
         if self.sock is not None:
             self.sock.close()
             self.sock = None
-
-
-def answer(app: Headrace, stamps: HealthStamps, address: MetricsAddress) -> NoReturn:
-    """Be the child: answer until killed. It holds nothing that would be lost with it."""
-    from headrace.admin.queues import scale_page
-    from headrace.metrics.metric_families import Exporter
-    from headrace.stats import prometheus
-
-    assert address.sock is not None
-    prometheus.serve(
-        address.sock, [Exporter(app.client, app.stats)], pages(stamps) | {"/scale": scale_page(app.queues)}
-    )
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+            self.pid = 0
 
 
 def pages(stamps: HealthStamps) -> dict[str, Page]:
@@ -349,96 +388,3 @@ def pages(stamps: HealthStamps) -> dict[str, Page]:
         "/healthz": lambda _: verdict(stamps.read().unhealthy(time.monotonic())),
         "/readyz": lambda _: verdict(stamps.read().unready(time.monotonic())),
     }
-
-
-# Seconds between two starts: one that dies at once must not keep the supervisor busy.
-PAUSE = 1.0
-# Seconds between two attempts to have an address which the image before gives up soon: no request is answered
-# meanwhile.
-AGAIN = 0.05
-_NEVER = float("inf")
-
-
-class SideProcess:
-    """One of them.
-
-    Attributes:
-        pid: of the child; 0: there is none.
-        next: when one must be forked (monotonic seconds).
-        address: where it listens; None: nowhere. The child inherits the socket, all others of the supervisor close it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        main: Callable[[Headrace], object],
-        *,
-        address: MetricsAddress | None = None,
-        stop_by: signal.Signals = signal.SIGKILL,
-    ) -> None:
-        """Make one that is due at once. ``stop_by``: one that would lose something gets TERM."""
-        self.pid = 0
-        self.next = 0.0
-        self.address = address
-        self._name = name
-        self._main = main
-        self._stop_by = stop_by
-        self._stopped = False
-
-    @property
-    def socks(self) -> list[socket.socket]:
-        """What the other children must close."""
-        return [] if self.address is None or self.address.sock is None else [self.address.sock]
-
-    def fork(self, app: Headrace, selector: selectors.BaseSelector, strangers: Sequence[socket.socket]) -> None:
-        """Fork the child, which closes these, unless its address cannot be had yet. Raises OSError: no room."""
-        now = time.monotonic()
-        if self.address is not None and not self.address.listens(now):
-            self.next = now + (PAUSE if self.address.told else AGAIN)
-            return
-        mine = self.socks
-
-        def be() -> int:
-            selector.close()
-            self._main(app)
-            return 0
-
-        self.pid = fork_child(be, [one for one in strangers if one not in mine])
-        self.next = _NEVER
-
-    def reaped(self, pid: int, status: int) -> bool:
-        """Whether this process was the child; another is due after a pause, unless it was stopped."""
-        if pid != self.pid:
-            return False
-        self.pid = 0
-        if not self._stopped:
-            log.warning("the %s exited (%s); restarting", self._name, how(status), code="process.restarted")
-            self.next = time.monotonic() + PAUSE
-        return True
-
-    def stop(self) -> None:
-        """It ends, and its address is free. Stopping twice is fine."""
-        self._stopped, self.next = True, _NEVER
-        if self.address is not None:
-            self.address.close()
-        self._signal(self._stop_by)
-
-    def wait(self, until: float) -> None:
-        """Wait until then (monotonic seconds) for the end of a child that was told to end; then end it."""
-        while self.pid:
-            with contextlib.suppress(ChildProcessError):
-                if not os.waitpid(self.pid, os.WNOHANG)[0]:
-                    if time.monotonic() >= until:
-                        self._signal(signal.SIGKILL)
-                    time.sleep(0.01)
-                    continue
-            self.pid = 0
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-
-def metrics_server(address: MetricsAddress, stamps: HealthStamps) -> SideProcess:
-    return SideProcess("metrics server", lambda app: answer(app, stamps, address), address=address)

@@ -20,7 +20,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Generator, MutableMapping, Sequence
+from collections.abc import Generator, MutableMapping
 from typing import Any, Self
 
 import msgspec
@@ -47,7 +47,7 @@ from headrace.worker.messages import (
     ToWorker,
 )
 from headrace.worker.reload_parent import VARIABLE
-from headrace.worker.runner_processes import DispatcherProcess, RunnerProcesses, SideProcess, make_once
+from headrace.worker.runner_processes import DispatcherProcess, MetricsServer, RunnerProcesses, make_once
 from headrace.worker.standard_streams import STREAMS, log
 from headrace.worker.warmup import warm_up
 from headrace.worker.worker_options import WorkerOptions, parse_queues
@@ -96,7 +96,7 @@ class Supervisor:
         app: Headrace,
         options: WorkerOptions,
         parent: ParentLink | None,
-        sides: Sequence[SideProcess],
+        metrics: MetricsServer | None,
         stamps: HealthStamps,
         terminal: Terminal,
     ) -> None:
@@ -105,7 +105,7 @@ class Supervisor:
         self.parent = parent
         self.terminal = terminal
         self._parent_pid = 0 if parent is None else os.getppid()
-        self.sides = sides
+        self._metrics = metrics
         self.stamps = stamps
         self.place = f"{socket.gethostname()}:{os.getpid()}"
         # Incarnations of its dispatchers: the last may have died before it took over from those before it.
@@ -140,16 +140,14 @@ class Supervisor:
                 self._end_silent(self.stamps.supervised(now, of_use=of_use))
         finally:
             self.stamps.end()
-            self._stop_sides()
+            self._stop_metrics()
             self._runners.stop(EXIT_PATIENCE)
-            end = time.monotonic() + EXIT_PATIENCE
-            for side in self.sides:
-                side.wait(end)
             STREAMS.drain()
         return 0
 
     def _pause(self) -> float:
-        fork = min(self._dispatcher.fork_at, *(side.next for side in self.sides), 0.0 if self._wanted else _FOREVER)
+        metrics = _FOREVER if self._metrics is None else self._metrics.next
+        fork = min(self._dispatcher.fork_at, metrics, 0.0 if self._wanted else _FOREVER)
         wanted = min(max(fork, self._again_at), STREAMS.next, self.stamps.next, self._fence_at)
         return max(0.0, wanted - time.monotonic())
 
@@ -164,9 +162,8 @@ class Supervisor:
             while self._wanted:
                 self._runners.fork(self._wanted[0], self.options)
                 self._wanted.popleft()
-            for side in self.sides:
-                if now >= side.next:
-                    side.fork(self.app, self._selector, self._strangers())
+            if self._metrics is not None and now >= self._metrics.next:
+                self._metrics.fork(self.app, self._selector, self._strangers(metrics=False))
         except OSError as error:
             log.error(
                 "cannot fork a process (%s); trying again in %.1f s", error, self._again_after, code="fork.failed"
@@ -183,10 +180,12 @@ class Supervisor:
         stamp = self.stamps.dispatched
         Dispatcher(self.app, self.options, control, self.place, stamp, self._parent_pid).run(tuple(self._owners))
 
-    def _strangers(self) -> list[socket.socket]:
+    def _strangers(self, *, metrics: bool = True) -> list[socket.socket]:
         """What children must close: one that held it would keep an address taken, or a parent from ending."""
-        sides = (sock for side in self.sides for sock in side.socks)
-        return [*self._dispatcher.socks, *sides, *([] if self.parent is None else [self.parent.channel.sock])]
+        found = [*self._dispatcher.socks, *([] if self.parent is None else [self.parent.channel.sock])]
+        if metrics and self._metrics is not None and self._metrics.sock is not None:
+            found.append(self._metrics.sock)
+        return found
 
     # -- signals ----------------------------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ class Supervisor:
         self._dispatcher.fork_at = _FOREVER
         if self.parent is not None:
             # The address is the next worker's. A probe must not hear of a reload that the worker stops.
-            self._stop_sides()
+            self._stop_metrics()
         self._dispatcher.send(Drain(again))
 
     def _on_hang_up(self) -> None:
@@ -253,9 +252,9 @@ class Supervisor:
                 case Resize(by):
                     self._grow(by)
 
-    def _stop_sides(self) -> None:
-        for side in self.sides:
-            side.stop()
+    def _stop_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.stop()
 
     def _grow(self, by: int) -> None:
         if not self.stopping:
@@ -283,8 +282,8 @@ class Supervisor:
         for pid, status, memory in reap():
             if pid == self._dispatcher.pid:
                 self._dispatcher_died(status)
-            elif not self._runners.reaped(pid, status, memory):
-                any(side.reaped(pid, status) for side in self.sides)
+            elif not self._runners.reaped(pid, status, memory) and self._metrics is not None:
+                self._metrics.reaped(pid, status)
 
     def _dispatcher_died(self, status: int) -> None:
         self._dispatcher.reaped()
@@ -385,7 +384,7 @@ def _be_worker(app: Headrace, options: WorkerOptions, link: socket.socket) -> in
     app.disconnect()
     warm_up(app)
     parent = ParentLink(Channel(link, ToWorker), "", first=True)
-    return Supervisor(app, options, parent, [], HealthStamps("a program"), Terminal.of_process()).run()
+    return Supervisor(app, options, parent, None, HealthStamps("a program"), Terminal.of_process()).run()
 
 
 def _await_start(link: Channel[FromWorker], end: float) -> None:
