@@ -24,7 +24,7 @@ import msgspec
 
 from headrace.model.options import Kind
 from headrace.worker import child_process
-from headrace.worker.channel import Channel, Closed
+from headrace.worker.channel import Channel, Closed, Garbled
 from headrace.worker.child_process import Terminal, reap
 from headrace.worker.messages import FromWorker, Imported, Resize, Serves, Size, StartFailed
 from headrace.worker.standard_streams import STREAMS, log
@@ -280,21 +280,34 @@ class ReloadParent:
             self._selector.unregister(child.channel)
             child.channel.close()
             return
+        except Garbled:
+            messages = []
         for message in messages:
-            match message:
-                case Serves() if child.state == "starting":
-                    self._replace(child)
-                case StartFailed(text) if child.state == "starting":
-                    self._failed(child, text)
-                case Imported(files) if self._sources is not None:
-                    self._sources.add(files)
-                case Size(kind, size):
-                    self._sizes[kind] = size
-                    for other in self._children.values():
-                        if other is not child and other.state != "leaving":
-                            other.send(message)
-                case _:
-                    pass
+            self._on_message(child, message)
+        if child.channel.garbled:
+            # Its end stays open, since a worker that loses its parent stops.
+            self._selector.unregister(child.channel)
+            pid = child.process.pid
+            log.error("process %d sent what is not a message; it is heard no more", pid, code="reload.garbled")
+            if child.state == "starting":
+                self._failed(child, "it cannot say when it is")
+                self._give_up(child)
+
+    def _on_message(self, child: ReloadedWorker, message: FromWorker) -> None:
+        match message:
+            case Serves() if child.state == "starting":
+                self._replace(child)
+            case StartFailed(text) if child.state == "starting":
+                self._failed(child, text)
+            case Imported(files) if self._sources is not None:
+                self._sources.add(files)
+            case Size(kind, size):
+                self._sizes[kind] = size
+                for other in self._children.values():
+                    if other is not child and other.state != "leaving":
+                        other.send(message)
+            case _:
+                pass
 
     def _replace(self, child: ReloadedWorker) -> None:
         old, child.state, child.due = self._in("serving"), "serving", NEVER
@@ -325,8 +338,9 @@ class ReloadParent:
         child = self._children.get(pid)
         if child is None:
             return
-        while not child.channel.closed:
+        while not (child.channel.closed or child.channel.garbled):
             self._on_messages(child)
+        child.channel.close()
         del self._children[pid]
         child.process.returncode = os.waitstatus_to_exitcode(status)
         code = child.process.returncode if child.process.returncode >= 0 else 128 - child.process.returncode
