@@ -64,9 +64,7 @@ def test_a_look_is_one_round_trip(busy: Headrace) -> None:
     assert busy.client.store.round_trips - before == 1
     found = document(seen)
     assert [(one["name"], one["ready"], one["workers"]) for one in found["queues"]] == [("mail", 2, 1), ("mial", 1, 0)]
-    (worker,) = found["workers"]
-    assert (worker["place"], worker["running"], worker["slots"]) == ("host:w1", 1, 4)
-    assert found["runs"][0]["seconds"] == pytest.approx(90, abs=60)
+    assert (found["workers"], found["slots"]) == (1, 4)
 
 
 def drawn(seen: Overview, columns: int) -> str:

@@ -207,35 +207,17 @@ def top(
 
 
 def document(seen: Overview) -> dict[str, Any]:
-    """What is shown, for programs: the queues of the table, live workers, and running jobs, the longest first."""
+    """What is shown, for programs."""
     from headrace.model.notation import iso
 
-    queues: list[dict[str, Any]] = [
+    queues = [
         {"name": queue.name, "ready": queue.size, "delay": delay, "paused": queue.paused, "workers": workers}
         for queue, delay, workers in _rows(seen)
     ]
-    runs: list[dict[str, Any]] = [
-        {"job": one.job, "task": one.task, "worker": worker.place, "seconds": max(0, seen.now - one.since) / 1e6}
-        for worker in seen.workers
-        for one in worker.runners
-        if one.job and one.since
-    ]
-    workers: list[dict[str, Any]] = [
-        {
-            "place": worker.place,
-            "running": worker.running,
-            "slots": worker.slots,
-            "memory": sum(one.memory for one in worker.runners),
-        }
-        for worker in seen.live
-    ]
+    slots = sum(worker.slots for worker in seen.live)
     return {
-        "now": iso(seen.now),
-        "states": dict(seen.states),
-        "queues": queues,
-        "workers": sorted(workers, key=lambda row: (-row["running"], row["place"]))[:MOST],
-        "runs": sorted(runs, key=lambda row: -row["seconds"])[:MOST],
-    }
+        "now": iso(seen.now), "states": dict(seen.states), "queues": queues, "workers": len(seen.live), "slots": slots,
+    }  # fmt: skip
 
 
 def summary(seen: Overview) -> str:

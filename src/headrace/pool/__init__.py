@@ -26,20 +26,16 @@ if TYPE_CHECKING:
     from headrace.pool.threads import DeferredResult as DeferredResult
 
 _HOMES = {
-    "Alert": "pool.events",
-    "Call": "pool.state",
-    "Callbacks": "pool.events",
-    "DeferredResult": "pool.threads",
-    "Leased": "pool.members",
-    "MemberStats": "pool.events",
-    "Overrun": "pool.events",
-    "Pool": "pool.pool",
-    "PoolOptions": "pool.events",
-    "PoolStats": "pool.events",
-    "LoadIndex": "dispatch",
-    "Replies": "pool.pool",
-    "STRATEGIES": "dispatch",
-    "Snapshot": "dispatch",
+    name: home
+    for home, names in {
+        "dispatch": "LoadIndex STRATEGIES Snapshot",
+        "pool.events": "Alert Callbacks MemberStats Overrun PoolOptions PoolStats",
+        "pool.members": "Leased",
+        "pool.pool": "Pool Replies",
+        "pool.state": "Call",
+        "pool.threads": "DeferredResult",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -460,7 +460,8 @@ class Maintenance:
         queues = (*worker.options.queues.names, OWN_QUEUE)
         self.renewal = Renewal(worker, desk, metadata, expected, self._on_renewal)
         self.promotion = Promotion(keys)
-        self.reclaim = Reclaim(desk, ttl := microseconds(settings.failure_ttl), self.renewal.renew_soon)
+        ttl = microseconds(settings.failure_ttl)
+        self.reclaim = Reclaim(desk, ttl, self.renewal.renew_soon)
         self._most = settings.max_finished
         self._most_bytes = settings.max_finished_bytes
         # Finished jobs whose retention is over, and those beyond the caps; then workflows whose retention is over.
@@ -475,13 +476,12 @@ class Maintenance:
         mine = [row for row in worker.schedules if keys.shard == 0]
         self.ticks = TickDuty(keys, mine, worker.actions.log)
         self.limits = LimitDeclaration(keys, tasks, worker.limits)
-        duties: tuple[Duty, ...] = (
-            self.limits,
-            self.renewal,
-            self.promotion,
-            *(Resumption(keys), self.reclaim, self.sweep, lapse, self.background, ServerLook(worker, desk)),
-            *([Sampling(keys, worker.sample)] if worker.sample else []),
-        )
+        duties: list[Duty] = [
+            self.limits, self.renewal, self.promotion, Resumption(keys), self.reclaim, self.sweep, lapse,
+            self.background, ServerLook(worker, desk),
+        ]  # fmt: skip
+        if worker.sample:
+            duties.append(Sampling(keys, worker.sample))
         # Limits live at home.
         leaves = worker.leaves if desk.home else {*worker.leaves, LimitDeclaration.script}
         self._duties = tuple(duty for duty in duties if duty.script not in leaves)
