@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import SettingsError
 from headrace.model.job import Claim, JobError
 from headrace.settings import load
-from headrace.worker.dispatcher import job_log
+from headrace.worker.dispatcher import endings
 
 CLAIM = Claim("id", 1_000_000, "default", 750_000, "tasks.mean", b"")
 ERROR = JobError(type="ZeroDivisionError", message="division by zero", attempt=1, where="tasks.py:8 in mean")
@@ -41,25 +41,25 @@ ERROR = JobError(type="ZeroDivisionError", message="division by zero", attempt=1
 def test_a_line_says_what_became_of_a_start(
     kind: str, error: JobError | None, amount: int, cost: int, line: str
 ) -> None:
-    assert job_log.line(CLAIM, kind, error, amount, cost) == f"job id (tasks.mean), attempt 1 {line}"
+    assert endings.line_of(CLAIM, kind, error, amount, cost) == f"job id (tasks.mean), attempt 1 {line}"
 
 
 def test_what_is_unknown_is_left_out() -> None:
     claim = Claim("id", 1_000_000, "default", 0, "tasks.mean", b"", failures=2)
-    assert job_log.line(claim, "succeeded", None, 0, 0) == "job id (tasks.mean), attempt 3 succeeded"
+    assert endings.line_of(claim, "succeeded", None, 0, 0) == "job id (tasks.mean), attempt 3 succeeded"
 
 
 def test_the_memory_is_that_of_the_report_else_that_of_the_evidence() -> None:
     killed = JobError(type="Crashed", message="killed", attempt=1, peak_memory=3 << 20)
-    assert job_log.line(CLAIM, "succeeded", None, 0, 7, 5 << 20).endswith("waited 250 ms, ran 7 µs, peak 5.0 MiB")
-    assert job_log.line(CLAIM, "crashed", killed, 0, 0).endswith("crashed: killed; waited 250 ms, peak 3.0 MiB")
-    assert job_log.facts(CLAIM, "succeeded", None, 7, 5 << 20)["memory"] == 5 << 20
-    assert job_log.facts(CLAIM, "crashed", killed, 0)["memory"] == 3 << 20
-    assert "memory" not in job_log.facts(CLAIM, "succeeded", None, 7)
+    assert endings.line_of(CLAIM, "succeeded", None, 0, 7, 5 << 20).endswith("waited 250 ms, ran 7 µs, peak 5.0 MiB")
+    assert endings.line_of(CLAIM, "crashed", killed, 0, 0).endswith("crashed: killed; waited 250 ms, peak 3.0 MiB")
+    assert endings.facts_of(CLAIM, "succeeded", None, 7, 5 << 20)["memory"] == 5 << 20
+    assert endings.facts_of(CLAIM, "crashed", killed, 0)["memory"] == 3 << 20
+    assert "memory" not in endings.facts_of(CLAIM, "succeeded", None, 7)
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(job_log.line(CLAIM, "failed", JobError(type="E", message="x" * 4000), 0, 0)) < 600
+    assert len(endings.line_of(CLAIM, "failed", JobError(type="E", message="x" * 4000), 0, 0)) < 600
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_long_message_is_cut() -> None:
     [("none", []), ("failures", ["failed", "retry", "crashed"]), ("all", ["failed", "retry", "crashed", "succeeded"])],
 )
 def test_the_setting_says_which(wish: str, logged: list[str]) -> None:
-    kinds = job_log.kinds(load({}, log_jobs=wish))
+    kinds = endings.logged_kinds(load({}, log_jobs=wish))
     assert [
         kind for kind in ("failed", "retry", "crashed", "succeeded", "released", "parked") if kind in kinds
     ] == logged

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.worker.dispatcher import job_log
+from headrace.worker.dispatcher import endings
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -43,18 +43,18 @@ def test_each_line_gives_its_code() -> None:
     assert len(found) > 60
     assert [where for where, given in found.items() if given is None] == []
     passed = [where.partition(":")[0] for where, given in found.items() if given is not None and not codes(given)]
-    assert sorted(passed) == ["job_log.py", "job_log.py", "store_links.py"]
+    assert sorted(passed) == ["endings.py", "endings.py", "store_links.py"]
     assert [
         code for given in found.values() if given is not None for code in codes(given) if not CODE.fullmatch(code)
     ] == []
 
 
 def test_each_end_has_a_code() -> None:
-    assert job_log.CODES.keys() == job_log._WORDS.keys()
+    assert endings.CODES.keys() == endings._WORDS.keys()
 
 
 def test_the_docs_list_the_codes_that_are_given() -> None:
     page = (ROOT / "docs/observability.md").read_text().partition("### Codes")[2].partition("\n## ")[0]
     listed = re.findall(rf"`({CODE.pattern})`", page)
     given = {code for _, line in lines() if line is not None for code in codes(line)}
-    assert sorted(listed) == sorted(given | set(job_log.CODES.values()))
+    assert sorted(listed) == sorted(given | set(endings.CODES.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.worker.dispatcher.job_log import DispatcherLog
+from headrace.worker.dispatcher.endings import DispatcherLog
 
 
 def test_a_flood_of_one_code_and_task_is_counted_and_told_when_its_second_is_over() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.model.job import Claim
 from headrace.stats.resolutions import LONGEST, bucket_of, label_of, middle_of
-from headrace.worker.dispatcher.job_log import EVERY, JobCounts, coarse, middle
+from headrace.worker.dispatcher.endings import EVERY, JobCounts, coarse, middle
 
 SECOND = 1_000_000
 NOW = 105.5

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.worker.channel import Channel
 from headrace.worker.dispatcher import dispatcher_events as events
 from headrace.worker.dispatcher.core import Core
-from headrace.worker.dispatcher.job_log import DispatcherLog, JobCounts
+from headrace.worker.dispatcher.endings import DispatcherLog, JobCounts
 from headrace.worker.dispatcher.remote_control import probe
 from headrace.worker.dispatcher.runner_links import ControlLink, RunnerLinks, Selectors
 from headrace.worker.dispatcher.settlement import GATHER
