@@ -134,7 +134,9 @@ def test_it_measures_files_through_a_crash_and_a_retry(start: Attempt, tmp_path:
     assert re.search(r">[\d.]+ m?s, 1 crash, 1 retry<", picture)
     assert "killed" in killed
     assert "raised" in retried
+    # Measured, not made up.
     assert cost["seconds"] > 0
+    assert 0 < cost["round_trips_per_job"] < 60
 
 
 def test_a_pipe_gets_lines_and_the_picture_goes_where_it_is_wanted(start: Attempt, tmp_path: Path) -> None:

@@ -46,25 +46,31 @@ def demo(
     ] = None,
 ) -> int:
     """Measure the Python standard library of this machine with a workflow of a few hundred jobs, then show its cost."""
+    import redis
+
     place, output = place_of(picture), session.output
 
     def say(text: str) -> None:
         if not output.json:
             output.line(text)
 
-    with staged() as (server, directory):
+    with staged() as (server, url, directory):
         # Imported only now: the application reads the settings that the stage has just made.
         from headrace.demo import app, survey, together
 
-        with app, DemoWorker(directory, processes) as worker:
+        driver: Any = redis.Redis
+        with app, driver.from_url(url, protocol=2) as client, DemoWorker(directory, processes) as worker:
             say(f"A survey of Python {platform.python_version()}'s own library, as a workflow:\n")
             say(sketch(survey.graph(limit), output.console().width) + "\n")
             say(f"{server} in a temporary directory; a worker with {several(processes, 'process runner')}")
             run = survey.create(limit)
             run.start()
+            # Each request of this process is one read of the server, the questions included.
+            before = _reads(client) - app.store.round_trips
             packages = _follow(session, run, worker, say)
+            trips = _reads(client) - 1 - app.store.round_trips - before
             nodes = _collect(run)
-    survived, cost = _survived(nodes), _cost(nodes)
+    survived, cost = _survived(nodes), _cost(nodes, trips)
     drawn, line = draw(place, f"{run.definition} {run.id}", nodes)
     if output.json:
         found = {"server": server, "cost": cost, "survived": survived, "total": together("all", packages)}
@@ -73,7 +79,7 @@ def demo(
         for text in survived:
             say(text)
         _tell_packages(session, [*packages[:TOP], *_rest(packages[TOP:]), together("all", packages)])
-        output.facts((name, f"{value:,}") for name, value in cost.items())
+        output.facts((name.replace("_", " "), f"{value:,}") for name, value in cost.items())
         say(line)
     return 1 if cost["lost"] else 0
 
@@ -116,9 +122,9 @@ class DemoWorker:
 
 
 @contextmanager
-def staged() -> Generator[tuple[str, Path]]:
-    """Start a private server in a new directory; yields its version and the directory. No process, socket or file of
-    it stays. It replaces the user's settings in this process, so that no job of the demo gets into a real queue.
+def staged() -> Generator[tuple[str, str, Path]]:
+    """Start a private server in a new directory; yields its version, its URL and the directory. No process, socket or
+    file of it stays. It replaces the user's settings in this process, so that no job gets into a real queue.
     """
     from headrace import embedded
 
@@ -130,8 +136,8 @@ def staged() -> Generator[tuple[str, Path]]:
         for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
             del os.environ[name]
         os.environ["HEADRACE_DIR"] = str(directory)
-        with embedded.attach(directory, idle_timeout=0):
-            yield embedded.status(directory).version or "a private server", directory
+        with embedded.attach(directory, idle_timeout=0) as server:
+            yield embedded.status(directory).version or "a private server", server.url, directory
     finally:
         # A second Ctrl-C must not leave half of the stage behind; the rest of the work is bounded.
         for number in _SIGNALS:
@@ -208,7 +214,11 @@ def _survived(nodes: Iterable[NodeRecord]) -> list[str]:
     return found
 
 
-def _cost(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
+def _reads(client: Any) -> int:
+    return int(client.info("stats")["total_reads_processed"])
+
+
+def _cost(nodes: Sequence[NodeRecord], trips: int) -> dict[str, float]:
     jobs = [node.job for node in nodes if not node.role]
     seconds = (max(job.finished_us for job in jobs) - min(job.started_us for job in jobs if job.started_us)) / 1e6
     return {
@@ -217,6 +227,8 @@ def _cost(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
         "crashes": sum(job.crashes for job in jobs),
         "retries": sum(job.failures for job in jobs),
         "seconds": round(seconds, 1),
+        "jobs_per_second": round(len(jobs) / seconds),
+        "round_trips_per_job": round(trips / len(jobs), 2),
     }
 
 
