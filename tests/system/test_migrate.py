@@ -15,6 +15,7 @@ import redis
 from headrace import Headrace
 from headrace.errors import MigrationRefused, SchemaMismatch, ServerError, StoreUnavailable
 from headrace.migrations import STEPS, Leg, Migrator, Piece, Progress, Step
+from headrace.migrations.migrator import MigrationLink
 from headrace.migrations.step import Command, Reads
 from headrace.model.ids import flow_id, milliseconds_of, node_id
 from headrace.protocol import graph
@@ -281,9 +282,9 @@ class HookTimeout(BaseException):
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> list[int]:
     """End the program before the ``number``-th exchange is sent, or before its replies are read. Counts exchanges."""
-    real, count = Migrator._exchange, [0]
+    real, count = MigrationLink.exchange, [0]
 
-    def exchange(self: Migrator, commands: Any) -> list[Any]:
+    def exchange(self: MigrationLink, commands: Any) -> list[Any]:
         count[0] += 1
         if count[0] > number or (before and count[0] == number):
             self.close()
@@ -293,7 +294,7 @@ def cut_at(monkeypatch: pytest.MonkeyPatch, number: int, *, before: bool) -> lis
             raise HookTimeout
         return replies
 
-    monkeypatch.setattr(Migrator, "_exchange", exchange)
+    monkeypatch.setattr(MigrationLink, "exchange", exchange)
     return count
 
 

@@ -192,7 +192,7 @@ class Migrator:
 
     def _piece(self, leg: Leg, cursor: str) -> Piece:
         reads = leg.move(self.keys, cursor, self._size)
-        return driven(reads, lambda wanted: self._exchange(wanted) if wanted else [])
+        return driven(reads, lambda wanted: self._link.exchange(wanted) if wanted else [])
 
     def _taken(self, leg: Leg, sight: StoreState) -> list[Command]:
         facts: dict[str, str | int] = {"owner": self.owner, "until": sight.now + self._lease, "server": sight.server}
@@ -215,7 +215,7 @@ class Migrator:
         left: Command = ("HSET", self._mark, "until", 0) if self._begun else ("DEL", self._mark)
         with contextlib.suppress(HeadraceError):
             if self._look([("WATCH", self._mark)]).owner == self.owner:
-                self._exchange([("MULTI",), left, ("EXEC",)])
+                self._link.exchange([("MULTI",), left, ("EXEC",)])
         self.close()
 
     # -- the server ------------------------------------------------------------------------------------------------
@@ -224,10 +224,7 @@ class Migrator:
         schema, mark = self.keys("schema"), self._mark
         asked: list[Command] = [("GET", schema), ("HGETALL", mark), ("TIME",)]
         asked += [("ZRANGE", self.keys("owners"), -10, -1, "WITHSCORES"), ("INFO", "server")]
-        replies = self._exchange([*before, *asked])[len(before) :]
-        if wrong := next((reply for reply in replies if isinstance(reply, Exception)), None):
-            raise self._link.fault(wrong)
-        found, facts, clock, owners, info = replies
+        found, facts, clock, owners, info = self._link.ask([*before, *asked])[len(before) :]
         try:
             return state_of(found, facts, clock, owners, run_id(info))
         except (ValueError, KeyError):
@@ -238,17 +235,8 @@ class Migrator:
 
     def _apply(self, writes: Sequence[Command], leg: Leg) -> None:
         """Write all or none. Raises MigrationRefused: none, since another migration has the lease."""
-        replies = self._exchange([("MULTI",), *writes, ("EXEC",)])
-        done: Any = replies[-1]
-        if done is None:
+        if not self._link.write(writes):
             raise self._lost(leg)
-        # One that was refused when it was queued is told before the reply of EXEC, which then is an error itself.
-        said: list[Any] = replies if isinstance(done, Exception) else done
-        if wrong := next((reply for reply in said if isinstance(reply, Exception)), None):
-            raise self._link.fault(wrong)
-
-    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        return self._link.exchange(commands)
 
 
 def _further(progress: Progress, piece: Piece) -> Progress:
@@ -272,6 +260,23 @@ class MigrationLink:
             self.close()
             raise self.fault(error) from error
 
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """As :meth:`exchange`; raises the first error among the replies."""
+        return self._checked(self.exchange(commands))
+
+    def write(self, writes: Sequence[Command]) -> bool:
+        """Write all or none; False: a key that is watched has changed."""
+        *_, done = replies = self.exchange([("MULTI",), *writes, ("EXEC",)])
+        # One that was refused when it was queued is told before the reply of EXEC, which then is an error itself.
+        if done is not None:
+            self._checked(replies if isinstance(done, Exception) else done)
+        return done is not None
+
+    def _checked(self, replies: list[Any]) -> list[Any]:
+        if wrong := next((reply for reply in replies if isinstance(reply, Exception)), None):
+            raise self.fault(wrong)
+        return replies
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -287,6 +292,9 @@ class MigrationLink:
         return connection
 
     def fault(self, error: Exception) -> HeadraceError:
+        if "DUMP payload" in str(error):
+            text = f"{self._target.shown} cannot read the values of a newer server: move the store to one as new"
+            return ServerError(text)
         word = verdict(error, self._target, "migrate")
         if isinstance(word, HeadraceError):
             return word
@@ -378,7 +386,7 @@ class Mover:
     def _look(self, link: MigrationLink) -> _Side:
         asked: list[Command] = [("GET", self._keys("schema")), ("HGETALL", self._mark), ("TIME",)]
         asked += [("ZRANGE", self._keys("owners"), -10, -1, "WITHSCORES"), ("INFO", "server")]
-        schema, mark, clock, owners, info, migrates = self._ask(link, [*asked, ("EXISTS", self._keys("migration"))])
+        schema, mark, clock, owners, info, migrates = link.ask([*asked, ("EXISTS", self._keys("migration"))])
         now = int(clock[0]) * 1_000_000 + int(clock[1])
         workers = [owners[n].decode() for n in range(0, len(owners), 2) if float(owners[n + 1]) > now]
         facts = {mark[n].decode(): mark[n + 1].decode() for n in range(0, len(mark), 2)}
@@ -416,8 +424,8 @@ class Mover:
         """Whether the target has more in this namespace than a program leaves that only looked."""
         cursor = b"0"
         while True:
-            ((cursor, keys),) = self._ask(
-                self._there, [("SCAN", cursor, "MATCH", f"{self._keys.prefix}*", "COUNT", 50 * self._piece)]
+            ((cursor, keys),) = self._there.ask(
+                [("SCAN", cursor, "MATCH", f"{self._keys.prefix}*", "COUNT", 50 * self._piece)]
             )
             if {*keys} - {self._keys("schema").encode()}:
                 return True
@@ -435,8 +443,8 @@ class Mover:
             if not before.mark:
                 self._write(self._here, [("DEL", self._mark)])
             raise
-        (clients,) = self._ask(self._here, [("CLIENT", "LIST")])
-        (mine,) = self._ask(self._here, [("CLIENT", "ID")])
+        (clients,) = self._here.ask([("CLIENT", "LIST")])
+        (mine,) = self._here.ask([("CLIENT", "ID")])
         names = {"headrace", str(self._source.options.get("client_name", ""))} - {""}
         lines = [dict(word.partition("=")[::2] for word in line.split()) for line in clients.decode().splitlines()]
         ours = [line["id"] for line in lines if line.get("name") in names and int(line["id"]) != mine]
@@ -446,10 +454,10 @@ class Mover:
 
     def _hold(self, there: _Side, place: dict[str, str]) -> None:
         """Take the lease of the target, which no other program may have taken since it was looked at."""
-        (number,) = self._ask(self._here, [("HGET", self._mark, "number")])
+        (number,) = self._here.ask([("HGET", self._mark, "number")])
         facts = {"from": self._source.shown, "number": number, "owner": self._owner, **place}
         facts["until"] = there.now + self._lease
-        _, held = self._ask(self._there, [("WATCH", self._mark), ("HGET", self._mark, "owner")])
+        _, held = self._there.ask([("WATCH", self._mark), ("HGET", self._mark, "owner")])
         if (held or b"").decode() != there.mark.get("owner", ""):
             raise self._lost()
         words = [word for pair in facts.items() for word in pair]
@@ -457,13 +465,13 @@ class Mover:
 
     def _copy(self, cursor: str, moved: Moved) -> str:
         """Copy a piece; the cursor of the next, empty after the last."""
-        ((after, keys),) = self._ask(
-            self._here, [("SCAN", cursor or "0", "MATCH", f"{self._keys.prefix}*", "COUNT", self._piece)]
+        ((after, keys),) = self._here.ask(
+            [("SCAN", cursor or "0", "MATCH", f"{self._keys.prefix}*", "COUNT", self._piece)]
         )
         keys = [key for key in keys if key != self._mark.encode()]
-        told = self._ask(self._here, [(verb, key) for key in keys for verb in ("DUMP", "PTTL")]) if keys else []
+        told = self._here.ask([(verb, key) for key in keys for verb in ("DUMP", "PTTL")]) if keys else []
         found = [(key, told[2 * n], told[2 * n + 1]) for n, key in enumerate(keys) if told[2 * n] is not None]
-        _, owner, clock = self._ask(self._there, [("WATCH", self._mark), ("HGET", self._mark, "owner"), ("TIME",)])
+        _, owner, clock = self._there.ask([("WATCH", self._mark), ("HGET", self._mark, "owner"), ("TIME",)])
         if owner != self._owner.encode():
             raise self._lost()
         following = "" if after == b"0" else after.decode()
@@ -478,24 +486,8 @@ class Mover:
 
     def _write(self, link: MigrationLink, writes: Sequence[Command]) -> None:
         """Write all or none."""
-        *_, done = replies = link.exchange([("MULTI",), *writes, ("EXEC",)])
-        if done is None:
+        if not link.write(writes):
             raise self._lost()
-        self._checked(link, replies if isinstance(done, Exception) else done)
-
-    def _ask(self, link: MigrationLink, commands: Sequence[Command]) -> list[Any]:
-        return self._checked(link, link.exchange(commands))
-
-    def _checked(self, link: MigrationLink, replies: list[Any]) -> list[Any]:
-        for reply in replies:
-            if isinstance(reply, Exception):
-                if "DUMP payload" in str(reply):
-                    raise ServerError(
-                        f"{self._target.shown} cannot read values of {self._source.shown}, which is a newer server: "
-                        f"move to one as new"
-                    )
-                raise link.fault(reply)
-        return replies
 
     def _lost(self) -> MigrationRefused:
         return MigrationRefused(
