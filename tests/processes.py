@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import psutil
+
+from tests.deadline import eventually
 
 
 def lives(process: psutil.Process | int) -> bool:
@@ -61,3 +68,24 @@ def where(pid: int) -> str:
             ]
             told.append(f"{process} in {(proc / 'wchan').read_text()}: {', '.join(status)}")
     return "\n".join(told)
+
+
+@contextlib.contextmanager
+def site(directory: Path, *command: str, environ: Mapping[str, str]) -> Generator[str]:
+    """A web site that Python runs in a process of its own; yields the address that it prints."""
+    said = directory / "said.txt"
+    with said.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=directory, env=environ, stdout=out, stderr=subprocess.STDOUT
+        )
+
+    def told() -> str:
+        assert process.poll() is None, said.read_text()
+        found = re.search(r"(http://127.0.0.1:[1-9]\d*)", said.read_text())
+        return found[1] if found else ""
+
+    try:
+        yield eventually(told, 60, what="the address of the site")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -17,7 +14,7 @@ import pytest
 
 from headrace import Headrace
 from tests.databases.django_project import Project
-from tests.deadline import eventually
+from tests.processes import site
 
 pytestmark = [pytest.mark.any_server, pytest.mark.system]
 
@@ -95,23 +92,9 @@ def address(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Iterato
     command = ["manage.py", "runserver", "127.0.0.1:0", "--noreload"]
     if request.param == "uvicorn":
         command = ["-m", "uvicorn", "asgi:application", "--port", "0"]
-    said = tmp_path / "said.txt"
     environ = project.environment | {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONUNBUFFERED": "1"}
-    with said.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, *command], cwd=tmp_path, env=environ, stdout=out, stderr=subprocess.STDOUT
-        )
-
-    def told() -> str:
-        assert process.poll() is None, said.read_text()
-        found = re.search(r"(http://127.0.0.1:[1-9]\d*)", said.read_text())
-        return found[1] if found else ""
-
-    try:
-        yield eventually(told, 60, what="the address of the site")
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+    with site(tmp_path, *command, environ=environ) as found:
+        yield found
 
 
 def test_djangos_log_in_permissions_and_tokens_decide(address: str, url: str) -> None:

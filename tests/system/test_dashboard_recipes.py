@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from headrace import Headrace
-from tests.deadline import eventually
 from tests.docs.page import blocks
+from tests.processes import site
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -104,23 +102,9 @@ def served(url: str, directory: Path, *command: str, **environ: str) -> Iterator
             case ("python", name):
                 (directory / name).write_text(block.text)
     (directory / "tasks.py").write_text(TASKS)
-    said = directory / "said.txt"
     given = os.environ | {"HEADRACE_URL": url, "PYTHONPATH": str(directory), "SESSION_KEY": "for-tests"} | environ
-    with said.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=directory, env=given, stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-
-    def told() -> str:
-        assert process.poll() is None, said.read_text()
-        found = re.search(r"unning on (http://[^\s/]+)", said.read_text())
-        return found[1] if found else ""
-
-    try:
-        yield eventually(told, 60, what="the address of the site")
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+    with site(directory, "-m", *command, environ=given) as address:
+        yield address
 
 
 def uvicorn(name: str, *options: str) -> tuple[str, ...]:
